@@ -1,0 +1,67 @@
+"""A recorded run: the event sequences of all its ranks, and the questions that comparison and verdicts ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from ddp_audit.events import Event
+
+# How a rank ended, or where it is.
+RUNNING = "running"  # it issued something a moment ago
+WAITING = "waiting"  # inside a collective that has not returned
+EXITED = "exited"  # left in order; see code
+RAISED = "raised"  # an exception left the script
+KILLED = "killed"  # no exit record and the process is gone
+MISSING = "missing"  # no trace file
+
+
+@dataclass(slots=True)
+class RankRun:
+    """What one rank did. `events` are in the order of recording; `code` is the exit code where one is known."""
+
+    rank: int
+    events: list[Event] = field(default_factory=list)
+    state: str = RUNNING
+    code: int | None = None
+    last: str = ""  # one line: the last thing recorded, with its site
+
+
+@dataclass(slots=True)
+class RecordedRun:
+    """All ranks of one run. `groups` maps a group's name to its global ranks; `meta` is run.json."""
+
+    world_size: int
+    ranks: dict[int, RankRun] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    complete: bool = False
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def all_events(self) -> Iterator[tuple[int, Event]]:
+        """Every event with its rank, rank by rank."""
+        for rank, run in sorted(self.ranks.items()):
+            for event in run.events:
+                yield rank, event
+
+    def events_at(self, path: str, line: int, end_line: int | None = None) -> list[tuple[int, Event]]:
+        """Events that have a user frame in lines `line`..`end_line` of `path`, with their ranks."""
+        last = line if end_line is None else end_line
+        return [
+            (rank, event)
+            for rank, event in self.all_events()
+            if any(line <= s.line <= last and same_file(s.path, path) for s in (*event.stack, *filter(None, (event.site,))))
+        ]
+
+    def ranks_at(self, path: str, line: int, end_line: int | None = None) -> set[int]:
+        """Ranks that were seen in these lines."""
+        return {rank for rank, _ in self.events_at(path, line, end_line)}
+
+
+def same_file(a: str, b: str) -> bool:
+    """Whether two paths name one file, where one may be absolute and the other relative to some folder above it."""
+    if a == b:
+        return True
+    short, long = sorted((PurePosixPath(a).parts, PurePosixPath(b).parts), key=len)
+    return bool(short) and long[-len(short) :] == short

@@ -1,0 +1,107 @@
+"""The shared vocabulary: what one rank does, as a sequence of events.
+
+Predicted sequences (`explore`), recorded sequences (`trace`) and the machine that turns calls into traffic (`machine`) all
+speak in `Event`. A field that the producer cannot know is None, and None agrees with everything in a comparison.
+
+This module is imported inside training processes: it uses the standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+# Kinds of event.
+COLLECTIVE = "collective"  # anything that a process group carries, point to point included
+FORWARD = "forward"  # a call of a DDP wrapper; detail: model, grad, training, sync, batch
+BACKWARD = "backward"  # one backward pass; detail: buckets (number of bucket all-reduces it issued)
+STEP = "step"  # an optimizer step; detail: optimizer, reduced
+BATCH = "batch"  # a batch left a loader; detail: fingerprint
+PARAMETERS = "parameters"  # a hash of a wrapper's parameters; detail: model, hash, step
+WRAP = "wrap"  # a DDP constructor; detail: model, parameters, buffers, options
+GROUP = "group"  # init_process_group, new_group, destroy_process_group; detail: action, name, ranks
+SAVE = "save"  # torch.save; detail: path
+SEED = "seed"  # torch.manual_seed; detail: seed
+SAMPLER = "sampler"  # DistributedSampler.set_epoch; detail: epoch
+DEVICE = "device"  # torch.cuda.set_device; detail: index
+EXCEPTION = "exception"  # an exception that left the script; detail: type, text
+START = "start"  # the rank's tracer began; detail: rank, world_size, pid, host
+EXIT = "exit"  # the interpreter left in order; detail: code
+
+# Origins of a collective: what made it.
+USER = "user"
+DDP_CONSTRUCTOR = "ddp-constructor"
+DDP_BUFFERS = "ddp-buffers"
+DDP_BUCKET = "ddp-bucket"
+DDP_REBUILD = "ddp-rebuild"
+DDP_UNUSED_MAP = "ddp-unused-map"
+DDP_JOIN = "ddp-join"
+SYNC_BATCHNORM = "sync-batchnorm"
+OBJECT = "object"
+ORIGINS = {
+    USER: "user call",
+    DDP_CONSTRUCTOR: "DDP constructor",
+    DDP_BUFFERS: "DDP buffer broadcast",
+    DDP_BUCKET: "DDP bucket all-reduce",
+    DDP_REBUILD: "DDP bucket rebuild",
+    DDP_UNUSED_MAP: "DDP unused-parameter map",
+    DDP_JOIN: "DDP join",
+    SYNC_BATCHNORM: "SyncBatchNorm",
+    OBJECT: "object collective",
+}
+
+# Operations, named as torch.distributed names its functions.
+POINT_TO_POINT = frozenset({"send", "recv"})
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+
+DEFAULT_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the user's source. `path` is relative to the working directory with forward slashes where it can be."""
+
+    path: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that one rank did or will do.
+
+    `index` counts the collectives of one group from 0 (None for point to point and for other kinds). `numel` is the number
+    of elements of the tensor that this rank brings; `dtype` is torch's name without `torch.`; `root` is a global rank;
+    `reduce_op` is torch's name in lower case (`sum`, `max`). `site` is the user's line, `stack` the user's frames, innermost
+    first. `time` is seconds since the epoch, 0.0 for a prediction. `detail` holds what only one kind has (see above).
+    """
+
+    kind: str
+    op: str = ""
+    group: str = DEFAULT_GROUP
+    index: int | None = None
+    origin: str = USER
+    numel: int | None = None
+    dtype: str | None = None
+    root: int | None = None
+    reduce_op: str | None = None
+    site: Site | None = None
+    stack: tuple[Site, ...] = ()
+    time: float = 0.0
+    detail: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def what(self) -> str:
+        """The event in a few words: `broadcast of 64 float32 (DDP buffer broadcast)`."""
+        if self.kind != COLLECTIVE:
+            return self.kind
+        size = "" if self.numel is None else f" of {self.numel:,} {self.dtype or 'elements'}"
+        if self.op in ("barrier", "monitored_barrier"):
+            size = ""
+        return f"{self.op}{size} ({ORIGINS.get(self.origin, self.origin)})"

@@ -1,0 +1,98 @@
+"""What a rule reports: findings, the places related to them, and how sure the auditor is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+SEVERITIES = ("info", "warning", "error")
+CONFIDENCES = ("possible", "likely", "certain")
+VERDICTS = ("confirmed", "not-observed", "not-covered")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of source. Lines and columns count from 1; the end column is one past the last character."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A place that a finding rests on. `role` says what it is to the finding: guard, call, wrap, buffer, forward, launch."""
+
+    path: str
+    line: int
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'To mend it: ..'."""
+
+    safety: str
+    description: str
+
+
+@dataclass(slots=True)
+class Finding:
+    """One hazard at one place. `message` is one whole sentence; `explanation` says what happens on which ranks, and when not."""
+
+    code: str
+    name: str
+    severity: str
+    confidence: str
+    span: Span
+    message: str
+    explanation: str = ""
+    related: list[Related] = field(default_factory=list)
+    fix: Fix | None = None
+    verdict: str | None = None
+    source_line: str = ""  # text of the first line, without indentation; part of the fingerprint
+    occurrence: int = 0  # counts equal findings on equal text in one file, so that fingerprints differ
+
+    @property
+    def sort_key(self) -> tuple[str, int, int, str]:
+        return (self.span.path, self.span.line, self.span.column, self.code)
+
+    @property
+    def fingerprint(self) -> str:
+        """Stable when lines are added or removed elsewhere: code, path, the line's own text and its count in the file."""
+        text = "\0".join((self.code, self.span.path, " ".join(self.source_line.split()), str(self.occurrence)))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def to_json(self) -> dict[str, object]:
+        """The object of the documented JSON form: verdict only where a trace gave one, fix null where there is none."""
+        out: dict[str, object] = {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity,
+            "confidence": self.confidence,
+            "path": self.span.path,
+            "line": self.span.line,
+            "column": self.span.column,
+            "end_line": self.span.end_line,
+            "end_column": self.span.end_column,
+            "message": self.message,
+            "explanation": self.explanation,
+            "related": [{"path": r.path, "line": r.line, "role": r.role, "text": r.text} for r in self.related],
+            "fix": None if self.fix is None else {"safety": self.fix.safety, "description": self.fix.description},
+            "fingerprint": self.fingerprint,
+        }
+        if self.verdict is not None:
+            out["verdict"] = self.verdict
+        return out
+
+
+def number_occurrences(findings: list[Finding]) -> None:
+    """Gives findings of one code on equal text of one file the numbers 0, 1, .. in source order. Changes them in place."""
+    seen: dict[tuple[str, str, str], int] = {}
+    for finding in sorted(findings, key=lambda f: f.sort_key):
+        key = (finding.code, finding.span.path, " ".join(finding.source_line.split()))
+        finding.occurrence = seen.get(key, 0)
+        seen[key] = finding.occurrence + 1

@@ -1,0 +1,129 @@
+"""What a rule is, and how rules are found.
+
+A rule is one module of `ddp_audit_rules` (or of a project's own folder) with one subclass of `Rule`. There is no list of rules to
+keep: `load_rules` walks the package. The class attributes are the rule's page; `explain`, the documentation and SARIF help are
+made from them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from ddp_audit.findings import CONFIDENCES, Finding, Fix, Related, Span
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.run import RecordedRun
+    from ddp_audit.explore import Exploration
+    from ddp_audit.launch.model import Launch
+    from ddp_audit.program.model import Guard, Node, Program
+
+
+@dataclass(slots=True)
+class Context:
+    """What a rule may ask: the lowered program, its exploration, and the launches that were read.
+
+    `launch` is the one that the user named (`--launch`, `--world-size`, or the traced command), None where none was named;
+    `documented` are those found in docstrings and comments of the audited files.
+    """
+
+    program: Program
+    launch: Launch | None = None
+    documented: Sequence[Launch] = ()
+    _exploration: Exploration | None = field(default=None, repr=False)
+
+    @property
+    def exploration(self) -> Exploration:
+        """The program run rank by rank on the machine; made at the first use."""
+        if self._exploration is None:
+            from ddp_audit.explore import explore
+
+            self._exploration = explore(self.program)
+        return self._exploration
+
+
+class Rule(ABC):
+    """One hazard of the catalogue. Subclasses set the class attributes and answer `check`."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    level: ClassVar[str]  # error, warning or info
+    what: ClassVar[str]  # what the rule reports
+    why: ClassVar[str]  # what goes wrong, on which ranks
+    quiet: ClassVar[str]  # on what it stays quiet, and why
+    confirmed: ClassVar[str]  # what confirms it in a trace
+    source: ClassVar[str]  # where the facts about torch come from
+    bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
+    good: ClassVar[str]  # the same program, mended
+    remedy: ClassVar[str]  # what to do instead, one sentence
+
+    @abstractmethod
+    def check(self, context: Context) -> Iterable[Finding]:
+        """Findings of this rule in the program; nothing where a needed value is unknown."""
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """The verdict of a recorded run on a finding of this rule: confirmed, not-observed or not-covered.
+
+        The base answers not-observed where some rank was seen at the finding's place and not-covered elsewhere.
+        """
+        span = finding.span
+        return "not-observed" if run.ranks_at(span.path, span.line, span.end_line) else "not-covered"
+
+    def finding(
+        self,
+        span: Span,
+        message: str,
+        explanation: str = "",
+        *,
+        related: Iterable[Related] = (),
+        confidence: str = "likely",
+        severity: str | None = None,
+        fix: Fix | None = None,
+        guards: Sequence[Guard] = (),
+    ) -> Finding:
+        """A finding of this rule. `guards` on the way that contradict the defaults lower the confidence to possible."""
+        if any(guard.against_default for guard in guards):
+            confidence = min(confidence, "possible", key=CONFIDENCES.index)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.level,
+            confidence=confidence,
+            span=span,
+            message=message,
+            explanation=explanation,
+            related=list(related),
+            fix=fix or Fix("display-only", self.remedy),
+        )
+
+
+def guard_relations(node: Node) -> list[Related]:
+    """The path to a node as related places: each rank-dependent guard and each call that leads to the node."""
+    related = [
+        Related(g.span.path, g.span.line, "guard", g.describe()) for g in node.guards if g.taint
+    ]
+    related += [Related(c.path, c.line, "call", "the call that leads here") for c in node.calls]
+    return related
+
+
+def load_rules(package: str = "ddp_audit_rules") -> list[Rule]:
+    """One instance of each rule of a package, by code. Raises ValueError where two share a code."""
+    module = importlib.import_module(package)
+    found: dict[str, Rule] = {}
+    for info in pkgutil.iter_modules(module.__path__):
+        for rule in _rules_of(f"{package}.{info.name}"):
+            if rule.code in found:
+                raise ValueError(f"two rules have the code {rule.code}: {found[rule.code].name} and {rule.name}")
+            found[rule.code] = rule
+    return [found[code] for code in sorted(found)]
+
+
+def _rules_of(module_name: str) -> Iterator[Rule]:
+    module = importlib.import_module(module_name)
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module_name and hasattr(value, "code"):
+            yield value()
