@@ -1,0 +1,274 @@
+"""What the auditor keeps of a program: a tree of the things that matter, with the conditions under which each is reached.
+
+`Program.nodes` is the flat list in the order of execution, one node for each time that a place is reached by another chain of
+calls; `Program.tree` holds the same nodes under branches, loops and calls, for exploration.
+
+Kinds of node, and what they carry (`target`; `args` by name; `detail`):
+
+| kind | is | carries |
+|---|---|---|
+| init, destroy | init_process_group, destroy_process_group | args: backend, rank, world_size, device_id, ..; detail finally: bool |
+| new-group | new_group and its like | args: ranks; detail: key of the group object |
+| wrap | DistributedDataParallel(..) | target: the wrapper; args: module, device_ids, ..; detail style: ddp, apex, fsdp |
+| forward | a call of a wrapper, or of its inner module | target: the wrapper; args: inputs; detail through: wrapper or module |
+| backward | loss.backward() | target: the loss; its deps are forwards |
+| step, zero-grad, unscale, clip | optimizer.step(), scaler.step(opt), .. | target: the optimizer |
+| collective | a collective call | target: the tensor; args: group, root, op, async_op; detail op, hidden: bool, what |
+| sync-flag | wrapper.require_backward_grad_sync = value | target: the wrapper; args: value |
+| no-sync-enter, no-sync-exit | a no_sync() block | target: the wrapper |
+| sampler, loader | DistributedSampler(..), DataLoader(..) | target: the object; args: dataset, sampler, shuffle, .. |
+| set-epoch | sampler.set_epoch(e) | target: the sampler, where known; args: epoch |
+| iterate | a for loop over a loader | target: the loader |
+| save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
+| device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
+| seed | torch.manual_seed and its like | args: seed |
+| draw | random indices drawn from a whole set | detail what |
+| attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name |
+| assert | assert, or `if not ..: raise` | args: test |
+| floordiv | a // b, a //= b | args: left, right; detail name of the target |
+| environ | os.environ[name] = value | args: value; detail name |
+| guard-function | a function object tested as if it were called | detail name |
+| jump | break, continue, return, raise, exit | detail what |
+| call | a call that the auditor could not follow | detail name |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddp_audit.findings import Span
+from ddp_audit.program.values import (
+    MISSING,
+    UNIFORM,
+    Obj,
+    Taint,
+    Value,
+    World,
+    defaults_in,
+    differs,
+    evaluate,
+    the_object,
+    truth,
+    worlds,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """A condition on the way to a node: the node is reached where bool(test) is `polarity`.
+
+    `via` is if, while, ifexp, early-exit (an arm before the node left), except, or loop.
+    `against_default` says that with the program's own defaults this way is not taken.
+    """
+
+    test: Value
+    polarity: bool
+    span: Span
+    text: str
+    via: str = "if"
+    against_default: bool = False
+    world_size: int | None = None
+
+    @property
+    def taint(self) -> Taint:
+        """Why ranks can differ in this condition; empty where they cannot."""
+        return differs(self.test, worlds(self.world_size))
+
+    def admits(self, world: World) -> bool | None:
+        """Whether a rank passes; None where that is not computable."""
+        holds = truth(self.test, world)
+        return None if holds is None else holds == self.polarity
+
+    def ranks(self) -> str:
+        """Who passes, in words: 'only rank 0', 'all ranks but rank 0', 'some ranks'."""
+        answers = {w.rank: self.admits(w) for w in worlds(self.world_size) if w.world_size == max(4, self.world_size or 0)}
+        if not answers or None in answers.values():
+            return "some ranks"
+        inside = [rank for rank, passes in answers.items() if passes]
+        if inside == [0]:
+            return "only rank 0"
+        if 0 not in inside and len(inside) == len(answers) - 1:
+            return "all ranks but rank 0"
+        if len(inside) == len(answers):
+            return "all ranks"
+        return "only ranks " + ", ".join(map(str, inside)) + f" of {len(answers)}" if inside else "no rank"
+
+    def describe(self) -> str:
+        """The guard for a report: `master_process: only rank 0 enters`."""
+        verb = "goes on" if self.via == "early-exit" else "enters"
+        text = self.text if self.polarity else f"not ({self.text})"
+        if not self.taint:
+            return text
+        who = self.ranks()
+        if who == "some ranks":
+            return f"{text}: depends on {' and '.join(sorted(self.taint))}"
+        return f"{text}: {who} {verb}" if "rank 0" in who and "all" not in who else f"{text}: {who}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop around a node. `over` is the iterable or the condition, `count` the number of iterations where it is known."""
+
+    span: Span
+    kind: str  # for, while, comprehension
+    over: Value
+    text: str
+    count: Value | None = None
+    taint: Taint = UNIFORM  # why the number of iterations can differ between ranks
+    epochs: bool = False  # looks like a loop over epochs
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One thing that matters; see the table above."""
+
+    kind: str
+    span: Span
+    function: str
+    text: str
+    number: int
+    target: Value | None = None
+    args: Mapping[str, Value] = field(default_factory=dict)
+    detail: dict[str, Any] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    calls: tuple[Span, ...] = ()  # places of the calls that led here, outermost first
+    grad: bool | None = True  # gradients on; None where unknown
+    no_sync: tuple[Obj, ...] = ()  # wrappers whose no_sync() block is around
+    tries: tuple[Span, ...] = ()  # `try` blocks around
+
+    @property
+    def object(self) -> Obj | None:
+        """The object that the node acts on, where it is one."""
+        return the_object(self.target)
+
+    @property
+    def rank_guards(self) -> tuple[Guard, ...]:
+        """Guards in which ranks can differ."""
+        return tuple(g for g in self.guards if g.taint)
+
+    def reached_by(self, world: World) -> bool | None:
+        """Whether a rank gets here, as far as its guards say: False where one of them excludes it, None where one is unknown."""
+        answers = [g.admits(world) for g in self.guards if g.taint]
+        if False in answers:
+            return False
+        return None if None in answers else True
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """Both arms of a condition that is not known to be equal and constant on all ranks."""
+
+    guard: Guard  # of the then-arm
+    then: list[Item]
+    orelse: list[Item]
+
+
+@dataclass(slots=True, eq=False)
+class LoopItem:
+    """A loop with its body, lowered once in its steady state."""
+
+    loop: Loop
+    body: list[Item]
+
+
+@dataclass(slots=True, eq=False)
+class CallItem:
+    """A call of a project function, inlined. `return` in the body leaves it."""
+
+    span: Span
+    function: str
+    body: list[Item]
+
+
+@dataclass(slots=True, eq=False)
+class TryItem:
+    """A try statement: body, one block a handler, and the finally block."""
+
+    span: Span
+    body: list[Item]
+    handlers: list[list[Item]]
+    final: list[Item]
+
+
+Item = Node | Branch | LoopItem | CallItem | TryItem
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A configuration value by name: an overridable module global, an argparse option, or a field of a config dataclass."""
+
+    value: Any
+    path: str
+    line: int
+    origin: str  # default, config-file, launch, set
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferSite:
+    """A register_buffer call (or a layer that has buffers, such as BatchNorm) inside a module, with its own guards."""
+
+    name: str
+    span: Span
+    guards: tuple[Guard, ...]
+    owner: str  # class that registers it
+    layer: str = ""  # library layer that brings it, e.g. torch.nn.BatchNorm2d; empty for register_buffer
+
+
+@dataclass(slots=True)
+class Program:
+    """One entry script, lowered. `limits` says what was given up on (depth, budget), for the report."""
+
+    entry: str
+    nodes: list[Node] = field(default_factory=list)
+    tree: list[Item] = field(default_factory=list)
+    config: dict[str, ConfigValue] = field(default_factory=dict)
+    buffers: dict[tuple[Any, ...], list[BufferSite]] = field(default_factory=dict)  # by key of the module object
+    frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
+    sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
+    documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
+    world_size: int | None = None
+    limits: list[str] = field(default_factory=list)
+    executed: bool = True  # False where the entry is a library file whose functions were lowered one by one
+
+    def of(self, *kinds: str) -> Iterator[Node]:
+        """The nodes of some kinds, in order."""
+        return (n for n in self.nodes if n.kind in kinds)
+
+    def node(self, number: int) -> Node:
+        """A node by its number, as `deps` of a value name forwards."""
+        return self.nodes[number]
+
+    def forwards_of(self, value: Value | None) -> list[Node]:
+        """The forward nodes that a loss was computed from."""
+        return [] if value is None else [self.nodes[n] for n in sorted(value.deps)]
+
+    def wraps(self) -> dict[tuple[Any, ...], Node]:
+        """Wrap nodes by the key of their wrapper."""
+        return {n.object.key: n for n in self.of("wrap") if n.object is not None}
+
+    def buffers_of(self, wrap: Node) -> list[BufferSite]:
+        """Buffers registered inside the wrapped module, as far as its constructor could be followed."""
+        module = the_object(wrap.args.get("module"))
+        return [] if module is None else self.buffers.get(module.key, [])
+
+    def line(self, path: str, line: int) -> str:
+        """The text of a line without its indentation, empty where there is none."""
+        lines = self.sources.get(path, [])
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def first_of_each_place(nodes: Iterable[Node]) -> list[Node]:
+    """One node a place: the first that was reached there."""
+    seen: dict[Span, Node] = {}
+    for node in nodes:
+        seen.setdefault(node.span, node)
+    return list(seen.values())
+
+
+__all__ = [
+    "MISSING", "Branch", "BufferSite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node", "Program", "TryItem",
+    "defaults_in", "evaluate", "first_of_each_place",
+]  # fmt: skip

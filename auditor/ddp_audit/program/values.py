@@ -1,0 +1,345 @@
+"""Values as the lowering knows them: what a value is, and whether it can differ between ranks.
+
+A value that depends on the rank in a computable way stays an expression (`Expr`) over rank, world size and their like, so that
+a condition can be asked what it says on rank 0 and on rank 1. Everything else is a constant, an object, a function, a name of
+a library, or `Unknown` with its taint: the reasons for which it can differ between ranks.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ddp_audit.findings import Span
+
+# Why a value can differ between ranks.
+RANK = "rank"
+DATA = "local data"
+FILES = "files"
+CLOCK = "clock"
+RANDOM = "random numbers"
+ERROR = "an exception"
+
+Taint = frozenset[str]
+UNIFORM: Taint = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One rank's view of a job; the ranks of a node are consecutive."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+
+    def leaf(self, name: str) -> int:
+        """The number that a leaf expression of that name stands for on this rank."""
+        return {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "local_rank": self.rank % self.local_world_size,
+            "node_rank": self.rank // self.local_world_size,
+            "local_world_size": self.local_world_size,
+            "device_count": self.local_world_size,
+            "nnodes": self.world_size // self.local_world_size,
+        }[name]
+
+
+def worlds(world_size: int | None = None) -> list[World]:
+    """Every rank of the jobs that stand for all jobs: two ranks on one node, and two nodes of two; and one job of a given size."""
+    jobs = [(2, 2), (4, 2)] if world_size is None else [(world_size, world_size)]
+    if world_size is not None and world_size > 64:
+        return [World(r, world_size, world_size) for r in (0, 1, world_size // 2, world_size - 1)]
+    return [World(rank, size, local) for size, local in jobs for rank in range(size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """Where a constant that a user can override got its value: an option's or module global's name and place."""
+
+    name: str
+    span: Span
+    origin: str = "default"  # default, config-file, launch or set
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Base of all values. `deps` are the numbers of the forward nodes that a tensor was computed from."""
+
+    taint: Taint = UNIFORM
+    deps: frozenset[int] = frozenset()
+    text: str = ""  # its source, where it was named last
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(Value):
+    """A value of which only the taint is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Value):
+    """A Python constant. With `default` it is what holds unless somebody overrides it, and no fact."""
+
+    value: Any = None
+    default: Default | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expr(Value):
+    """An operation over values; a leaf has no arguments and is named rank, local_rank, world_size, .."""
+
+    op: str = ""
+    args: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Value):
+    """A tuple, list or set display, or a dict display where `keys` is set."""
+
+    items: tuple[Value, ...] = ()
+    keys: tuple[Value, ...] | None = None
+    kind: str = "list"  # list, tuple, set, dict
+
+
+@dataclass(frozen=True, slots=True)
+class Alt(Value):
+    """One of several values, by conditions that are not known."""
+
+    options: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ext(Value):
+    """A thing of a library by its full name: `torch.distributed.all_reduce`."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Obj(Value):
+    """An object made at one place. Two values with one `key` are one object.
+
+    `kind` is what it is to the auditor: ddp, module, optimizer, sampler, loader, dataset, group, scaler, namespace, instance, ..;
+    `cls` the project's class or the library's name; `made` the place of construction.
+    """
+
+    key: tuple[Any, ...] = ()
+    kind: str = "instance"
+    cls: Any = None
+    made: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Func(Value):
+    """A function of the project. `definition` is a FunctionDef; `receiver` is set on a bound method."""
+
+    definition: Any = None
+    receiver: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(Value):
+    """A method of a library object that is about to be called: `optimizer.step`."""
+
+    receiver: Value = field(default_factory=Unknown)
+    name: str = ""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()  # the answer of `evaluate` where the value is not computable
+
+
+def leaf(name: str) -> Expr:
+    """A leaf expression; rank, local_rank and node_rank differ between ranks."""
+    return Expr(op=name, taint=frozenset({RANK}) if name in ("rank", "local_rank", "node_rank") else UNIFORM, text=name)
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "is": lambda a, b: a is b or a == b, "is not": lambda a, b: not (a is b or a == b),
+    "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
+    "&": operator.and_, "|": operator.or_, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
+}  # fmt: skip
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
+}  # fmt: skip
+
+
+def evaluate(value: Value, world: World) -> Any:
+    """The Python value of `value` on one rank of a job, or MISSING. Defaults count as values."""
+    match value:
+        case Const():
+            return value.value
+        case Items(keys=None):
+            parts = [evaluate(v, world) for v in value.items]
+            return MISSING if any(p is MISSING for p in parts) else tuple(parts)
+        case Expr(op=op, args=()):
+            try:
+                return world.leaf(op)
+            except KeyError:
+                return MISSING
+        case Expr(op="ifexp", args=(test, then, orelse)):
+            chosen = evaluate(test, world)
+            return MISSING if chosen is MISSING else evaluate(then if chosen else orelse, world)
+        case Expr(op="and" | "or" as op, args=args):
+            return _evaluate_logic(op, args, world)
+        case Expr(op=op, args=args):
+            parts = [evaluate(v, world) for v in args]
+            if any(p is MISSING for p in parts):
+                return MISSING
+            function: Any = _UNARY.get(op) if len(parts) == 1 else _BINARY.get(op)
+            try:
+                return MISSING if function is None else function(*parts)
+            except (TypeError, ValueError, ArithmeticError):
+                return MISSING
+    return MISSING
+
+
+def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
+    """`and` / `or` where a decisive operand settles the matter even beside unknown ones."""
+    unknown = False
+    last: Any = MISSING
+    for arg in args:
+        last = evaluate(arg, world)
+        if last is MISSING:
+            unknown = True
+        elif bool(last) == (op == "or"):
+            return last
+    return MISSING if unknown else last
+
+
+def truth(value: Value, world: World) -> bool | None:
+    """Whether a condition holds on one rank; None where that is not computable."""
+    if isinstance(value, (Obj, Func, Ext, Bound)):
+        return True
+    result = evaluate(value, world)
+    return None if result is MISSING else bool(result)
+
+
+def differs(value: Value, where: Iterable[World]) -> Taint:
+    """The reasons for which a value differs between the ranks of one job: empty where it is computable and equal on all of them."""
+    if not value.taint:
+        return UNIFORM
+    by_job: dict[tuple[int, int], set[Any]] = {}
+    for world in where:
+        result = evaluate(value, world)
+        if result is MISSING:
+            return _free_taint(value)
+        try:
+            by_job.setdefault((world.world_size, world.local_world_size), set()).add(result)
+        except TypeError:
+            return value.taint
+    return value.taint if any(len(results) > 1 for results in by_job.values()) else UNIFORM
+
+
+def _free_taint(value: Value) -> Taint:
+    """Taint of a value that cannot be computed: that of `and` / `or` operands which do not come out equal on all ranks."""
+    if isinstance(value, Expr) and value.op in ("and", "or", "not"):
+        return frozenset().union(*(differs(arg, worlds()) for arg in value.args))
+    return value.taint
+
+
+def defaults_in(value: Value) -> Iterator[Default]:
+    """The overridable defaults that a value was computed from."""
+    match value:
+        case Const(default=Default() as default):
+            yield default
+        case Expr(args=args):
+            for arg in args:
+                yield from defaults_in(arg)
+        case Items(items=items):
+            for item in items:
+                yield from defaults_in(item)
+
+
+def options(value: Value) -> Iterator[Value]:
+    """The values that `value` may be: itself, or the options of an Alt or of a conditional expression."""
+    match value:
+        case Alt(options=alternatives):
+            for alternative in alternatives:
+                yield from options(alternative)
+        case Expr(op="ifexp", args=(_, then, orelse)):
+            yield from options(then)
+            yield from options(orelse)
+        case _:
+            yield value
+
+
+def the_object(value: Value | None, *kinds: str) -> Obj | None:
+    """The first object of one of these kinds (any, where none is named) that the value may be."""
+    if value is None:
+        return None
+    for option in options(value):
+        if isinstance(option, Obj) and (not kinds or option.kind in kinds):
+            return option
+    return None
+
+
+def constant(value: Value | None) -> Any:
+    """The constant that a value is on every rank and in every job, else MISSING. Defaults count."""
+    return value.value if isinstance(value, Const) else MISSING
+
+
+def join_taint(*values: Value) -> Taint:
+    """Every reason for which one of the values can differ."""
+    return frozenset().union(*(v.taint for v in values))
+
+
+def join_deps(*values: Value) -> frozenset[int]:
+    """Every forward that one of the values was computed from."""
+    return frozenset().union(*(v.deps for v in values))
+
+
+def operation(op: str, *args: Value, text: str = "") -> Value:
+    """`op` over `args`, folded where all are constants without a default."""
+    taint, deps = join_taint(*args), join_deps(*args)
+    result = Expr(op=op, args=args, taint=taint, deps=deps, text=text)
+    if args and all(isinstance(a, Const) for a in args):
+        folded = evaluate(result, World(0, 1, 1))
+        if folded is not MISSING:
+            default = next((d for a in args for d in defaults_in(a)), None)
+            return Const(value=folded, default=default, text=text)
+        return Unknown(taint=taint, deps=deps, text=text)
+    computable = (Const, Expr, Items, Unknown, Alt)
+    if not all(isinstance(a, computable) for a in args) or _depth(result) > 12:
+        return Unknown(taint=taint, deps=deps, text=text)
+    return result
+
+
+def _depth(value: Value) -> int:
+    return 1 + max((_depth(a) for a in value.args), default=0) if isinstance(value, Expr) else 0
+
+
+def merge(cond: Value, then: Value, orelse: Value) -> Value:
+    """The value after a branch: equal ones stay, others become a conditional expression or alternatives tainted by the condition."""
+    if then == orelse:
+        return then
+    taint = then.taint | orelse.taint | cond.taint
+    deps = then.deps | orelse.deps
+    plain = (Const, Expr)
+    if isinstance(then, plain) and isinstance(orelse, plain) and isinstance(cond, plain):
+        merged = Expr(op="ifexp", args=(cond, then, orelse), taint=taint, deps=deps, text=then.text)
+        if _depth(merged) <= 12:
+            return merged
+    alternatives: list[Value] = []
+    for option in (*options(then), *options(orelse)):
+        if option not in alternatives:
+            alternatives.append(option)
+    return Alt(options=tuple(alternatives[:8]), taint=taint, deps=deps, text=then.text or orelse.text)
+
+
+def named(value: Value, text: str) -> Value:
+    """The value with the source text by which it is known now."""
+    return replace(value, text=text) if text and value.text != text else value
+
+
+def uniform(value: Value) -> Value:
+    """The value after a collective that made it equal on all ranks."""
+    return Unknown(deps=value.deps, text=value.text) if value.taint else value
