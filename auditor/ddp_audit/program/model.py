@@ -15,7 +15,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | step, zero-grad, unscale, clip | optimizer.step(), scaler.step(opt), .. | target: the optimizer |
 | collective | a collective call | target: the tensor; args: group, root, op, async_op; detail op, hidden: bool, what |
 | sync-flag | wrapper.require_backward_grad_sync = value | target: the wrapper; args: value |
-| no-sync-enter, no-sync-exit | a no_sync() block | target: the wrapper |
+| no-sync | a no_sync() block is entered; the nodes inside carry it | target: the wrapper |
 | sampler, loader | DistributedSampler(..), DataLoader(..) | target: the object; args: dataset, sampler, shuffle, .. |
 | set-epoch | sampler.set_epoch(e) | target: the sampler, where known; args: epoch |
 | iterate | a for loop over a loader | target: the loader |
@@ -49,6 +49,7 @@ from ddp_audit.program.values import (
     defaults_in,
     differs,
     evaluate,
+    options,
     the_object,
     truth,
     worlds,
@@ -120,6 +121,16 @@ class Loop:
     epochs: bool = False  # looks like a loop over epochs
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NoSync:
+    """A no_sync() block. With a `test` it is one only where bool(test) is `polarity` (`no_sync() if .. else nullcontext()`)."""
+
+    wrapper: Obj | None
+    span: Span
+    test: Value | None = None
+    polarity: bool = True
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One thing that matters; see the table above."""
@@ -136,7 +147,7 @@ class Node:
     loops: tuple[Loop, ...] = ()
     calls: tuple[Span, ...] = ()  # places of the calls that led here, outermost first
     grad: bool | None = True  # gradients on; None where unknown
-    no_sync: tuple[Obj, ...] = ()  # wrappers whose no_sync() block is around
+    no_sync: tuple[NoSync, ...] = ()  # no_sync() blocks around
     tries: tuple[Span, ...] = ()  # `try` blocks around
 
     @property
@@ -251,8 +262,8 @@ class Program:
 
     def buffers_of(self, wrap: Node) -> list[BufferSite]:
         """Buffers registered inside the wrapped module, as far as its constructor could be followed."""
-        module = the_object(wrap.args.get("module"))
-        return [] if module is None else self.buffers.get(module.key, [])
+        modules = [o for o in options(wrap.args["module"]) if isinstance(o, Obj)] if "module" in wrap.args else []
+        return [site for module in modules for site in self.buffers.get(module.key, [])]
 
     def line(self, path: str, line: int) -> str:
         """The text of a line without its indentation, empty where there is none."""

@@ -8,8 +8,9 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
@@ -28,14 +29,20 @@ UNIFORM: Taint = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One rank's view of a job; the ranks of a node are consecutive."""
+    """One rank's view of a job; the ranks of a node are consecutive.
+
+    `atoms` gives values to what is unknown by itself, for a what-if: loop indices by their leaf name, other unknowns by their text.
+    """
 
     rank: int
     world_size: int
     local_world_size: int
+    atoms: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
-    def leaf(self, name: str) -> int:
-        """The number that a leaf expression of that name stands for on this rank."""
+    def leaf(self, name: str) -> Any:
+        """The value that a leaf expression of that name stands for on this rank. Raises KeyError where it has none."""
+        if name in self.atoms:
+            return self.atoms[name]
         return {
             "rank": self.rank,
             "world_size": self.world_size,
@@ -57,11 +64,19 @@ def worlds(world_size: int | None = None) -> list[World]:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """Where a constant that a user can override got its value: an option's or module global's name and place."""
+    """Where a constant that a user can override got its value: an option's or module global's name and place.
+
+    Only the origin `default` leaves the value open; the others are what the job at hand was given.
+    """
 
     name: str
     span: Span
     origin: str = "default"  # default, config-file, launch or set
+
+    @property
+    def open(self) -> bool:
+        """Whether another value is as good."""
+        return self.origin == "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +144,7 @@ class Obj(Value):
     kind: str = "instance"
     cls: Any = None
     made: Span | None = None
+    info: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +193,8 @@ def evaluate(value: Value, world: World) -> Any:
     match value:
         case Const():
             return value.value
+        case Unknown(text=text) if text in world.atoms:
+            return world.atoms[text]
         case Items(keys=None):
             parts = [evaluate(v, world) for v in value.items]
             return MISSING if any(p is MISSING for p in parts) else tuple(parts)
