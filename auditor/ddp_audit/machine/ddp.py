@@ -1,0 +1,314 @@
+"""DistributedDataParallel as a machine: calls go in, the collectives that torch would issue come out.
+
+One `Ddp` models one wrapper on one rank. Three flags decide (torch/nn/parallel/distributed.py of torch 2.13):
+
+- `require_backward_grad_sync`, which `no_sync()` clears and restores, is read in FORWARD only;
+- the reducer's "expect hooks", set at the end of a synchronized forward and cleared by the end of one reduction;
+- `require_forward_param_sync`, which each forward leaves for the next and which decides on the broadcast of buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, DEFAULT_GROUP, SYNC_BATCHNORM, Event
+from ddp_audit.machine import errors
+from ddp_audit.machine.buckets import (
+    BROADCAST_BUCKET_BYTES,
+    DEFAULT_BUCKET_CAP_MB,
+    FIRST_BUCKET_BYTES,
+    MIB,
+    UNLIMITED,
+    Sized,
+    assign_buckets,
+    total,
+)
+from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.module import ModuleSpec, ParamSpec
+from ddp_audit.machine.reducer import Gradient, Reducer, Term
+
+AVERAGED = "averaged"
+LOCAL = "local"
+MISSING = "missing"
+
+
+@dataclass(slots=True)
+class Handle:
+    """The output of one forward: what a backward can start from. `used` are the parameters that it depends on."""
+
+    number: int
+    grad: bool
+    used: frozenset[str]
+    sink: bool = False  # whether torch put its sink on the output, which starts the delayed all-reduce of a static graph
+    training: bool = True
+    freed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardResult:
+    """The collectives that a forward issued, in order, and its output."""
+
+    events: list[Event]
+    handle: Handle = field(repr=False)
+
+
+class Ddp:
+    """One wrapper on one rank.
+
+    `bucket_cap_mb` is in MiB; None is torch's default of 25 with a first bucket of 1 MiB (with an explicit number the first
+    bucket gets that number too). `forward_sync_buffers` None means True, and `broadcast_buffers` counts only then, as in torch
+    2.13. `root` is the global rank of the group's first member. `ready_order` names the parameters in the order in which
+    their gradients become ready, where that is not the reverse of their registration.
+    """
+
+    def __init__(
+        self,
+        spec: ModuleSpec,
+        *,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        forward_sync_buffers: bool | None = None,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        bucket_cap_mb: float | None = None,
+        gradient_as_bucket_view: bool = False,
+        group: str = DEFAULT_GROUP,
+        root: int = 0,
+        ready_order: Sequence[str] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        effective = True if broadcast_buffers is None else broadcast_buffers
+        self.forward_sync_buffers = effective if forward_sync_buffers is None else forward_sync_buffers
+        self.init_sync_buffers = effective if forward_sync_buffers is None else True
+        self.init_sync = init_sync
+        self.gradient_as_bucket_view = gradient_as_bucket_view  # changes where gradients live, not what is sent
+        self.group = group
+        self.root = root
+        self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
+        self.gradients = {p.name: Gradient() for p in spec.params}
+        self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad]
+        self._index = {p.name: i for i, p in enumerate(self._params)}
+        order = list(ready_order) if ready_order is not None else [p.name for p in reversed(spec.params)]
+        self._rank_in_order = {name: i for i, name in enumerate(order)}
+        self._delay_enqueued = False
+        self._forwards = 0
+        self._reducer = self._make_reducer(bucket_cap_mb)
+
+    def _make_reducer(self, bucket_cap_mb: float | None) -> Reducer:
+        cap = int((DEFAULT_BUCKET_CAP_MB if bucket_cap_mb is None else bucket_cap_mb) * MIB)
+        first = FIRST_BUCKET_BYTES if bucket_cap_mb is None else cap
+        limits = [UNLIMITED]
+        if self.find_unused_parameters and not self.static_graph:
+            limits = [first, cap] if first < cap else [cap]
+        return Reducer(
+            self._params,
+            [self.gradients[p.name] for p in self._params],
+            assign_buckets(self._params, limits)[::-1],
+            [first, cap],
+            find_unused=self.find_unused_parameters,
+            static_graph=self.static_graph,
+            group=self.group,
+            root=self.root,
+            exact=self.spec.exact,
+        )
+
+    # Calls.
+
+    def construct(self) -> list[Event]:
+        """What the constructor sends: a check of the parameters' number and shapes, then parameters and buffers.
+
+        Raises MachineError where no parameter requires a gradient.
+        """
+        if not self._params:
+            raise MachineError(errors.NOT_NEEDED)
+        if not self.init_sync:
+            return []
+        dims = [p.ndim for p in self._params]
+        metadata = None if any(d is None for d in dims) else 2 * sum(d for d in dims if d is not None)
+        events = [
+            self._event("all_gather", DDP_CONSTRUCTOR, 1, "int64"),
+            self._event("broadcast", DDP_CONSTRUCTOR, metadata, "int64"),
+        ]
+        states: list[Sized] = [*self.spec.params]
+        if self.init_sync_buffers:
+            states.extend(self.spec.buffers)
+        return events + self._broadcasts(states, DDP_CONSTRUCTOR)
+
+    def forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
+        """A call of the wrapper. `grad`: whether gradients are enabled; `used`: parameters behind the output, None for all.
+
+        Raises MachineError where an earlier backward left a reduction unfinished; `.events` of it are then empty.
+        """
+        reducer = self._reducer
+        sync = grad and self.require_backward_grad_sync
+        if sync:
+            reducer.prepare_for_forward()
+        events: list[Event] = []
+        if grad:
+            self._run(reducer.rebuild_buckets, events)
+        if self.will_broadcast_buffers:
+            events.extend(self._broadcasts(self.spec.buffers, DDP_BUFFERS))
+        handle = self._module_output(grad, training, used)
+        events.extend(self._sync_batchnorm_forward(training))
+        self.require_forward_param_sync = sync
+        if sync:
+            reducer.prepare_for_backward(frozenset(self._index[n] for n in handle.used if n in self._index))
+        handle.sink = self.static_graph and not self._delay_enqueued
+        return ForwardResult(events, handle)
+
+    def module_forward(
+        self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None
+    ) -> ForwardResult:
+        """A call of `wrapper.module`, past the wrapper: only SyncBatchNorm layers send anything."""
+        return ForwardResult(self._sync_batchnorm_forward(training), self._module_output(grad, training, used))
+
+    def backward(self, handles: Sequence[Handle], *, retain_graph: bool = False) -> list[Event]:
+        """One backward pass from the sum of the losses of these forwards.
+
+        Raises MachineError with torch's text; its `events` are what had been issued by then.
+        """
+        if not any(h.grad for h in handles):
+            raise MachineError(errors.NO_GRAPH)
+        live = sorted((h for h in handles if h.grad), key=lambda h: -h.number)
+        if any(h.freed for h in live):
+            raise MachineError(errors.BACKWARD_TWICE)
+        events = self._sync_batchnorm_backward(live)
+        self._run(lambda: self._backward(live), events)
+        if not retain_graph:
+            for handle in live:
+                handle.freed = True
+        return events
+
+    def step(self) -> list[str]:
+        """An optimizer step: the parameters whose gradient is LOCAL at it, in registration order. Nothing is sent."""
+        return [name for name in self.gradients if self.gradient_state(name) == LOCAL]
+
+    def zero_grad(self, *, set_to_none: bool = True) -> None:
+        """Clears the gradients of all parameters; without `set_to_none` those that exist become zero."""
+        for gradient in self.gradients.values():
+            if set_to_none:
+                gradient.terms = None
+            elif gradient.terms is not None:
+                gradient.terms = ()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Clears `require_backward_grad_sync` and restores what it was, whatever happens inside."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    # State.
+
+    @property
+    def will_broadcast_buffers(self) -> bool:
+        """Whether the next forward broadcasts buffers, whatever its mode."""
+        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self.spec.buffers)
+
+    def gradient_state(self, name: str) -> str:
+        """`averaged`, `local` (some of it is this rank's alone) or `missing` (`.grad` is None)."""
+        terms = self.gradients[name].terms
+        if terms is None:
+            return MISSING
+        return AVERAGED if all(t.averaged for t in terms) else LOCAL
+
+    @property
+    def gradient_states(self) -> dict[str, str]:
+        """`gradient_state` of every parameter, in registration order."""
+        return {name: self.gradient_state(name) for name in self.gradients}
+
+    def terms(self, name: str) -> tuple[Term, ...] | None:
+        """The contributions that `.grad` of a parameter sums, None where it is missing."""
+        return self.gradients[name].terms
+
+    @property
+    def bucket_sizes(self) -> list[int | None]:
+        """Elements of the buckets as they stand now, in the order of reduction."""
+        return [total([self._params[i] for i in bucket])[0] for bucket in self._reducer.buckets]
+
+    # Parts.
+
+    def _backward(self, handles: Sequence[Handle]) -> None:
+        reducer = self._reducer
+        reducer.callbacks = []
+        if not self._delay_enqueued and any(h.sink for h in handles):
+            self._delay_enqueued = True
+            reducer.callbacks.append(reducer.delay_all_reduce)
+        # The engine walks the newest graph first; the gradient of a parameter is ready once its oldest use is done.
+        for position, handle in enumerate(handles):
+            later = frozenset[str]().union(*(h.used for h in handles[position + 1 :]))
+            for name in sorted(handle.used - later, key=lambda n: self._rank_in_order.get(n, -1)):
+                for source in handles[: position + 1]:
+                    if name in source.used:
+                        self.gradients[name].add(source.number)
+                if name in self._index:
+                    reducer.hook(self._index[name])
+        reducer.run_callbacks()
+
+    def _module_output(self, grad: bool, training: bool, used: AbstractSet[str] | None) -> Handle:
+        reachable = frozenset(p.name for p in self.spec.params if p.requires_grad)
+        names = reachable if used is None else reachable & frozenset(used)
+        self._forwards += 1
+        return Handle(self._forwards, grad and bool(names), names, training=training)
+
+    def _run(self, part: Callable[[], None], events: list[Event]) -> None:
+        """Runs a part of the reducer and moves what it issued to `events`, also when it raises."""
+        try:
+            part()
+        except MachineError as error:
+            error.events = [*events, *self._reducer.issued]
+            self._reducer.issued = []
+            raise
+        events.extend(self._reducer.issued)
+        self._reducer.issued = []
+
+    def _broadcasts(self, tensors: Sequence[Sized], origin: str) -> list[Event]:
+        """Coalesced broadcasts: one a dtype, and one more for every 250 MiB."""
+        events = []
+        for bucket in assign_buckets(tensors, [BROADCAST_BUCKET_BYTES]):
+            numel, dtype = total([tensors[i] for i in bucket])
+            events.append(self._event("broadcast", origin, numel, dtype))
+        return events
+
+    def _sync_batchnorm_forward(self, training: bool) -> list[Event]:
+        """In training mode each layer gathers mean, inverse deviation and count (torch/nn/modules/_functions.py); read only."""
+        if not training:
+            return []
+        return [self._event("all_gather", SYNC_BATCHNORM, size, "float32") for size in self._sync_batchnorm_sizes(1)]
+
+    def _sync_batchnorm_backward(self, handles: Sequence[Handle]) -> list[Event]:
+        """Each layer sums two vectors in backward. They interleave with buckets on a GPU; here they stand before them."""
+        return [
+            self._event("all_reduce", SYNC_BATCHNORM, size, "float32", "sum")
+            for handle in handles
+            if handle.training
+            for size in reversed(self._sync_batchnorm_sizes(0))
+        ]
+
+    def _sync_batchnorm_sizes(self, extra: int) -> list[int | None]:
+        channels = self.spec.sync_batchnorm_channels
+        if channels:
+            return [2 * c + extra for c in channels]
+        return [None] * self.spec.sync_batchnorm
+
+    def _event(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> Event:
+        return Event(
+            COLLECTIVE,
+            op=op,
+            group=self.group,
+            origin=origin,
+            numel=numel,
+            dtype=dtype,
+            root=self.root if op == "broadcast" else None,
+            reduce_op=reduce_op,
+            detail={} if self.spec.exact else {"repeats": True},
+        )

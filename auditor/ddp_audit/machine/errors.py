@@ -1,0 +1,29 @@
+"""The errors that torch raises and the machine predicts. The texts are the beginnings of torch's own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_audit.events import Event
+
+UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one"
+MARKED_TWICE = "Expected to mark a variable ready only once"
+GRAPH_CHANGED = "Your training graph has changed in this iteration"
+EXPECT_HOOKS = "expect_autograd_hooks_ INTERNAL ASSERT FAILED"
+REBUILD_DURING_BACKWARD = "`initialize_buckets` must NOT be called during autograd execution"
+REBUILT_SIZE = "rebuilt parameter indices size is not same as original model parameters size"
+NOT_NEEDED = "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient"
+BACKWARD_TWICE = "Trying to backward through the graph a second time"
+NO_GRAPH = "element 0 of tensors does not require grad and does not have a grad_fn"
+
+
+class MachineError(Exception):
+    """A call that torch answers with an exception.
+
+    `text` is the beginning of torch's message; `events` are the collectives that the call issued before it raised.
+    """
+
+    def __init__(self, text: str, events: Sequence[Event] = ()) -> None:
+        super().__init__(text)
+        self.text = text
+        self.events: list[Event] = list(events)

@@ -1,0 +1,247 @@
+"""The gradient reducer behind DDP, as a state machine.
+
+A model of torch's C++ `Reducer` (torch/csrc/distributed/c10d/reducer.cpp) in the terms of that file, so that what follows from
+its state (a backward that reduces although it ran inside `no_sync`, one that silently does not) follows here for the same
+reason. It knows nothing of tensors: a gradient is a tuple of terms, each the contribution of one backward pass, averaged over
+the ranks or local to this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ddp_audit.events import COLLECTIVE, DDP_BUCKET, DDP_REBUILD, DDP_UNUSED_MAP, Event
+from ddp_audit.machine import errors
+from ddp_audit.machine.buckets import assign_buckets, total
+from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.module import ParamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What one backward pass added to one gradient. `source` is the forward's number."""
+
+    source: int
+    averaged: bool = False
+
+
+@dataclass(slots=True)
+class Gradient:
+    """`.grad` of one parameter: None where it is missing, otherwise the terms that it sums."""
+
+    terms: tuple[Term, ...] | None = None
+
+    def add(self, source: int) -> None:
+        """Accumulates what a backward of forward `source` computed on this rank."""
+        self.terms = (*(self.terms or ()), Term(source))
+
+    def average(self) -> None:
+        """Becomes the mean over the ranks of what they hold. Terms that are averages already stay what they are."""
+        self.terms = tuple(Term(t.source, True) for t in self.terms or ())
+
+
+class Reducer:
+    """State of the reducer of one wrapper; its methods append the collectives that they issue to `issued`.
+
+    `params` are those that required a gradient when the module was wrapped, in registration order; `gradients` are theirs.
+    `buckets` hold positions in `params`, in the order of reduction. `rebuild_limits` are bytes.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[ParamSpec],
+        gradients: Sequence[Gradient],
+        buckets: list[list[int]],
+        rebuild_limits: Sequence[int],
+        *,
+        find_unused: bool,
+        static_graph: bool,
+        group: str,
+        root: int,
+        exact: bool,
+    ) -> None:
+        self.params = list(params)
+        self.gradients = list(gradients)
+        self.buckets = buckets
+        self.rebuild_limits = list(rebuild_limits)
+        self.find_unused = find_unused
+        self.static_graph = static_graph
+        self.group = group
+        self.root = root
+        self.exact = exact
+        self.issued: list[Event] = []
+        self.iterations = 0
+        self.expect_hooks = False
+        self.require_finalize = False
+        self.has_rebuilt = False
+        self.marked_unused = False
+        self.unused: list[int] = []
+        self.rebuilt_order: list[int] = []
+        self.ready: set[int] = set()
+        self.locally_used: set[int] = set()
+        self.hooks_fired = [0] * len(self.params)
+        self.hooks_left = [0] * len(self.params)
+        self.pending = [len(b) for b in buckets]
+        self.next_bucket = 0
+        self.callbacks: list[Callable[[], None]] = []
+
+    # Forward.
+
+    def prepare_for_forward(self) -> None:
+        """Counts a forward that will be synchronized."""
+        self.iterations += 1
+
+    def rebuild_buckets(self) -> None:
+        """Runs at the start of every forward with gradients enabled; lays the buckets out anew once.
+
+        Raises MachineError where the previous reduction has begun and not ended.
+        """
+        if self.require_finalize:
+            raise MachineError(errors.UNFINISHED)
+        if not self.should_rebuild or not self.rebuilt_order:
+            return
+        if len(self.rebuilt_order) != len(self.params):
+            raise MachineError(errors.REBUILT_SIZE)
+        order = self.rebuilt_order
+        layout = assign_buckets([self.params[i] for i in order], self.rebuild_limits, keep_order=True)
+        self.rebuilt_order = []
+        count = len(self.params) + 1 if self.exact else None
+        self.issue("broadcast", DDP_REBUILD, count, "int32")
+        self.issue("broadcast", DDP_REBUILD, len(layout) if self.exact else None, "int32")
+        self.has_rebuilt = True
+        if self.expect_hooks:
+            raise MachineError(errors.REBUILD_DURING_BACKWARD)
+        self.buckets = [[order[position] for position in bucket] for bucket in layout]
+        self.pending = [0] * len(self.buckets)
+
+    def prepare_for_backward(self, used: frozenset[int]) -> None:
+        """Runs at the end of a forward that will be synchronized: from here on hooks count, until one reduction has ended.
+
+        `used` are the parameters that the forward's output depends on.
+        """
+        self.expect_hooks = True
+        self.next_bucket = 0
+        self.pending = [len(b) for b in self.buckets]
+        if self.static_graph:
+            self.hooks_left = list(self.hooks_fired)
+        self.marked_unused = False
+        self.ready = set()
+        if self.dynamic_unused:
+            self.unused = [i for i in range(len(self.params)) if i not in used]
+
+    # Backward.
+
+    def hook(self, index: int) -> None:
+        """Runs after a backward has accumulated the gradient of parameter `index`."""
+        if self.dynamic_unused or self.static_first:
+            self.locally_used.add(index)
+        if self.static_first:
+            self.hooks_fired[index] += 1
+            return
+        if not self.expect_hooks:
+            return
+        if not self.marked_unused:
+            self.marked_unused = True
+            for unused in self.unused:
+                self.mark_ready(unused)
+        if self.static_after_first:
+            if self.hooks_left[index] <= 0:
+                raise MachineError(errors.GRAPH_CHANGED)
+            self.hooks_left[index] -= 1
+            if self.hooks_left[index] > 0:
+                return
+        if self.should_rebuild:
+            self.rebuilt_order.append(index)
+        self.mark_ready(index)
+
+    def mark_ready(self, index: int) -> None:
+        """Puts one gradient into its bucket; issues the buckets whose turn has come."""
+        if index in self.ready:
+            raise MachineError(errors.MARKED_TWICE)
+        self.ready.add(index)
+        self.require_finalize = True
+        bucket = next(b for b, members in enumerate(self.buckets) if index in members)
+        self.pending[bucket] -= 1
+        if self.pending[bucket] == 0 and bucket == self.next_bucket:
+            while self.next_bucket < len(self.buckets) and self.pending[self.next_bucket] == 0:
+                self.reduce_bucket(self.next_bucket)
+                self.next_bucket += 1
+        if self.next_bucket == len(self.buckets):
+            if self.dynamic_unused:
+                self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
+            self.callbacks.append(self.all_ready)
+
+    def all_ready(self) -> None:
+        """Runs at the end of the backward in which the last bucket became ready."""
+        if self.static_after_first and self.should_rebuild:
+            self.rebuilt_order.extend(self.unused)
+        self.finalize()
+
+    def delay_all_reduce(self) -> None:
+        """Runs at the end of the first backward of a static graph: reduces everything at once, the map of used ones first."""
+        self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
+        self.require_finalize = True
+        self.unused = [i for i, fired in enumerate(self.hooks_fired) if fired == 0]
+        for bucket in range(len(self.buckets)):
+            self.reduce_bucket(bucket)
+        self.finalize()
+
+    def reduce_bucket(self, bucket: int) -> None:
+        """Issues the all-reduce of one bucket."""
+        numel, dtype = total([self.params[i] for i in self.buckets[bucket]])
+        self.issue("all_reduce", DDP_BUCKET, numel, dtype, "sum")
+
+    def finalize(self) -> None:
+        """Ends a reduction: writes the averages back, and expects no hooks until the next synchronized forward."""
+        if not self.expect_hooks:
+            raise MachineError(errors.EXPECT_HOOKS)
+        self.expect_hooks = False
+        self.require_finalize = False
+        tracks_use = self.static_graph or self.find_unused
+        for index, gradient in enumerate(self.gradients):
+            # A parameter that no rank used keeps its .grad untouched, where use is known.
+            if not tracks_use or index in self.locally_used:
+                gradient.average()
+        if self.dynamic_unused:
+            self.locally_used = set()
+
+    def run_callbacks(self) -> None:
+        """Runs what was queued for the end of the backward pass."""
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # Conditions, named as in reducer.cpp.
+
+    @property
+    def dynamic_unused(self) -> bool:
+        return self.find_unused and not self.static_graph
+
+    @property
+    def static_first(self) -> bool:
+        return self.static_graph and self.iterations == 1
+
+    @property
+    def static_after_first(self) -> bool:
+        return self.static_graph and self.iterations > 1
+
+    @property
+    def should_rebuild(self) -> bool:
+        return (self.static_graph or not self.find_unused) and not self.has_rebuilt
+
+    def issue(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> None:
+        """Appends one collective to `issued`."""
+        self.issued.append(
+            Event(
+                COLLECTIVE,
+                op=op,
+                group=self.group,
+                origin=origin,
+                numel=numel,
+                dtype=dtype,
+                root=self.root if op == "broadcast" else None,
+                reduce_op=reduce_op,
+                detail={} if self.exact else {"repeats": True},
+            )
+        )
