@@ -1,0 +1,37 @@
+# Each target makes its virtual environment when it is missing or older than pyproject.toml or constraints.txt.
+#   make demo               audit the reference trainer with a hazard, then confirm the finding in a traced run
+#   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
+#   make test               the tests; make test ARGS='tests/cli -k json' for some of them
+#   make lint               ruff and mypy
+#   make format             ruff's formatter and safe fixes
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed.stamp
+
+.PHONY: demo test lint format clean
+.DEFAULT_GOAL := test
+
+demo: $(STAMP)
+	$(BIN)/ddp-audit demo $(HAZARD)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=/path/to/python")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,148 @@
+"""One Python file: bytes to text to tree, and what went wrong on the way in one clear line. Nothing is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import tokenize
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_audit.findings import Span
+
+
+class SourceError(Exception):
+    """A file that could not be found, read or parsed. `line` is None where the trouble has no line."""
+
+    def __init__(self, path: str, line: int | None, message: str) -> None:
+        super().__init__(path, line, message)
+        self.path = path
+        self.line = line
+        self.message = message
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.message}"
+
+
+@dataclass(slots=True, eq=False)
+class SourceFile:
+    """A parsed file. `path` is relative to the working directory with forward slashes where the file lies below it.
+
+    `lines` are split as Python's grammar splits them (form feeds and Unicode separators do not end a line), `module` is the
+    dotted name under which the project imports the file, or its stem for a script.
+    """
+
+    path: str
+    abspath: str
+    text: str
+    tree: ast.Module
+    lines: list[str]
+    module: str
+    _ascii: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._ascii = self.text.isascii()
+
+    def line(self, number: int) -> str:
+        """The text of a line, counted from 1, without its end; empty outside the file."""
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
+
+    def column(self, line: int, byte_offset: int) -> int:
+        """The column, counted from 1 in characters, of one of ast's UTF-8 byte offsets."""
+        if self._ascii:
+            return byte_offset + 1
+        return len(self.line(line).encode()[:byte_offset].decode(errors="ignore")) + 1
+
+    def span(self, node: ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias) -> Span:
+        """The place of a node."""
+        end_line = node.end_lineno or node.lineno
+        end_offset = node.col_offset if node.end_col_offset is None else node.end_col_offset
+        return Span(
+            self.path, node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end_offset)
+        )
+
+
+def display_path(path: str | os.PathLike[str]) -> str:
+    """A path as reports write it: relative to the working directory where it lies below it, with forward slashes."""
+    absolute = os.path.abspath(path)
+    try:
+        relative = os.path.relpath(absolute)
+    except ValueError:  # another drive on Windows
+        relative = absolute
+    return (absolute if relative.startswith("..") else relative).replace(os.sep, "/")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file. Raises SourceError."""
+    shown = display_path(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise SourceError(shown, None, "no such file or directory") from None
+    except IsADirectoryError:
+        raise SourceError(shown, None, "is a directory") from None
+    except PermissionError:
+        raise SourceError(shown, None, "cannot be read: permission denied") from None
+    except OSError as error:
+        raise SourceError(shown, None, f"cannot be read: {error.strerror or error}") from None
+
+
+def decode(data: bytes, shown: str) -> str:
+    """Text of a Python file by the rules of PEP 263 (byte order mark, coding comment, otherwise UTF-8), with `\\n` line ends.
+
+    Raises SourceError with the line of the first byte that does not decode.
+    """
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError as error:
+        # detect_encoding decodes the first two lines: with a bad byte there it complains of a missing declaration.
+        line = _line_of_bad_byte(data)
+        text = str(error.msg)
+        if "encoding problem" in text or "unknown encoding" in text:
+            raise SourceError(shown, 1, f"the coding comment names an encoding that is not usable here ({text})") from None
+        raise SourceError(shown, line, "is not UTF-8 and has no coding comment") from None
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        known = "is not UTF-8 and has no coding comment" if encoding in ("utf-8", "utf-8-sig") else f"is not {encoding}"
+        raise SourceError(shown, line, known) from None
+    except UnicodeError:  # codecs such as punycode that name no position
+        raise SourceError(shown, 1, f"is not {encoding}") from None
+    except LookupError:
+        raise SourceError(shown, 1, f"the coding comment names an unknown encoding: {encoding}") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _line_of_bad_byte(data: bytes) -> int:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return data.count(b"\n", 0, error.start) + 1
+    return 1
+
+
+def parse_text(text: str, shown: str) -> ast.Module:
+    """The tree of a file's text. Raises SourceError where Python cannot parse it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
+            return ast.parse(text, filename=shown)
+    except SyntaxError as error:  # IndentationError and TabError too
+        raise SourceError(shown, error.lineno or None, error.msg or "invalid syntax") from None
+    except ValueError as error:  # null bytes before Python 3.12
+        message = "contains null bytes" if "null" in str(error) else str(error)
+        raise SourceError(shown, None, message) from None
+    except (RecursionError, MemoryError):
+        raise SourceError(shown, None, "is nested too deeply to be parsed") from None
+
+
+def parse_file(path: Path, module: str, data: bytes | None = None) -> SourceFile:
+    """Reads and parses one file. Raises SourceError."""
+    shown = display_path(path)
+    text = decode(read_bytes(path) if data is None else data, shown)
+    tree = parse_text(text, shown)
+    return SourceFile(shown, os.path.abspath(path), text, tree, text.split("\n"), module)

@@ -1,0 +1,297 @@
+"""The project's own files: what the given paths name, which of them are entries, and what an import leads to.
+
+Files are read and parsed lazily and once. Nothing is imported or executed, and no import is followed out of the project.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ddp_audit.source.file import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
+from ddp_audit.source.gate import matters
+
+_ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})  # and hidden ones
+
+
+class Project:
+    """The files below the roots of the given paths.
+
+    A given file is always an entry. In a given folder the entries are the files that name something of distributed training,
+    or import a project file that does, unless another of them imports them. The other files of a folder are parsed once, for
+    their syntax errors, and not kept.
+    """
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], exclude: Sequence[str] = ()) -> None:
+        self.errors: list[SourceError] = []
+        self._exclude = tuple(exclude)
+        self._files: dict[str, SourceFile | None] = {}
+        self._bytes: dict[str, bytes] = {}  # read by the gate, dropped once parsed
+        self._modules: dict[tuple[str, str], str | None] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+        self._script_folders: dict[str, None] = {}
+        self.given: set[str] = set()  # absolute paths that the user named, or that lie in a folder named
+        self.passed_by: set[str] = set()  # absolute paths of files that parse and have nothing to do with distributed training
+        self.entries: list[SourceFile] = []
+        chosen: dict[str, None] = {}
+        for path in paths:
+            for entry in self._entries_of(Path(path)):
+                chosen.setdefault(os.path.abspath(entry))
+        for entry_path in chosen:
+            file = self.load(entry_path)
+            if file is not None:
+                self.entries.append(file)
+
+    @property
+    def files(self) -> list[SourceFile]:
+        """Every file parsed so far, by path."""
+        return sorted((file for file in self._files.values() if file is not None), key=lambda file: file.path)
+
+    def file_at(self, path: str) -> SourceFile | None:
+        """The parsed file that reports show as `path`."""
+        return self._files.get(os.path.abspath(path))
+
+    def load(self, path: str | os.PathLike[str], module: str | None = None) -> SourceFile | None:
+        """The parsed file, or None where it cannot be had; the reason is then in `errors`, once."""
+        absolute = os.path.abspath(path)
+        if absolute in self._files:
+            return self._files[absolute]
+        try:
+            name = module or _module_name(Path(absolute))
+            file = parse_file(Path(absolute), name, self._bytes.pop(absolute, None))
+        except SourceError as error:
+            self.errors.append(error)
+            self._files[absolute] = None
+            return None
+        self._files[absolute] = file
+        return file
+
+    def resolve_import(self, module: str, level: int, importer: SourceFile) -> SourceFile | None:
+        """The project file that `import module`, or `from <level dots>module import ..`, in `importer` would load.
+
+        `module` may be empty where `level` is not 0. A submodule is asked for by its full dotted name; a package without
+        `__init__.py`, an installed distribution and the standard library give None.
+        """
+        path = self._locate(module, level, importer.abspath)
+        return None if path is None else self.load(path)
+
+    # Entries
+
+    def _entries_of(self, path: Path) -> list[Path]:
+        shown = display_path(path)
+        if path.is_dir():
+            self._script_folders[os.path.abspath(path)] = None
+            found = list(self._walk(path))
+            if not found:
+                self.errors.append(SourceError(shown, None, "no Python files in this directory"))
+            self.given.update(os.path.abspath(file) for file in found)
+            return self._entries_in(found)
+        if not os.path.lexists(path):
+            self.errors.append(SourceError(shown, None, "no such file or directory"))
+            return []
+        if not os.path.isfile(path):
+            kind = "a symbolic link that leads nowhere" if path.is_symlink() and not path.exists() else "not a regular file"
+            self.errors.append(SourceError(shown, None, f"is {kind}"))
+            return []
+        self._script_folders[os.path.dirname(os.path.abspath(path))] = None
+        self.given.add(os.path.abspath(path))
+        return [path]
+
+    def _walk(self, folder: Path) -> Iterator[Path]:
+        for top, folders, names in os.walk(folder, followlinks=False):
+            folders[:] = sorted(
+                name
+                for name in folders
+                if not name.startswith(".")
+                and name not in _SKIPPED_FOLDERS
+                and not os.path.exists(os.path.join(top, name, "pyvenv.cfg"))
+                and not self._excluded(os.path.join(top, name))
+            )
+            for name in sorted(names):
+                path = os.path.join(top, name)
+                if name.endswith(".py") and os.path.isfile(path) and not self._excluded(path):
+                    yield Path(path)
+
+    def _excluded(self, path: str) -> bool:
+        shown = display_path(path)
+        parts = shown.split("/")
+        return any(
+            fnmatch.fnmatchcase(shown, pattern.rstrip("/"))
+            or any(fnmatch.fnmatchcase(part, pattern.rstrip("/")) for part in parts)
+            for pattern in self._exclude
+        )
+
+    def _entries_in(self, files: list[Path]) -> list[Path]:
+        """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
+        rest: dict[str, bytes] = {}
+        matter: dict[str, None] = {}
+        for path in files:
+            absolute = os.path.abspath(path)
+            if absolute in self._files:
+                continue
+            try:
+                data = read_bytes(path)
+                if matters(data):
+                    matter[absolute] = None
+                    self._bytes[absolute] = data
+                else:
+                    shown = display_path(path)
+                    parse_text(decode(data, shown), shown)
+                    rest[absolute] = data
+            except SourceError as error:
+                self.errors.append(error)
+                self._files[absolute] = None
+        imports: dict[str, set[str]] = {}
+        fresh = list(matter)
+        while fresh:
+            for path_name in fresh:
+                file = self.load(path_name)
+                imports[path_name] = set() if file is None else set(self._imports_of(file))
+            stems = {_stem(path_name).encode() for path_name in fresh}
+            wanted = set(fresh)
+            fresh = []
+            for path_name, data in list(rest.items()):
+                # Only a file whose text holds the name of a module that matters can import it.
+                if b"import" not in data or not any(stem in data for stem in stems):
+                    continue
+                self._bytes[path_name] = data
+                file = self.load(path_name)
+                if file is not None and wanted.intersection(self._imports_of(file)):
+                    fresh.append(path_name)
+                    matter[path_name] = None
+                    del rest[path_name]
+        self.passed_by.update(rest)
+        return [Path(name) for name in _tops(sorted(matter), imports, self._is_main)]
+
+    def _imports_of(self, file: SourceFile) -> Iterator[str]:
+        for module, level in imported_modules(file.tree):
+            path = self._locate(module, level, file.abspath)
+            if path is not None and path != file.abspath:
+                yield path
+
+    def _is_main(self, path: str) -> bool:
+        file = self._files.get(path)
+        return file is not None and any(isinstance(node, ast.If) and _tests_main(node.test) for node in file.tree.body)
+
+    # Imports
+
+    def _locate(self, module: str, level: int, importer: str) -> str | None:
+        folder = os.path.dirname(importer)
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            return self._in_folder(folder, module)
+        key = (module, folder)
+        if key not in self._modules:
+            self._modules[key] = self._search(module, folder)
+        return self._modules[key]
+
+    def _search(self, module: str, folder: str) -> str | None:
+        roots = self._roots_of(folder)
+        if module.split(".")[0] in sys.stdlib_module_names:
+            roots = roots[:1]  # only the script's own folder comes before the standard library on sys.path
+        for root in roots:
+            found = self._in_folder(root, module)
+            if found is not None:
+                return found
+        return None
+
+    def _roots_of(self, folder: str) -> tuple[str, ...]:
+        """Folders that an absolute import is looked up in: a script's own, the ones above it up to the repository, the cwd."""
+        if folder not in self._roots:
+            # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
+            roots = dict.fromkeys((folder, _above_packages(folder), *self._script_folders))
+            current = folder
+            while True:
+                marks = [mark for mark in _ROOT_MARKS if os.path.exists(os.path.join(current, mark))]
+                if marks:
+                    roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
+                if ".git" in marks or os.path.dirname(current) == current:
+                    break
+                current = os.path.dirname(current)
+            roots[os.getcwd()] = None
+            self._roots[folder] = tuple(roots)
+        return self._roots[folder]
+
+    @staticmethod
+    def _in_folder(folder: str, module: str) -> str | None:
+        base = os.path.join(folder, *module.split(".")) if module else folder
+        for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
+            if os.path.isfile(candidate):
+                return candidate
+        return None
+
+
+def imported_modules(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Each (module, level) that a file's import statements may load, submodules named by `from a import b` included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                for end in range(1, len(parts) + 1):
+                    yield ".".join(parts[:end]), 0
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            yield base, node.level
+            for alias in node.names:
+                if alias.name != "*":
+                    yield (f"{base}.{alias.name}" if base else alias.name), node.level
+
+
+def _tests_main(test: ast.expr) -> bool:
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.comparators) == 1
+        and any(isinstance(side, ast.Name) and side.id == "__name__" for side in (test.left, test.comparators[0]))
+    )
+
+
+def _stem(path: str) -> str:
+    name = os.path.basename(path)[:-3]
+    return os.path.basename(os.path.dirname(path)) if name == "__init__" else name
+
+
+def _tops(paths: Iterable[str], imports: dict[str, set[str]], is_main: Callable[[str], bool]) -> list[str]:
+    """Paths that no other one imports, those that run as a script, and one of each ring of imports that nothing else reaches."""
+    ordered = list(paths)
+    imported = {target for source, targets in imports.items() for target in targets if target != source}
+    tops = [path for path in ordered if path not in imported or is_main(path)]
+    reached: set[str] = set()
+
+    def reach(path: str) -> None:
+        stack = [path]
+        while stack:
+            current = stack.pop()
+            if current not in reached:
+                reached.add(current)
+                stack.extend(imports.get(current, ()))
+
+    for path in tops:
+        reach(path)
+    for path in ordered:
+        if path not in reached:
+            tops.append(path)
+            reach(path)
+    return sorted(tops)
+
+
+def _above_packages(folder: str) -> str:
+    """The first folder at or above `folder` that is no package: where an absolute import of the package starts."""
+    while os.path.exists(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _module_name(path: Path) -> str:
+    """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem where there is none."""
+    folder = os.path.dirname(path)
+    top = _above_packages(folder)
+    parts = [] if folder == top else os.path.relpath(folder, top).split(os.sep)
+    if path.stem != "__init__" or not parts:
+        parts.append(path.stem)
+    return ".".join(parts)

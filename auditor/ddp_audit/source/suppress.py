@@ -1,0 +1,165 @@
+"""Suppression comments: `# ddp-audit: ignore[DDP401] reason` and `# ddp-audit: ignore-file[...]`.
+
+A comment on the first or last line of a statement, or alone on the line above it, holds for findings in that statement's lines;
+of a compound statement that is its header. Comments are found by tokens, so the same text in a string does nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ddp_audit.findings import Finding, Fix, Span
+from ddp_audit.source.file import SourceFile
+
+WITHOUT_CODE = ("DDP901", "suppression-without-code")
+UNKNOWN = ("DDP902", "unknown-suppression")
+UNUSED = ("DDP903", "unused-suppression")
+
+_MARK = "ddp-audit:"
+_COMMENT = re.compile(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
+
+
+@dataclass(slots=True)
+class Suppression:
+    """One comment. `names` are codes or rule names as written, `lines` the range of lines it holds for."""
+
+    span: Span
+    names: tuple[str, ...]
+    whole_file: bool
+    lines: range
+    used: set[str] = field(default_factory=set)
+    text: str = ""
+
+    def covers(self, finding: Finding) -> str | None:
+        """The name in the comment that suppresses the finding, if any."""
+        if not self.whole_file and finding.span.line not in self.lines:
+            return None
+        for name in self.names:
+            if name.upper() == finding.code or name.lower() == finding.name:
+                return name
+        return None
+
+
+def suppressions(file: SourceFile) -> list[Suppression]:
+    """The suppression comments of a file, in order."""
+    if _MARK not in file.text:
+        return []
+    found: list[Suppression] = []
+    for comment, lines in _comments(file.text):
+        match = _COMMENT.search(comment.string)
+        if match is None:
+            continue
+        names = tuple(name.strip() for name in (match["list"] or "").split(",") if name.strip())
+        line, column = comment.start
+        span = Span(file.path, line, column + match.start() + 1, line, column + match.end() + 1)
+        whole_file = match["verb"] == "ignore-file"
+        found.append(Suppression(span, names, whole_file, lines, text=file.line(line).strip()))
+    return found
+
+
+def apply(findings: Iterable[Finding], comments: Collection[Suppression]) -> tuple[list[Finding], list[Finding]]:
+    """(kept, suppressed) of one file's findings; marks the names that were used."""
+    kept: list[Finding] = []
+    suppressed: list[Finding] = []
+    for finding in findings:
+        hits = [(comment, name) for comment in comments if (name := comment.covers(finding)) is not None]
+        for comment, name in hits:
+            comment.used.add(name)
+        (suppressed if hits else kept).append(finding)
+    return kept, suppressed
+
+
+def complaints(comments: Iterable[Suppression], known: Collection[str], expected: Collection[str]) -> Iterator[Finding]:
+    """What is wrong with the comments themselves.
+
+    `known` holds every code and name there is; `expected` those of the rules that ran here, so that a comment for a rule that
+    was not selected does not count as unused.
+    """
+    for comment in comments:
+        verb = "ignore-file" if comment.whole_file else "ignore"
+        if not comment.names:
+            yield _complaint(
+                WITHOUT_CODE,
+                comment,
+                "This suppression names no rule, so it suppresses nothing.",
+                f"name the rules in brackets: # ddp-audit: {verb}[DDP401]",
+            )
+        for name in comment.names:
+            if name.upper() not in known and name.lower() not in known:
+                yield _complaint(
+                    UNKNOWN,
+                    comment,
+                    f"This suppression names '{name}', which is no rule.",
+                    "use a code or name that `ddp-audit rules` lists",
+                )
+            elif name not in comment.used and (name.upper() in expected or name.lower() in expected):
+                where = "in this file" if comment.whole_file else "here"
+                yield _complaint(
+                    UNUSED,
+                    comment,
+                    f"This suppression of '{name}' suppresses nothing: the rule reports nothing {where}.",
+                    "delete the comment, or the name in it",
+                )
+
+
+def _complaint(kind: tuple[str, str], comment: Suppression, message: str, remedy: str) -> Finding:
+    code, name = kind
+    return Finding(
+        code=code,
+        name=name,
+        severity="warning",
+        confidence="certain",
+        span=comment.span,
+        message=message,
+        fix=Fix("display-only", remedy),
+        source_line=comment.text,
+    )
+
+
+def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
+    """Each comment that mentions the tool, with the lines of the statement that it belongs to."""
+    waiting: list[tokenize.TokenInfo] = []  # alone on their lines, or above in a stack of comments and decorators
+    inside: list[tokenize.TokenInfo] = []  # in the statement at hand
+    first: int | None = None
+    decorated: list[tokenize.TokenInfo] = []
+    decorated_from = 0
+    is_decorator = False
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                if _MARK in token.string:
+                    (waiting if first is None else inside).append(token)
+            elif token.type == tokenize.NEWLINE:
+                assert first is not None
+                last = token.start[0]
+                ends = {first, last}
+                held = waiting + decorated
+                held += [comment for comment in inside if comment.start[0] in ends]
+                for comment in inside:
+                    if comment.start[0] not in ends:  # on an inner line of the statement: for that line alone
+                        yield comment, range(comment.start[0], comment.start[0] + 1)
+                begin = min(first, decorated_from or first)
+                if is_decorator:
+                    decorated, decorated_from = held, begin
+                else:
+                    for comment in held:
+                        yield comment, range(begin, last + 1)
+                    decorated, decorated_from = [], 0
+                waiting, inside, first, is_decorator = [], [], None, False
+            elif token.type in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER):
+                if token.type == tokenize.NL and first is None and waiting and not token.line.strip():
+                    # A blank line parts a comment from what follows: it belongs to nothing.
+                    for comment in waiting:
+                        yield comment, range(0)
+                    waiting = []
+            elif first is None:
+                first = token.start[0]
+                is_decorator = token.type == tokenize.OP and token.string == "@"
+    except (tokenize.TokenError, SyntaxError):  # ast read the file, so at most its very end is odd
+        pass
+    for comment in waiting + decorated + inside:
+        yield comment, range(0)
