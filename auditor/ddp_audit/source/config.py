@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.findings import CONFIDENCES
-from ddp_audit.source.file import display_path
+from ddp_audit.source.files import display_path
 
 FORMATS = ("terminal", "text", "json", "sarif", "github")
 

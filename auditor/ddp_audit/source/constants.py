@@ -60,13 +60,9 @@ def _apply(operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         raise NotConstant(str(error)) from None
 
 
-def assignments(tree: ast.Module) -> dict[str, tuple[Any, int]]:
-    """Each name that a file's top level assigns a constant to, with the value and the line.
-
-    A name assigned something else last is left out.
-    """
+def assignments(tree: ast.Module) -> dict[str, Any]:
+    """The names that a file's top level assigns constants to. A name assigned something else last is left out."""
     names: dict[str, Any] = {}
-    lines: dict[str, int] = {}
     for statement in tree.body:
         value: ast.expr | None = None
         targets: list[ast.expr] = []
@@ -80,10 +76,9 @@ def assignments(tree: ast.Module) -> dict[str, tuple[Any, int]]:
             if isinstance(target, ast.Name):
                 try:
                     names[target.id] = evaluate(value, names)
-                    lines[target.id] = statement.lineno
                 except NotConstant:
                     names.pop(target.id, None)
-    return {name: (value, lines[name]) for name, value in names.items()}
+    return names
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ddp_audit.source.file import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
+from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
 
 _ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
@@ -119,12 +119,8 @@ class Project:
 
     def _excluded(self, path: str) -> bool:
         shown = display_path(path)
-        parts = shown.split("/")
-        return any(
-            fnmatch.fnmatchcase(shown, pattern.rstrip("/"))
-            or any(fnmatch.fnmatchcase(part, pattern.rstrip("/")) for part in parts)
-            for pattern in self._exclude
-        )
+        names = (shown, *shown.split("/"))
+        return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for pattern in self._exclude for name in names)
 
     def _entries_in(self, files: list[Path]) -> list[Path]:
         """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
@@ -257,7 +253,7 @@ def _stem(path: str) -> str:
 
 
 def _tops(paths: Iterable[str], imports: dict[str, set[str]], is_main: Callable[[str], bool]) -> list[str]:
-    """Paths that no other one imports, those that run as a script, and one of each ring of imports that nothing else reaches."""
+    """Paths that no other one imports, those that run as scripts, and one of each ring of imports that nothing reaches."""
     ordered = list(paths)
     imported = {target for source, targets in imports.items() for target in targets if target != source}
     tops = [path for path in ordered if path not in imported or is_main(path)]

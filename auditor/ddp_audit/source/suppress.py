@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ddp_audit.findings import Finding, Fix, Span
-from ddp_audit.source.file import SourceFile
+from ddp_audit.source.files import SourceFile
 
 WITHOUT_CODE = ("DDP901", "suppression-without-code")
 UNKNOWN = ("DDP902", "unknown-suppression")
