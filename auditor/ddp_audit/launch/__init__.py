@@ -1,1 +1,7 @@
-""""""
+"""Launch commands and batch arithmetic: what a job will be, read without starting it."""
+
+from ddp_audit.launch.command import read_command, world_launch
+from ddp_audit.launch.documents import documented_launches
+from ddp_audit.launch.model import Launch, LaunchError, ProseClaim
+
+__all__ = ["Launch", "LaunchError", "ProseClaim", "documented_launches", "read_command", "world_launch"]

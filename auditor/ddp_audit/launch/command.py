@@ -1,0 +1,243 @@
+"""Reads one launch command: its launcher, the processes that it starts, the script and the script's own arguments.
+
+The launchers' options are those of their own parsers: `torch.distributed.run.get_args_parser` (torch 2.13),
+`accelerate.commands.launch`, `deepspeed.launcher.runner`, srun(1) and mpirun(1). Nothing is run and no variable is expanded.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from ddp_audit.launch import launchers
+from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, TORCH_RUN, WORLD_SIZE, Launch, LaunchError
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PYTHON = re.compile(r"python(\d+(\.\d+)*)?(\.exe)?$|\$\{?PYTHON\w*\}?$")
+_SEPARATORS = {"&&", "||", ";", "|", "&"}
+_REDIRECTION = re.compile(r"(\d|&)?>{1,2}|<{1,3}$")
+
+# Commands that run another command; each with the options of its own that take a value in the next word.
+_WRAPPERS: dict[str, set[str]] = {
+    "env": {"-u", "-C"},
+    "nohup": set(),
+    "time": set(),
+    "exec": set(),
+    "sudo": {"-u", "-g"},
+    "stdbuf": set(),
+    "setsid": set(),
+    "nice": {"-n"},
+    "numactl": set(),
+    "coverage": set(),
+    "uv": {"--with", "--extra", "--group", "-p", "--python"},
+    "poetry": set(),
+    "pipenv": set(),
+    "pixi": {"-e", "--environment"},
+    "conda": {"-n", "-p", "--name", "--prefix"},
+    "mamba": {"-n", "-p", "--name", "--prefix"},
+    "micromamba": {"-n", "-p"},
+    "singularity": {"-B", "--bind"},
+    "apptainer": {"-B", "--bind"},
+}
+_WRAPPER_VERBS = {"run", "exec"}
+
+
+def read_command(command: str | Sequence[str], path: str | None = None, line: int | None = None) -> Launch:
+    """Reads a command as a shell would hand it over.
+
+    `command` is a line of shell (continuations, comments, redirections, `a && b` and prompts are understood) or a list of
+    words.
+    `path` and `line` say where it stood. Raises `LaunchError` where no launcher starts a script in it.
+    """
+    text = command if isinstance(command, str) else shlex.join(command)
+    words = split_words(command) if isinstance(command, str) else list(command)
+    if not words:
+        raise LaunchError("the launch command is empty")
+    env: dict[str, str] = {}
+    first_error: LaunchError | None = None
+    best: Launch | None = None
+    for segment in _segments(words):
+        if segment[0] == "export":
+            env.update(_assignments(segment[1:]))
+            continue
+        try:
+            launch = _read_segment(segment, env)
+        except LaunchError as error:
+            first_error = first_error or error
+            continue
+        if best is None or (best.kind == PYTHON and launch.kind != PYTHON):
+            best = launch
+    if best is None:
+        raise first_error or LaunchError(f"no launch command in {_short(text)}")
+    one_line = " ".join(re.sub(r"\\\s*\n", " ", text).split())
+    return replace(best, text=one_line, path=path, line=line, end_line=line, column=None if line is None else 1)
+
+
+def world_launch(world_size: int) -> Launch:
+    """The launch of `--world-size N`: N processes, on one node as far as is known. Raises `LaunchError` below 1."""
+    if world_size < 1:
+        raise LaunchError(f"a world size of {world_size} is not possible: it starts at 1")
+    return Launch(
+        WORLD_SIZE, nnodes="unstated", nproc_per_node="unstated", world_size=world_size, text=f"--world-size {world_size}"
+    )
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a shell command into words. `$(...)`, `${...}` and back-quoted parts stay as they are, within their word.
+
+    Raises `LaunchError` where a quotation or a parenthesis does not end.
+    """
+    text = re.sub(r"\\\s*\n\s*", " ", text.strip())
+    text = re.sub(r"^(?:[$%#>!]\s+|!|\(\w+\)\s*\$\s+|>>>\s*)", "", text)
+    text, held = _hold_substitutions(text)
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise LaunchError(f"the launch command does not end: {str(error).lower()}") from None
+    return [re.sub("\ue000(\\d+)\ue001", lambda m: held[int(m.group(1))], word) for word in words]
+
+
+def _hold_substitutions(text: str) -> tuple[str, list[str]]:
+    """Replaces each substitution by a mark without spaces, so that the split leaves it whole; returns text and the parts."""
+    held: list[str] = []
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        opening = text[at : at + 2]
+        if opening in ("$(", "${"):
+            end = _closing(text, at + 1)
+        elif text[at] == "`":
+            end = text.find("`", at + 1) + 1
+        else:
+            out.append(text[at])
+            at += 1
+            continue
+        if end <= 0:
+            raise LaunchError("the launch command does not end: no closing mark for " + opening.strip())
+        out.append(f"\ue000{len(held)}\ue001")
+        held.append(text[at:end])
+        at = end
+    return "".join(out), held
+
+
+def _closing(text: str, opening: int) -> int:
+    """The index after the bracket that closes the one at `opening`; 0 where none does."""
+    pairs = {"(": ")", "{": "}"}
+    close = pairs[text[opening]]
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += (text[at] == text[opening]) - (text[at] == close)
+        if depth == 0:
+            return at + 1
+    return 0
+
+
+def _segments(words: Sequence[str]) -> list[list[str]]:
+    """The simple commands of a list, without their redirections."""
+    segments: list[list[str]] = [[]]
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in _SEPARATORS:
+            segments.append([])
+        elif redirection := _REDIRECTION.match(word):
+            skip = redirection.end() == len(word)
+        elif len(word) > 1 and word.endswith(";"):
+            segments[-1].append(word[:-1])
+            segments.append([])
+        else:
+            segments[-1].append(word)
+    return [segment for segment in segments if segment]
+
+
+def _assignments(words: Sequence[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words if _ASSIGNMENT.match(word))
+
+
+def _read_segment(words: Sequence[str], exported: dict[str, str]) -> Launch:
+    env = dict(exported)
+    rest = list(words)
+    while rest:
+        name = PurePosixPath(rest[0]).name
+        if _ASSIGNMENT.match(rest[0]):
+            env.update(_assignments(rest[:1]))
+            rest = rest[1:]
+        elif name in _WRAPPERS:
+            rest = _unwrap(rest, _WRAPPERS[name])
+        else:
+            break
+    if not rest:
+        raise LaunchError(f"no launch command in {_short(shlex.join(words))}")
+    launch = _read_launcher(rest)
+    return replace(launch, env={**env, **launch.env})
+
+
+def _unwrap(words: list[str], with_value: set[str]) -> list[str]:
+    """The command that a wrapper such as `uv run` or `conda run -n env` runs."""
+    at = 1
+    if at < len(words) and words[at] in _WRAPPER_VERBS:
+        at += 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in with_value else 1
+    return words[at:]
+
+
+def _read_launcher(words: list[str]) -> Launch:
+    name = PurePosixPath(words[0]).name
+    if name in launchers.BY_NAME:
+        return launchers.BY_NAME[name](words[1:], _inner)
+    if name == "accelerate" and len(words) > 1:
+        if words[1] != "launch":
+            raise LaunchError(f"accelerate {words[1]} starts no training; accelerate launch does")
+        return launchers.read_accelerate(words[2:], _inner)
+    if _PYTHON.match(name):
+        return _read_python(words[1:])
+    if words[0].endswith(".py"):
+        return Launch(PYTHON, 1, 1, 1, script=words[0], script_args=tuple(words[1:]))
+    known = "torchrun, accelerate launch, deepspeed, srun, mpirun, python"
+    raise LaunchError(f"{_short(words[0])} is no launcher that is known here ({known})")
+
+
+def _inner(words: Sequence[str]) -> Launch:
+    """The command that srun or mpirun starts in each task."""
+    return _read_segment(words, {})
+
+
+# Options of the interpreter with a value in the next word.
+_PYTHON_VALUES = {"-W", "-X", "--check-hash-based-pycs"}
+
+
+def _read_python(words: list[str]) -> Launch:
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "-c" or words[at] == "-":
+            raise LaunchError("a python command without a script file says nothing about a launch")
+        if words[at] == "-m":
+            if at + 1 == len(words):
+                raise LaunchError("python -m names no module")
+            return _read_module(words[at + 1], words[at + 2 :])
+        at += 2 if words[at] in _PYTHON_VALUES else 1
+    if at == len(words):
+        raise LaunchError("the launch command names no script")
+    return Launch(PYTHON, 1, 1, 1, script=words[at], script_args=tuple(words[at + 1 :]))
+
+
+def _read_module(module: str, rest: list[str]) -> Launch:
+    if module in ("torch.distributed.run", "torch.distributed.launch"):
+        return launchers.read_torchrun(rest, _inner, TORCH_RUN if module.endswith("run") else TORCH_LAUNCH)
+    if module in ("accelerate.commands.launch", "accelerate.launch"):
+        return launchers.read_accelerate(rest, _inner)
+    if module == "deepspeed.launcher.runner":
+        return launchers.read_deepspeed(rest, _inner)
+    return Launch(PYTHON, 1, 1, 1, script=module, is_module=True, script_args=tuple(rest))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return repr(text if len(text) <= 60 else text[:57] + "...")
