@@ -1,0 +1,431 @@
+"""Train a small GPT with DistributedDataParallel, reading from top to bottom.
+
+One process, two processes on a CPU, or one process a GPU:
+
+    python -m ddp_audit_trainer.train
+    torchrun --standalone --nproc-per-node 2 -m ddp_audit_trainer.train --device cpu
+    torchrun --standalone --nproc-per-node 4 -m ddp_audit_trainer.train --device cuda --accumulation 8
+
+An update sees W ranks x a micro-batches x B sequences x T tokens, with A = W a micro-batches over all ranks (`--accumulation`).
+`--hazard NAME` departs from the right way at one place; each such place is marked `# HAZARD NAME`, and `hazards.py` says what
+comes of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import math
+import os
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset
+from torch.utils.data.distributed import DistributedSampler
+
+from ddp_audit_trainer.config import FREE_ON_RESUME, Refused, parse_config
+from ddp_audit_trainer.data import IGNORED, Windows, load_tokens, split_tokens
+from ddp_audit_trainer.model import GPT, summed_loss
+
+CHECKPOINT_KEYS = frozenset({"model", "optimizer", "step", "epoch", "update", "random", "world_size", "config"})
+
+
+def train(config: argparse.Namespace) -> None:
+    # Who we are. torchrun sets these; without it we are one process and need no process group.
+    rank = int(os.environ.get("RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    distributed = world_size > 1
+
+    # Everything that can be refused is refused here, by every rank alike, before the first collective.
+    if config.accumulation % world_size != 0:
+        above = (config.accumulation // world_size + 1) * world_size
+        below = above - world_size
+        nearest = f"{below} and {above} are" if below > 0 else f"{above} is"
+        raise Refused(
+            f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do"
+        )
+    micro_steps = config.accumulation // world_size
+    if config.hazard != "none" and not distributed:
+        raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
+    device = choose_device(config, local_rank)
+    train_set, val_set = split_tokens(load_tokens(config), config)
+    micro_batches = len(train_set) // world_size // config.batch_size  # of an epoch, a rank
+    if micro_batches < micro_steps:
+        raise Refused(f"the data gives each rank {micro_batches} micro-batches an epoch, one update needs {micro_steps}")
+    checkpoint = load_checkpoint(config, world_size) if config.resume else None
+    if config.checkpoint_dir:
+        make_folder(config.checkpoint_dir)
+
+    # The backend follows the device.
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if distributed:
+        dist.init_process_group(backend=backend, device_id=device if device.type == "cuda" else None)
+
+    # One seed for the model on all ranks, although DDP sends rank 0's parameters in any case. A checkpoint is loaded by every
+    # rank, and before the wrap.
+    torch.manual_seed(config.seed)
+    raw_model: nn.Module = GPT(config).to(device)
+    optimizer = torch.optim.AdamW(raw_model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    if checkpoint is not None:
+        raw_model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    model: nn.Module = raw_model
+    if distributed:
+        model = DistributedDataParallel(raw_model, device_ids=[local_rank] if device.type == "cuda" else None)
+
+    if config.hazard == "params-differ" and rank != 0:
+        # HAZARD params-differ: the other ranks change a parameter after the wrap, and DDP never sends parameters again.
+        with torch.no_grad():
+            raw_model.tokens.weight.add_(0.01)
+
+    # After the wrap every rank has its own stream: its dropout, and its random windows, are not those of the others.
+    torch.manual_seed(config.seed + 1 + rank)
+
+    # Data. The sampler deals one permutation, the same on all ranks, out to them: equal numbers, no sample twice. The loader's
+    # generator keeps its draws out of the stream above.
+    shuffle_generator = torch.Generator().manual_seed(config.seed)
+    sampler = None
+    if config.hazard == "no-sampler":
+        # HAZARD no-sampler: every rank goes through the whole set, and through the same permutation of it.
+        loader = DataLoader(train_set, batch_size=config.batch_size, shuffle=True, drop_last=True, generator=shuffle_generator)
+    elif config.hazard == "uneven-batches":
+        # HAZARD uneven-batches: a split by hand, two thirds of the data to rank 0 and one third to each of the others.
+        cut = len(train_set) * 2 // 3
+        own = range(cut) if rank == 0 else range(cut, len(train_set))
+        loader = DataLoader(
+            Subset(train_set, own), batch_size=config.batch_size, shuffle=True, drop_last=True, generator=shuffle_generator
+        )
+    else:
+        sampler = DistributedSampler(
+            train_set, num_replicas=world_size, rank=rank, shuffle=True, seed=config.seed, drop_last=True
+        )
+        loader = DataLoader(
+            train_set, batch_size=config.batch_size, sampler=sampler, drop_last=True, generator=shuffle_generator
+        )
+    updates_per_epoch = len(loader) // micro_steps  # an incomplete window at the end of an epoch is left out
+
+    step, first_epoch, first_update = 0, 0, 0
+    if checkpoint is not None:
+        step, first_epoch, first_update = checkpoint["step"], checkpoint["epoch"], checkpoint["update"]
+        set_random_state(checkpoint["random"][rank], device)
+
+    if rank == 0:
+        ranks = f"{world_size} ranks over {backend}" if distributed else "1 rank"
+        tokens = config.accumulation * config.batch_size * config.block_size
+        print(
+            f"{ranks} on {device.type}: "
+            f"{micro_steps} micro-batches x {config.batch_size} sequences x {config.block_size} tokens a rank, "
+            f"{tokens} tokens an update, {sum(p.numel() for p in raw_model.parameters())} parameters",
+            flush=True,
+        )
+
+    first_step = step
+    stop = False
+    for epoch in range(first_epoch, config.max_epochs):
+        if config.hazard == "no-set-epoch":
+            pass  # HAZARD no-set-epoch: the sampler is not told the epoch, so every epoch has the order of the first.
+        elif sampler is not None:
+            sampler.set_epoch(epoch)
+        batches = iter(loader)
+        if epoch == first_epoch and config.sampling == "sharded":
+            for _ in range(first_update * micro_steps):
+                next(batches)
+
+        for update in range(first_update if epoch == first_epoch else 0, updates_per_epoch):
+            if step >= config.max_steps:
+                break
+            started = time.perf_counter()
+
+            # Evaluation and checkpoint stand between two updates, and not before the first one of a run.
+            if step > first_step and step % config.eval_interval == 0:
+                if config.hazard in ("rank0-eval", "rank0-eval-barrier"):
+                    # HAZARD rank0-eval: rank 0 alone goes through the wrapper. Where the model has buffers, its first forward
+                    # broadcasts them, and that broadcast meets the one of the others' next training forward.
+                    if rank == 0:
+                        with torch.no_grad():
+                            report_evaluation(step, evaluate(model, val_set, config, device))
+                    if config.hazard == "rank0-eval-barrier":
+                        # HAZARD rank0-eval-barrier: and here the others wait in a barrier instead, for a rank that never comes.
+                        dist.barrier()
+                elif config.hazard == "rank0-eval-grad":
+                    # HAZARD rank0-eval-grad: the same without no_grad, so that every forward of it broadcasts the buffers.
+                    if rank == 0:
+                        report_evaluation(step, evaluate(model, val_set, config, device))
+                else:
+                    # All ranks evaluate, each its share. Through the inner module: no traffic, so the shares may be uneven.
+                    with torch.no_grad():
+                        sums = evaluate(raw_model, val_set, config, device, first=rank, stride=world_size)
+                    if distributed:
+                        dist.all_reduce(sums)
+                    if rank == 0:
+                        report_evaluation(step, sums)
+                if config.checkpoint_dir:
+                    save_checkpoint(config, raw_model, optimizer, device, step, epoch, update)
+
+            # The whole window of this update, because the loss is divided by the tokens of all of it over all ranks. With equal
+            # lengths every rank knows that number; with varied ones the ranks add up theirs.
+            if config.sampling == "random-windows":
+                window = [train_set.random_batch(config.batch_size) for _ in range(micro_steps)]
+            else:
+                window = [next(batches) for _ in range(micro_steps)]
+            counts = [int((targets != IGNORED).sum()) for _, targets in window]
+            token_count = torch.tensor(sum(counts), dtype=torch.float32, device=device)
+            if config.lengths == "equal":
+                token_count *= world_size
+            elif distributed:
+                dist.all_reduce(token_count)
+
+            lr = learning_rate(config, step)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+
+            # DDP averages the gradients of the ranks. With world_size x (sum over its own tokens) / (tokens of all ranks) as
+            # the loss of a rank, that average is the gradient of the mean over all tokens. Only the last micro-batch reduces.
+            # no_sync acts in the forward, which therefore stands inside it.
+            scale = world_size / token_count
+            loss_sum = torch.zeros((), device=device)
+            for micro_step, (inputs, targets) in enumerate(window):
+                inputs, targets = inputs.to(device), targets.to(device)
+                last = micro_step == micro_steps - 1
+                if config.hazard == "flag-after-forward":
+                    loss = summed_loss(model(inputs), targets)
+                    # HAZARD flag-after-forward: the forward has read this flag already; it acts on the next micro-batch.
+                    model.require_backward_grad_sync = last
+                    (loss * scale).backward()
+                elif config.hazard == "no-sync-backward-only":
+                    loss = summed_loss(model(inputs), targets)
+                    # HAZARD no-sync-backward-only: the backward never asks for no_sync, every micro-batch is reduced.
+                    with nullcontext() if last else model.no_sync():
+                        (loss * scale).backward()
+                elif config.hazard == "wrapper-bypassed":
+                    # HAZARD wrapper-bypassed: without the wrapper's forward its reducer is not armed, nothing is reduced.
+                    loss = summed_loss(model.module(inputs), targets)
+                    (loss * scale).backward()
+                else:
+                    with model.no_sync() if distributed and not last else nullcontext():
+                        loss = summed_loss(model(inputs), targets)
+                        (loss * scale).backward()
+                loss_sum += loss.detach()
+
+            if config.grad_clip > 0:
+                torch.nn.utils.clip_grad_norm_(raw_model.parameters(), config.grad_clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+            # The loss that is printed, and that ends the training, is the mean over the tokens of all ranks.
+            local_loss = float(loss_sum * scale)
+            if config.hazard == "skip-all-reduce":
+                # HAZARD skip-all-reduce: only the rank that prints the loss reduces it.
+                if rank == 0:
+                    dist.all_reduce(loss_sum)
+            elif config.hazard == "reduce-op-differs":
+                # HAZARD reduce-op-differs: one all-reduce, two operations. No backend compares them.
+                if rank == 0:
+                    dist.all_reduce(loss_sum, op=dist.ReduceOp.SUM)
+                else:
+                    dist.all_reduce(loss_sum, op=dist.ReduceOp.MAX)
+            elif distributed:
+                dist.all_reduce(loss_sum)
+            mean_loss = float(loss_sum / token_count)
+            if rank == 0:
+                milliseconds = (time.perf_counter() - started) * 1000
+                print(
+                    f"step {step}  epoch {epoch}  loss {mean_loss:.4f}  tokens {int(token_count)}  lr {lr:.6f}  "
+                    f"{milliseconds:.0f} ms",
+                    flush=True,
+                )
+            step += 1
+            position = (epoch, update + 1)
+
+            stop = mean_loss < config.target_loss
+            if config.hazard == "early-exit":
+                # HAZARD early-exit: each rank asks its own loss, so one rank leaves and the other goes on.
+                stop = local_loss < mean_loss
+            if stop:
+                break
+
+        if stop or step >= config.max_steps:
+            break
+
+    if step > first_step:
+        with torch.no_grad():
+            sums = evaluate(raw_model, val_set, config, device, first=rank, stride=world_size)
+        if distributed:
+            dist.all_reduce(sums)
+        if rank == 0:
+            report_evaluation(step, sums)
+        if config.checkpoint_dir:
+            save_checkpoint(config, raw_model, optimizer, device, step, *position)
+    report_parameters(raw_model, rank, distributed)
+
+
+def evaluate(
+    network: nn.Module, val_set: Windows, config: argparse.Namespace, device: torch.device, first: int = 0, stride: int = 1
+) -> Tensor:
+    """Summed loss and number of tokens, float64 [2], over every `stride`-th validation window from `first` on.
+
+    Issues no collective of its own. It is the caller who turns gradients off and adds up the ranks.
+    """
+    network.eval()
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    indices = range(first, min(len(val_set), config.eval_windows), stride)
+    for start in range(0, len(indices), config.batch_size):
+        inputs, targets = val_set.batch(indices[start : start + config.batch_size])
+        logits = network(inputs.to(device))
+        sums[0] += summed_loss(logits, targets.to(device)).detach()
+        sums[1] += int((targets != IGNORED).sum())
+    network.train()
+    return sums
+
+
+def report_evaluation(step: int, sums: Tensor) -> None:
+    """Print the validation loss from its sum and its number of tokens."""
+    print(f"evaluation before step {step}  loss {float(sums[0] / sums[1]):.4f}  tokens {int(sums[1])}", flush=True)
+
+
+def report_parameters(raw_model: nn.Module, rank: int, distributed: bool) -> None:
+    """Print, on rank 0, whether all ranks ended with the same parameters, bit by bit. Collective."""
+    digest = hashlib.sha256()
+    for parameter in raw_model.parameters():
+        values = parameter.detach().cpu().contiguous()
+        digest.update(ctypes.string_at(values.data_ptr(), values.nbytes))
+    digests: list[Any] = [digest.hexdigest()]
+    if distributed:
+        digests = [None] * dist.get_world_size()
+        dist.all_gather_object(digests, digest.hexdigest())
+    if rank == 0:
+        if len(set(digests)) == 1:
+            print(f"parameters: equal on {len(digests)} rank{'s' if distributed else ''}, sha256 {digests[0]}", flush=True)
+        else:
+            each = ", ".join(f"rank {number} {value[:16]}" for number, value in enumerate(digests))
+            print(f"parameters: DIFFER between {len(digests)} ranks, sha256 {each}", flush=True)
+
+
+def learning_rate(config: argparse.Namespace, step: int) -> float:
+    """Linear warm-up over `warmup_steps`, then a cosine down to `min_lr` at `decay_steps`."""
+    if step < config.warmup_steps:
+        return float(config.lr * (step + 1) / config.warmup_steps)
+    progress = min(1.0, (step - config.warmup_steps) / max(1, config.decay_steps - config.warmup_steps))
+    return float(config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def choose_device(config: argparse.Namespace, local_rank: int) -> torch.device:
+    """This rank's device. `auto` takes GPUs where every process of this host can have its own, and the CPU elsewhere."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    gpus = torch.cuda.device_count()
+    if config.device == "cuda" and gpus < here:
+        raise Refused(f"--device cuda needs a GPU for each of the {here} processes of this host, it has {gpus}")
+    if config.device == "cuda" or (config.device == "auto" and gpus >= here):
+        return torch.device("cuda", local_rank)
+    return torch.device("cpu")
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The states of this rank's random streams, the GPU's included."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put this rank's random streams back to where `random_state` found them."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def save_checkpoint(
+    config: argparse.Namespace,
+    raw_model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    step: int,
+    epoch: int,
+    update: int,
+) -> None:
+    """Write `checkpoint.pt`: `step` updates are done, update number `update` of epoch `epoch` comes next. Collective.
+
+    Rank 0 writes, with the random state of every rank. The barrier stands after the writing and outside the rank's branch: no
+    rank goes on, or ends the job, before the file is there.
+    """
+    distributed = dist.is_initialized()
+    rank = dist.get_rank() if distributed else 0
+    states: list[Any] = [random_state(device)]
+    if distributed:
+        states = [None] * dist.get_world_size()
+        dist.all_gather_object(states, random_state(device))
+    if rank == 0:
+        folder = Path(config.checkpoint_dir)
+        content = {
+            "model": raw_model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+            "epoch": epoch,
+            "update": update,
+            "random": states,
+            "world_size": len(states),
+            "config": vars(config),
+        }
+        torch.save(content, folder / "checkpoint.pt.part")
+        (folder / "checkpoint.pt.part").replace(folder / "checkpoint.pt")  # a reader sees the old file or the new one, whole
+    if distributed:
+        dist.barrier()
+
+
+def make_folder(path: str) -> None:
+    """Make the checkpoint folder. Every rank may do so; raises Refused where it cannot be made."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"cannot make the folder {path}: {error.strerror}") from error
+
+
+def load_checkpoint(config: argparse.Namespace, world_size: int) -> dict[str, Any]:
+    """The checkpoint that `--resume` goes on from, on the CPU; every rank reads it.
+
+    Raises Refused where there is none, or where another number of ranks or other options would compute something else.
+    """
+    path = Path(config.checkpoint_dir) / "checkpoint.pt"
+    try:
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise Refused(f"cannot resume from {path}: {error.strerror}") from error
+    except Exception as error:  # torch reports a damaged file by several types of its own
+        raise Refused(f"cannot resume from {path}: torch cannot read it") from error
+    if not isinstance(checkpoint, dict) or not checkpoint.keys() >= CHECKPOINT_KEYS:
+        raise Refused(f"cannot resume from {path}: it is no checkpoint of this trainer")
+    if checkpoint["world_size"] != world_size:
+        raise Refused(f"{path} was written by {checkpoint['world_size']} ranks and has no random states for {world_size}")
+    for name, value in vars(config).items():
+        saved = checkpoint["config"].get(name)
+        if name not in FREE_ON_RESUME and saved != value:
+            raise Refused(f"{path} was written with --{name.replace('_', '-')} {saved}, this run has {value}")
+    return checkpoint
+
+
+def main() -> None:
+    config = parse_config()
+    try:
+        train(config)
+    except Refused as refusal:
+        print(f"ddp_audit_trainer: {refusal}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
