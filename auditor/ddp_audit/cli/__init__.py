@@ -1,1 +1,74 @@
-""""""
+"""The command line: which command, and its exit code. Each command is a module of its own, imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ddp_audit.cli.parser import Parser, Usage
+
+# Command to its line in the help. A command's module has add_parser(subparsers) and run(args) -> exit code.
+COMMANDS = {
+    "check": "audit scripts or folders (the default)",
+    "trace": "run a launch command with every rank traced; print where ranks part, and verdicts on the findings",
+    "diff": "compare the traces of a finished or dead run",
+    "batch": "launch and batch arithmetic",
+    "explain": "the page of a rule",
+    "rules": "the catalogue of rules",
+    "demo": "show one hazard of the reference trainer, from finding to confirmed diff",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, 1 or 2, or for `trace` the traced command's own."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except Usage as error:
+        print(f"ddp-audit: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has gone (`ddp-audit .. | head`). Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as the shell reports a writer that SIGPIPE ended
+    except KeyboardInterrupt:
+        print("ddp-audit: interrupted", file=sys.stderr)
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if words and words[0] in COMMANDS:
+        command = words[0]
+    elif words and words[0] in ("-h", "--help", "--version"):
+        _top_level().parse_args(words[:1])
+        return 0
+    elif not words:
+        _top_level().print_help(sys.stderr)
+        return 2
+    else:
+        command = "check"
+        words.insert(0, command)
+    module = importlib.import_module(f"ddp_audit.cli.{command}")
+    parser = Parser(prog="ddp-audit")
+    module.add_parser(parser.add_subparsers(dest="command", parser_class=Parser))
+    code: int = module.run(parser.parse_args(words))
+    return code
+
+
+def _top_level() -> Parser:
+    from ddp_audit import __version__
+
+    lines = "\n".join(f"  {name:<9}{text}" for name, text in COMMANDS.items())
+    parser = Parser(
+        prog="ddp-audit",
+        usage="ddp-audit PATH...\n       ddp-audit COMMAND [options]",
+        description="Finds hazards of PyTorch DistributedDataParallel training in source, and confirms them in a traced run.",
+        epilog=f"commands:\n{lines}\n\n'ddp-audit COMMAND --help' tells a command's options.\n\n"
+        "exit codes: 0 nothing to report, 1 findings or a divergence, 2 the work could not be done",
+    )
+    parser.add_argument("--version", action="version", version=f"ddp-audit {__version__}")
+    return parser

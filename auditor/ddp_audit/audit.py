@@ -1,0 +1,302 @@
+"""The audit: paths to project, each entry to a program, rules to findings, suppressions, order. Nothing audited is executed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
+from ddp_audit.launch import Launch, LaunchError, documented_launches, read_command, world_launch
+from ddp_audit.launch.overrides import Override, config_file_values, literal, missing_config_files, overrides_of
+from ddp_audit.source import suppress
+from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_text, read_bytes
+from ddp_audit.source.project import Project
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.run import RecordedRun
+    from ddp_audit.program.model import Program
+    from ddp_audit.rule import Context, Rule
+
+SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
+
+Lower = Callable[..., "Program"]
+
+
+class UsageError(Exception):
+    """An option that cannot be followed; the text is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an audit is asked for. `select` None means every rule; names are codes, rule names or prefixes of codes."""
+
+    select: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    min_confidence: str = "likely"
+    world_size: int | None = None
+    launch: str | Sequence[str] | None = None  # a command line, or its words
+    settings: Sequence[str] = ()  # NAME=VALUE
+    config_files: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class AuditResult:
+    """What an audit found. `files` counts the Python files read; `notes` are whole lines for the report.
+
+    `sources` holds the lines of each file that a finding may name, by its path; `rules` those that ran, by code.
+    """
+
+    files: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[SourceError] = field(default_factory=list)
+    suppressed: int = 0
+    notes: list[str] = field(default_factory=list)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    rules: dict[str, Rule] = field(default_factory=dict)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """2 where work could not be done, 1 where a finding fails the check, else 0."""
+        if self.errors:
+            return 2
+        failing = ("error", "warning") if strict else ("error",)
+        return int(any(finding.severity in failing for finding in self.findings))
+
+
+def audit(
+    paths: Sequence[str | os.PathLike[str]],
+    options: Options | None = None,
+    *,
+    rules: Sequence[Rule] | None = None,
+    lower: Lower | None = None,
+) -> AuditResult:
+    """Audits scripts and folders. `rules` and `lower` replace the installed rules and the lowering.
+
+    Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
+    """
+    options = options or Options()
+    every = _installed_rules() if rules is None else list(rules)
+    wanted = _selection(every, options)
+    chosen = [rule for rule in every if rule.code in wanted]
+    launch = _launch(options)
+    explicit = _explicit_overrides(options)
+    project = Project(paths, options.exclude)
+    result = AuditResult(notes=_missing_notes(launch), rules={rule.code: rule for rule in chosen})
+    found: list[Finding] = []
+    failures: list[SourceError] = []
+    for entry in project.entries:
+        overrides = {**_launch_overrides(launch, entry), **explicit}
+        context = _context(project, entry, overrides, launch, lower, failures)
+        if context is None:
+            continue
+        found += _run_rules(chosen, context, entry, failures)
+        if launch is not None:
+            from ddp_audit.launch.notes import launch_notes
+
+            result.notes += launch_notes(context)
+        result.notes += [f"{entry.path}: {limit}" for limit in context.program.limits]
+    result.notes = list(dict.fromkeys(result.notes))
+    result.sources = {file.path: file.lines for file in project.files}
+    result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
+    result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
+    result.files = len(project.files) + len(project.passed_by)
+    return result
+
+
+def rule_names(rules: Iterable[Rule]) -> dict[str, str]:
+    """The name of every code: the given rules and what the audit says of suppression comments."""
+    return {**{rule.code: rule.name for rule in rules}, **dict(SUPPRESSION_RULES)}
+
+
+def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
+    """The codes that codes, names and prefixes of codes stand for; `ALL` is every one. Raises UsageError for an unknown one."""
+    codes: set[str] = set()
+    for name in (part.strip() for text in names for part in text.split(",")):
+        if not name:
+            continue
+        upper, lower_case = name.upper(), name.lower()
+        hits = {code for code, rule_name in known.items() if code.startswith(upper) or rule_name == lower_case}
+        if upper == "ALL":
+            hits = set(known)
+        if not hits:
+            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(
+                lower_case, known.values(), 1, 0.5
+            )
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
+        codes |= hits
+    return codes
+
+
+def apply_verdicts(result: AuditResult, run: RecordedRun) -> None:
+    """Gives each finding the verdict of a recorded run, by its own rule."""
+    for finding in result.findings:
+        rule = result.rules.get(finding.code)
+        if rule is not None:
+            finding.verdict = rule.witness(finding, run)
+
+
+def _installed_rules() -> list[Rule]:
+    from ddp_audit.rule import load_rules
+
+    return load_rules()
+
+
+def _selection(rules: Sequence[Rule], options: Options) -> set[str]:
+    if options.min_confidence not in CONFIDENCES:
+        raise UsageError(f"no confidence is called '{options.min_confidence}': it is one of {', '.join(CONFIDENCES)}")
+    known = rule_names(rules)
+    wanted = set(known) if options.select is None else match_rules(options.select, known)
+    return wanted - match_rules(options.ignore, known)
+
+
+def _launch(options: Options) -> Launch | None:
+    if options.launch is None and options.world_size is None:
+        return None
+    if options.launch is not None and options.world_size is not None:
+        raise UsageError("--launch says how many processes there are, so --world-size beside it is one too many")
+    try:
+        if options.launch is not None:
+            return read_command(options.launch)
+        assert options.world_size is not None
+        return world_launch(options.world_size)
+    except LaunchError as error:
+        raise UsageError(str(error)) from None
+
+
+def _explicit_overrides(options: Options) -> dict[str, Override]:
+    """What `--config-file` and then `--set` give, by name."""
+    overrides: dict[str, Override] = {}
+    for path in options.config_files:
+        shown = display_path(path)
+        try:
+            text = decode(read_bytes(Path(path)), shown)
+            if path.endswith(".py"):
+                parse_text(text, shown)
+        except SourceError as error:
+            raise UsageError(f"--config-file: {error}") from None
+        overrides.update(config_file_values(Path(path), shown))
+    for setting in options.settings:
+        name, separator, value = setting.partition("=")
+        name = name.strip().lstrip("-").replace("-", "_")
+        if not separator or not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(f"--set takes NAME=VALUE, not '{setting}'")
+        overrides[name] = Override(literal(value.strip()), f"--set {setting}")
+    return overrides
+
+
+def _missing_notes(launch: Launch | None) -> list[str]:
+    names = [] if launch is None else missing_config_files(launch, Path.cwd())
+    return [f"{name}: the launch names this config file, and it is not there; the defaults are used" for name in names]
+
+
+def _launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:
+    """What the launch's arguments set, where it is this entry that it starts."""
+    if launch is None or launch.script is None:
+        return {}
+    name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else Path(launch.script).name
+    return overrides_of(launch, Path.cwd()) if name == Path(entry.abspath).name else {}
+
+
+def _context(
+    project: Project,
+    entry: SourceFile,
+    overrides: dict[str, Override],
+    launch: Launch | None,
+    lower: Lower | None,
+    failures: list[SourceError],
+) -> Context | None:
+    from ddp_audit.rule import Context
+
+    try:
+        if lower is None:
+            from ddp_audit.program import lower as installed
+
+            lower = installed
+        world_size = None if launch is None else launch.world_size
+        program = lower(project, entry, overrides=overrides, world_size=world_size)
+    except (RecursionError, MemoryError):
+        failures.append(SourceError(entry.path, None, "is nested too deeply to be audited"))
+        return None
+    except Exception as error:
+        failures.append(_internal(entry, "reading the program", error))
+        return None
+    return Context(program, launch, _documented(program, entry))
+
+
+def _documented(program: Program, entry: SourceFile) -> list[Launch]:
+    texts = program.documents or {entry.path: entry.text}
+    return [launch for path, text in texts.items() for launch in documented_launches(text, path)]
+
+
+def _run_rules(rules: Sequence[Rule], context: Context, entry: SourceFile, failures: list[SourceError]) -> list[Finding]:
+    found: list[Finding] = []
+    for rule in rules:
+        try:
+            found += rule.check(context)
+        except Exception as error:
+            failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))
+    return found
+
+
+def _internal(entry: SourceFile, what: str, error: Exception) -> SourceError:
+    if os.environ.get("DDP_AUDIT_DEBUG"):
+        raise error
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return SourceError(entry.path, None, f"{what} failed: {text} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)")
+
+
+def _settle(
+    found: list[Finding],
+    project: Project,
+    every: Sequence[Rule],
+    chosen: Sequence[Rule],
+    wanted: Collection[str],
+    options: Options,
+) -> tuple[list[Finding], int]:
+    """Findings in their final order, once each, without the suppressed ones; and how many those were."""
+    unique = _once(found)
+    by_path: dict[str, list[Finding]] = {}
+    for finding in unique:
+        by_path.setdefault(finding.span.path, []).append(finding)
+    known = {text for pair in rule_names(every).items() for text in pair}
+    expected = {text for rule in chosen for text in (rule.code, rule.name)}
+    least = CONFIDENCES.index(options.min_confidence)
+    kept: list[Finding] = []
+    suppressed: list[Finding] = []
+    for file in project.files:
+        own = by_path.pop(file.path, [])
+        for finding in own:
+            finding.source_line = finding.source_line or file.line(finding.span.line).strip()
+        comments = suppress.suppressions(file)
+        stay, gone = suppress.apply(own, comments)
+        kept += stay
+        suppressed += gone
+        # In a file that was only imported, a comment may be for another script that imports it.
+        ran = expected if file.abspath in project.given else ()
+        kept += [finding for finding in suppress.complaints(comments, known, ran) if finding.code in wanted]
+    for rest in by_path.values():  # in a file that is no Python source
+        kept += rest
+    kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
+    number_occurrences(kept)
+    kept.sort(key=lambda finding: (finding.sort_key, finding.message))
+    return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+
+
+def _once(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for a code and place: the gravest and surest where several entries lead there."""
+    best: dict[tuple[object, ...], Finding] = {}
+    for finding in found:
+        key = (finding.code, finding.span)
+        other = best.get(key)
+        if other is None or _weight(finding) > _weight(other):
+            best[key] = finding
+    return list(best.values())
+
+
+def _weight(finding: Finding) -> tuple[int, int]:
+    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence)

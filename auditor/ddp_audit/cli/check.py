@@ -1,0 +1,130 @@
+"""`ddp-audit check`: audits scripts and folders."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import IO
+
+from ddp_audit.audit import AuditResult, Options, UsageError, audit
+from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.findings import CONFIDENCES
+from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "check",
+        help="audit scripts or folders",
+        description="Audits scripts or folders; a script with the project files that it imports. Nothing audited is executed.",
+        epilog="exit codes: 0 nothing to report, 1 findings of level error (with --strict also warning), 2 the work could not\n"
+        "be done",
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a script, or a folder whose scripts are audited")
+    report = parser.add_argument_group("report")
+    report.add_argument("--format", choices=FORMATS, help="default: terminal, or text when the output is no terminal")
+    report.add_argument("--output", metavar="FILE", help="write the report to FILE")
+    report.add_argument("--statistics", action="store_true", help="count the findings of each rule")
+    report.add_argument("--strict", action="store_true", default=None, help="warnings fail too")
+    report.add_argument("--exit-zero", action="store_true", help="findings do not fail; what could not be read still does")
+    rules = parser.add_argument_group("which findings")
+    rules.add_argument("--select", action="append", metavar="RULES", help="only these: codes, names or prefixes, by commas")
+    rules.add_argument("--ignore", action="append", metavar="RULES", help="not these")
+    rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
+    rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
+    rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
+    add_job_options(parser)
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say what job the script will be."""
+    job = parser.add_argument_group("the job")
+    job.add_argument("--world-size", type=_world_size, metavar="N", help="the number of processes")
+    job.add_argument("--launch", metavar="COMMAND", help="the launch command, as one argument; its arguments override defaults")
+    job.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="override a value of the config"
+    )
+    job.add_argument(
+        "--config-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="config_files",
+        help="a config file of the script's own, read as the script would exec it (.py), or .json, .toml",
+    )
+
+
+def _world_size(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Audits and reports. Raises Usage."""
+    try:
+        config = find_config(Path(args.paths[0]))
+        options = _options(args, config)
+        recorded = None
+        if args.trace is not None:
+            from ddp_audit.cli.recorded import read_run
+
+            recorded = read_run(args.trace)
+        result = audit(args.paths, options)
+    except (UsageError, ConfigError) as error:
+        raise Usage(str(error)) from None
+    if recorded is not None:
+        from ddp_audit.audit import apply_verdicts
+
+        apply_verdicts(result, recorded)
+    to_file = args.output is not None
+    chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and not to_file else "text")
+    if to_file:
+        try:
+            with Path(args.output).open("w", encoding="utf-8", newline="\n") as stream:
+                write_report(result, chosen, stream, args.statistics)
+        except OSError as error:
+            raise Usage(f"--output: {args.output}: {error.strerror or error}") from None
+    else:
+        write_report(result, chosen, sys.stdout, args.statistics)
+    strict = bool(config.strict) if args.strict is None else args.strict
+    code = result.exit_code(strict)
+    return 0 if code == 1 and args.exit_zero else code
+
+
+def _options(args: argparse.Namespace, config: Config) -> Options:
+    world_size = args.world_size
+    if world_size is None and args.launch is None:
+        world_size = config.world_size
+    return Options(
+        select=args.select if args.select is not None else config.select,
+        ignore=[*config.ignore, *(args.ignore or [])],
+        exclude=[*config.exclude, *(args.exclude or [])],
+        min_confidence=args.min_confidence or config.min_confidence or "likely",
+        world_size=world_size,
+        launch=args.launch,
+        settings=args.settings,
+        config_files=args.config_files,
+    )
+
+
+def write_report(result: AuditResult, form: str, stream: IO[str], with_statistics: bool = False) -> None:
+    """Writes the report in one of the formats; counts go to stderr where the format has no room for them."""
+    if form == "terminal":
+        from ddp_audit.report import terminal
+
+        terminal.show(result, stream, with_statistics=with_statistics)
+    elif form == "text":
+        from ddp_audit.report import text
+
+        stream.write(text.render(result, with_statistics=with_statistics))
+    else:
+        from importlib import import_module
+
+        stream.write(import_module(f"ddp_audit.report.{form}").render(result))
+        if with_statistics:
+            from ddp_audit.report.summary import statistics
+
+            print("\n".join(statistics(result)), file=sys.stderr)

@@ -1,0 +1,30 @@
+"""`ddp-audit rules`: the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ddp_audit.cli.parser import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser("rules", help="the catalogue of rules", description="Lists every rule.")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the catalogue."""
+    from ddp_audit.report.pages import page_of, suppression_pages
+    from ddp_audit.rule import load_rules
+
+    pages = [*map(page_of, load_rules()), *suppression_pages()]
+    if args.format == "json":
+        print(json.dumps({"version": 1, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
+        return 0
+    width = max(len(page.name) for page in pages)
+    for page in pages:
+        what = page.to_json()["what"]
+        print(f"{page.code}  {page.level:<7}  {page.name:<{width}}  {what}")
+    return 0

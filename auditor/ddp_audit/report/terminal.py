@@ -1,0 +1,94 @@
+"""The report for people at a terminal: source excerpts, the lines a finding rests on with their roles, what to do."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import IO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from ddp_audit.audit import AuditResult
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.report.summary import closing_line, statistics, sureness
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_VERDICTS = {"confirmed": "bold red", "not-observed": "green", "not-covered": "dim"}
+_MOST_LINES = 6  # of one excerpt
+
+
+def show(result: AuditResult, stream: IO[str], *, with_statistics: bool = False, width: int | None = None) -> None:
+    """Prints the report. Colours only where the stream is a terminal and NO_COLOR is not set."""
+    console = Console(file=stream, width=width, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    for error in result.errors:
+        console.print(Text.assemble(("error", _STYLES["error"]), " ", str(error)))
+    if result.errors:
+        console.print()
+    for finding in result.findings:
+        _finding(console, finding, result.sources)
+    for note in result.notes:
+        console.print(Text(note))
+    if with_statistics:
+        for line in statistics(result):
+            console.print(Text(line))
+    console.print(Text(closing_line(result), "bold"))
+
+
+def _finding(console: Console, finding: Finding, sources: dict[str, list[str]]) -> None:
+    span = finding.span
+    style = _STYLES[finding.severity]
+    head = Text.assemble(
+        (f"{span.path}:{span.line}:{span.column}", "bold"),
+        "  ",
+        (f"{finding.severity} {finding.code}", style),
+        f" {finding.name} ",
+        (f"[{sureness(finding)}]", _VERDICTS.get(finding.verdict or "", "dim")),
+    )
+    console.print(head)
+    console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
+    console.print()
+    _excerpt(console, span, sources, style)
+    _related(console, finding.related, sources)
+    if finding.explanation:
+        console.print()
+        for paragraph in finding.explanation.splitlines():
+            if paragraph.strip():
+                console.print(Padding(Text(paragraph.strip()), (0, 0, 0, 2)))
+    if finding.fix is not None:
+        console.print()
+        safety = "" if finding.fix.safety == "display-only" else f" ({finding.fix.safety} fix)"
+        console.print(Padding(Text.assemble(("To mend it: ", "bold green"), finding.fix.description, safety), (0, 0, 0, 2)))
+    console.print()
+
+
+def _excerpt(console: Console, span: Span, sources: dict[str, list[str]], style: str) -> None:
+    lines = sources.get(span.path, [])
+    last = min(span.end_line, span.line + _MOST_LINES - 1, len(lines))
+    for number in range(span.line, last + 1):
+        text = lines[number - 1].replace("\t", " ")
+        _source_line(console, number, text, "")
+        if number == span.line:
+            end = span.end_column if span.end_line == span.line else len(text) + 1
+            marks = " " * (span.column - 1) + "^" * max(1, end - span.column)
+            console.print(Text.assemble(("       | ", "dim"), (marks, style)), overflow="ellipsis", no_wrap=True)
+    if last < span.end_line and lines:
+        console.print(Text(f"       | .. to line {span.end_line}", "dim"))
+
+
+def _related(console: Console, related: list[Related], sources: dict[str, list[str]]) -> None:
+    for path, group in groupby(related, key=lambda place: place.path):
+        console.print(Text(f"  {path}", "dim"))
+        for place in group:
+            lines = sources.get(path, [])
+            text = lines[place.line - 1].replace("\t", " ") if 0 < place.line <= len(lines) else ""
+            _source_line(console, place.line, text.strip(), f"{place.role}: {place.text}")
+
+
+def _source_line(console: Console, number: int, text: str, remark: str) -> None:
+    line = Text.assemble((f"{number:>6} | ", "dim"), text)
+    if not remark:
+        console.print(line, overflow="ellipsis", no_wrap=True)
+        return
+    console.print(line, overflow="ellipsis", no_wrap=True)
+    console.print(Padding(Text(remark, "italic"), (0, 0, 0, 11)))

@@ -1,0 +1,30 @@
+"""Plain text for pipes and logs: one line a finding that starts with its place, what it rests on indented below."""
+
+from __future__ import annotations
+
+from ddp_audit.audit import AuditResult
+from ddp_audit.findings import Finding
+from ddp_audit.report.summary import closing_line, statistics, sureness
+
+
+def render(result: AuditResult, *, with_statistics: bool = False) -> str:
+    """The whole report, errors of reading included."""
+    lines = [f"error: {error}" for error in result.errors]
+    for finding in result.findings:
+        lines += _finding(finding)
+    lines += result.notes
+    if with_statistics:
+        lines += statistics(result)
+    lines.append(closing_line(result))
+    return "\n".join(lines) + "\n"
+
+
+def _finding(finding: Finding) -> list[str]:
+    span = finding.span
+    head = f"{span.path}:{span.line}:{span.column}: {finding.code} {finding.severity} {finding.name}"
+    lines = [f"{head} [{sureness(finding)}] {finding.message}"]
+    lines += [f"    {related.role}: {related.path}:{related.line}: {related.text}" for related in finding.related]
+    lines += [f"    {line}" for line in finding.explanation.splitlines() if line.strip()]
+    if finding.fix is not None:
+        lines.append(f"    To mend it: {finding.fix.description}")
+    return lines
