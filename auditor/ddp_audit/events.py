@@ -28,6 +28,7 @@ SAMPLER = "sampler"  # DistributedSampler.set_epoch; detail: epoch
 DEVICE = "device"  # torch.cuda.set_device; detail: index
 EXCEPTION = "exception"  # an exception that left the script; detail: type, text
 START = "start"  # the rank's tracer began; detail: rank, world_size, pid, host
+STACK = "stack"  # where the main thread stands, asked for when some rank waits too long; detail: request
 EXIT = "exit"  # the interpreter left in order; detail: code
 
 # Origins of a collective: what made it.

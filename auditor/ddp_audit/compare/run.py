@@ -27,6 +27,7 @@ class RankRun:
     state: str = RUNNING
     code: int | None = None
     last: str = ""  # one line: the last thing recorded, with its site
+    waiting: Event | None = None  # the oldest collective that has not returned, also of a rank that was killed in it
 
 
 @dataclass(slots=True)

@@ -1,0 +1,395 @@
+"""Reads the files of a traced run: whole (`load_run`), or again and again while it lives (`FollowRun`).
+
+Every record becomes an `Event`. What stands in `Event.detail` for each kind:
+
+collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the payload's shapes; async: bool, whether the caller
+            did not wait in the call; done: time at which it was seen to have returned, or None while it has not (and for works
+            that nobody could ask); raised: bool; thread: 0 for the main thread; for send and recv also peer: a global rank or None.
+            `op` is torch.distributed's name, with its variants folded: all_gather and all_gather_into_tensor are `all_gather`,
+            reduce_scatter and reduce_scatter_tensor `reduce_scatter`, all_to_all and all_to_all_single `all_to_all`, a coalesced
+            call the operation itself with the sum of its sizes. `numel` is what this rank brings; for scatter, what it receives.
+            `index` is None for send and recv.
+start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), run, argv, torch, python
+wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class name), parameters: [[name, numel, dtype], ..] of
+            those that require gradients, frozen: number of others, buffers: [[name, numel, dtype], ..], group, options: an object
+            with those of find_unused_parameters, static_graph, broadcast_buffers, forward_sync_buffers, gradient_as_bucket_view,
+            bucket_cap_mb, init_sync that were passed
+forward     model, grad: gradients enabled, training, sync: require_backward_grad_sync, batch: 16 hexadecimal digits or None.
+            Equal `batch` on two ranks means that they got the same samples
+backward    buckets: bucket all-reduces issued in it, None while it runs or when it raised; done: time of its return or None
+step        optimizer (class name), models: the wrappers whose parameters it holds, reduced: backward passes with bucket
+            all-reduces since its last step, unreduced: bool. True when the gradients that were accumulated last were never
+            reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is large enough for them
+parameters  model, step: optimizer steps so far, hash: 16 hexadecimal digits, at: `step` (right after it), `exit` or `exception`.
+            Comparable between ranks where model, step and at are equal
+batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits or None
+group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init and new
+save        path (or the class name of a file object)
+seed        seed
+sampler     action: set_epoch or iter; epoch, rank, replicas, shuffle
+device      index
+exception   type, text
+stack       request: when it was asked for; `stack` is where the main thread stood
+exit        code, or None where it could not be known
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ddp_audit import events
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
+from ddp_audit.events import Event, Site
+from ddp_audit.trace.worker import layout
+
+_BLOCK = 1 << 16
+_WAIT_AFTER = 0.5  # seconds in a collective before a rank counts as waiting
+_SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
+_HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
+_MOST_OPEN = 4096  # records looked at again for their mark of completion
+
+
+class TraceError(Exception):
+    """A trace that cannot be read. Its text is one line."""
+
+
+def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
+    """All that a trace folder holds. Raises TraceError where there is no trace or a file is damaged."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: no such folder")
+    follow = FollowRun(folder, strict=True)
+    run = follow.poll()
+    if not any(rank.state != MISSING for rank in run.ranks.values()):
+        raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
+    return run
+
+
+class FollowRun:
+    """Reads a run while it is recorded. `poll` reads what came since the last call and returns the same RecordedRun, brought up to date.
+
+    An event whose collective has returned meanwhile is replaced by an equal one with `done` in its detail. A rank whose file is not
+    there yet is missing. Raises TraceError for a damaged file.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, strict: bool = False) -> None:
+        self.directory = Path(directory)
+        self.run = RecordedRun(world_size=0)
+        self._strict = strict
+        self._readers: dict[int, RankReader] = {}
+        self._meta_time = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Two numbers that grow as the run goes on: events recorded (without answers to a request), and collectives returned."""
+        readers = self._readers.values()
+        return sum(r.recorded for r in readers), sum(r.returned for r in readers)
+
+    def poll(self) -> RecordedRun:
+        """Reads on. Costs about what is new, plus a look at each rank's process."""
+        run = self.run
+        self._read_meta()
+        for path in sorted(self.directory.glob("rank-*.ddptrace")):
+            rank = _rank_of(path)
+            if rank is not None and rank not in self._readers:
+                self._readers[rank] = RankReader(path, rank, self._strict)
+        for reader in self._readers.values():
+            reader.read()
+        latest = max((r.started for r in self._readers.values()), default=0.0)
+        current = {r.run_id for r in self._readers.values() if r.started == latest and r.run_id is not None}
+        world = 0
+        for rank, reader in self._readers.items():
+            if current and reader.run_id is not None and reader.run_id not in current:  # left by an earlier run
+                run.ranks.pop(rank, None)
+                continue
+            if reader.has_header:
+                run.ranks[rank] = reader.rank_run
+                world = max(world, reader.world_size)
+                run.groups.update(reader.groups)
+        if not current or run.meta.get("run") in (None, *current):
+            world = max(world, int(run.meta.get("world_size") or 0))
+        run.world_size = world
+        for rank in range(world):
+            if rank not in run.ranks or run.ranks[rank].state == MISSING and rank not in self._readers:
+                run.ranks[rank] = RankRun(rank, state=MISSING, last="no trace file")
+        run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
+        return run
+
+    def _read_meta(self) -> None:
+        path = self.directory / layout.RUN_FILE
+        try:
+            changed = path.stat().st_mtime_ns
+            if changed != self._meta_time:
+                self.run.meta = json.loads(path.read_text(encoding="utf-8"))
+                self._meta_time = changed
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            raise TraceError(f"{path}: cannot be read: {_one_line(error)}") from error
+
+
+class RankReader:
+    """One rank's file, read from where the last reading ended."""
+
+    def __init__(self, path: Path, rank: int, strict: bool = False) -> None:
+        self.path = path
+        self.rank_run = RankRun(rank)
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.has_header = False
+        self.started = 0.0
+        self.run_id: str | None = None
+        self.world_size = 0
+        self.pid = 0
+        self.host: str | None = None
+        self.recorded = 0
+        self.returned = 0
+        self.checks: dict[int, int] = {}  # running hash of the rank by count of collectives
+        self._strict = strict
+        self._ticks = 0
+        self._next = layout.HEADER.size
+        self._parts: dict[int, dict[int, bytes]] = {}
+        self._stacks: dict[int, tuple[Site, ...]] = {0: ()}
+        self._texts: dict[int, dict[str, Any]] = {}
+        self._open: list[tuple[int, int]] = []  # (offset in the file, position in events) of what has not returned
+        self._hole_since = 0.0
+        self._heartbeat = 0.0
+        self._raised = False
+        self._exited = False
+
+    def read(self) -> None:
+        """Reads what is new and brings `rank_run` up to date."""
+        try:
+            with self.path.open("rb") as file:
+                if self._read_header(file):
+                    for offset, record in self._new_records(file):
+                        self._take(offset, record)
+                    self._look_again(file)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise TraceError(f"{self.path}: {error.strerror or error}") from error
+        self._judge()
+
+    def _read_header(self, file: Any) -> bool:
+        head = file.read(layout.HEADER.size)
+        if len(head) < layout.HEADER.size or head[:8] != layout.MAGIC:
+            if self._strict or head[:8].strip(b"\0"):
+                what = "truncated" if layout.MAGIC.startswith(head[:8]) else "not a file of the ddp-audit tracer"
+                raise TraceError(f"{self.path}: {what}")
+            return False  # being made
+        _, version, size, chunk, rank, pid, heartbeat, start = layout.HEADER.unpack(head)
+        if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
+            raise TraceError(f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
+        if rank != self.rank_run.rank:
+            raise TraceError(f"{self.path}: holds rank {rank}; it was renamed or damaged")
+        if pid != self.pid and self.has_header:
+            raise TraceError(f"{self.path}: was replaced while it was read (the worker has restarted)")
+        self.has_header, self.pid, self._heartbeat, self.started = True, pid, heartbeat, start
+        if self._strict and os.fstat(file.fileno()).st_size % layout.CHUNK:
+            raise TraceError(f"{self.path}: truncated")
+        return True
+
+    def _new_records(self, file: Any) -> Iterator[tuple[int, bytes]]:
+        size = layout.RECORD_SIZE
+        while True:
+            file.seek(self._next)
+            block = file.read(_BLOCK)
+            used = -(-len(block.rstrip(b"\0")) // size) * size
+            for at in range(0, min(used, len(block) - size + 1), size):
+                record = block[at : at + size]
+                if record[0] == layout.EMPTY and not self._may_skip_hole():
+                    return
+                self._hole_since = 0.0
+                self._next += size
+                if record[0] != layout.EMPTY:
+                    yield self._next - size, record
+            if used < _BLOCK:
+                return
+
+    def _may_skip_hole(self) -> bool:
+        """Whether an empty record with written ones after it will stay empty: its writer died, or had time enough."""
+        now = time.monotonic()
+        self._hole_since = self._hole_since or now
+        return self._strict or now - self._hole_since > _HOLE_PATIENCE or self._is_gone()
+
+    def _take(self, offset: int, record: bytes) -> None:
+        kind = record[0]
+        try:
+            if kind == layout.DEFINITION:
+                self._take_part(record)
+            elif kind == layout.COLLECTIVE:
+                self._take_collective(offset, record)
+            elif kind == layout.EVENT:
+                self._take_event(offset, record)
+            elif kind == layout.CHECK:
+                fields = layout.CHECK_RECORD.unpack(record)
+                self.checks[fields[4]] = fields[6]
+            else:
+                raise TraceError(f"{self.path}: damaged at byte {offset} (unknown kind of record {kind})")
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise TraceError(f"{self.path}: damaged at byte {offset} ({type(error).__name__}: {_one_line(error)})") from error
+
+    def _take_part(self, record: bytes) -> None:
+        _, what, part, number, parts, length, text = layout.FRAGMENT.unpack(record)
+        held = self._parts.setdefault(number, {})
+        held[part] = text[:length]
+        if len(held) < parts:
+            return
+        value = json.loads(b"".join(held[i] for i in range(parts)))
+        del self._parts[number]
+        if what == layout.STACK_TEXT:
+            self._stacks[number] = tuple(Site(path.replace(os.sep, "/"), line, function) for path, line, function in value)
+        else:
+            self._texts[number] = value
+
+    def _take_collective(self, offset: int, record: bytes) -> None:
+        _, state, thread, definition, index, _, now, done = layout.RECORD.unpack(record)
+        text = self._texts[definition]
+        stack = self._stacks[text["stack"]]
+        detail = {key: text[key] for key in ("call", "shape", "async", "peer") if key in text}
+        detail.update(done=done if state else None, raised=state == layout.RAISED, thread=thread)
+        event = Event(
+            events.COLLECTIVE,
+            text["op"],
+            text["group"],
+            None if index == layout.NO_INDEX else index,
+            text["origin"],
+            text["numel"],
+            text["dtype"],
+            text["root"],
+            text["reduce_op"],
+            stack[0] if stack else None,
+            stack,
+            now,
+            detail,
+        )
+        self.recorded += 1
+        if state:
+            self.returned += 1
+        else:
+            self._open.append((offset, len(self.rank_run.events)))
+        self.rank_run.events.append(event)
+
+    def _take_event(self, offset: int, record: bytes) -> None:
+        _, state, _, definition, _, number, now, done = layout.RECORD.unpack(record)
+        value = layout.VALUE_RECORD.unpack(record)[7]
+        text = self._texts[definition]
+        kind = text["kind"]
+        stack = self._stacks[text["stack"]]
+        detail = dict(text["detail"])
+        if kind in layout.NUMBER_KEY:
+            detail[layout.NUMBER_KEY[kind]] = number
+        if kind in layout.VALUE_KEY:
+            detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
+        if kind == events.BACKWARD:
+            detail.update(done=done if state else None, raised=state == layout.RAISED)
+            if state != layout.DONE:
+                detail["buckets"] = None
+            if not state:
+                self._open.append((offset, len(self.rank_run.events)))
+        event = Event(kind, group=text["group"], site=stack[0] if stack else None, stack=stack, time=now, detail=detail)
+        self.rank_run.events.append(event)
+        self.recorded += kind != events.STACK
+        self._note(event)
+
+    def _note(self, event: Event) -> None:
+        detail = event.detail
+        if event.kind == events.START:
+            self.world_size, self.host, self.run_id = detail["world_size"], detail["host"], detail["run"]
+            self._ticks = detail["ticks"]
+        elif event.kind == events.GROUP and detail.get("name") and detail.get("ranks"):
+            self.groups[detail["name"]] = tuple(detail["ranks"])
+        elif event.kind == events.EXCEPTION:
+            self._raised = True
+        elif event.kind == events.EXIT:
+            self._exited = True
+            self.rank_run.code = detail["code"]
+
+    def _look_again(self, file: Any) -> None:
+        """Reads the marks of completion of what had not returned."""
+        still: list[tuple[int, int]] = []
+        for offset, position in self._open[-_MOST_OPEN:]:
+            file.seek(offset)
+            record = file.read(layout.RECORD_SIZE)
+            if len(record) < layout.RECORD_SIZE or record[layout.STATE_OFFSET] == layout.ISSUED:
+                still.append((offset, position))
+                continue
+            _, state, _, _, _, number, _, done = layout.RECORD.unpack(record)
+            event = self.rank_run.events[position]
+            detail = {**event.detail, "done": done, "raised": state == layout.RAISED}
+            if event.kind == events.BACKWARD:
+                detail["buckets"] = number if state == layout.DONE else None
+            else:
+                self.returned += 1
+            self.rank_run.events[position] = replace(event, detail=detail)
+        self._open = still
+
+    def _is_gone(self) -> bool:
+        """Whether the process that writes the file is no more."""
+        if self.host is not None and self.host != socket.gethostname():
+            return time.time() - self._heartbeat > _SILENT_AFTER
+        return not process_lives(self.pid, self._ticks)
+
+    def _judge(self) -> None:
+        """Derives the rank's state from its events and its process."""
+        run = self.rank_run
+        if not self.has_header:
+            return
+        waits = [run.events[position] for _, position in self._open if run.events[position].kind == events.COLLECTIVE]
+        now = time.time()
+        gone = not self._exited and self._is_gone()
+        oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
+        run.waiting = None if self._exited and not self._raised else oldest
+        if self._raised:
+            run.state = RAISED
+            run.code = run.code if run.code is not None else 1
+        elif self._exited:
+            run.state = EXITED
+        elif gone:
+            run.state = KILLED
+        else:
+            run.state = WAITING if oldest is not None else RUNNING
+        last = oldest or next((e for e in reversed(run.events) if e.kind != events.STACK), None)
+        if last is not None:
+            prefix = "waits in " if oldest is not None and run.state == WAITING else "in " if oldest is not None else ""
+            run.last = prefix + _described(last)
+
+
+def _described(event: Event) -> str:
+    text = event.what
+    if event.kind == events.EXCEPTION:
+        text = f"{event.detail['type']}: {event.detail['text']}"
+    return f"{text} at {event.site}" if event.site is not None else text
+
+
+def process_lives(pid: int, ticks: int = 0) -> bool:
+    """Whether a process of this host runs (a zombie does not). `ticks`, its start time, guards against a pid used again."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+    return fields[0] not in ("Z", "X") and (not ticks or int(fields[19]) == ticks)
+
+
+def _rank_of(path: Path) -> int | None:
+    digits = path.name[len("rank-") : -len(".ddptrace")]
+    return int(digits) if digits.isdigit() else None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

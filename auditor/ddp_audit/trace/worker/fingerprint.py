@@ -1,0 +1,144 @@
+"""Cheap hashes of tensors: fingerprints of batches and exact hashes of parameters.
+
+Memory of contiguous CPU tensors is read directly, so that no operator of torch runs, no mode of the user's sees one and nothing is
+copied. Other tensors cost a few small copies. No function here changes a tensor or draws a random number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+_LEAVES = 8  # tensors of a batch that count
+_DEPTH = 4
+_PIECES = 16
+_PIECE = 32  # bytes
+WHOLE = 64 << 20  # bytes of parameters that are hashed whole; more are sampled
+_SAMPLE = 1 << 16  # bytes a tensor where they are sampled
+
+
+def _memory(tensor: torch.Tensor, offset: int, size: int) -> bytes:
+    return ctypes.string_at(tensor.data_ptr() + offset, size)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's elements lie in this process's memory one after the other."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.data_ptr() != 0
+    )
+
+
+def _sample(tensor: torch.Tensor) -> bytes:
+    """Up to 512 bytes spread over a tensor."""
+    if not _is_plain(tensor):
+        with torch.no_grad(), torch._C._DisableTorchDispatch():
+            flat = tensor.detach()
+            while flat.dim() > 1:  # rows spread over the first dimension keep the copy small for any strides
+                flat = torch.cat([flat[i] for i in _spread(flat.shape[0], 4)]) if flat.shape[0] > 4 else flat.flatten(0, 1)
+            if flat.dim() == 0:
+                flat = flat.reshape(1)
+            if flat.shape[0] > 128:
+                flat = flat[:: flat.shape[0] // 128][:128]
+            tensor = flat.contiguous().cpu()
+    size = tensor.numel() * tensor.element_size()
+    if size <= _PIECES * _PIECE:
+        return _memory(tensor, 0, size)
+    return b"".join(_memory(tensor, start, _PIECE) for start in _spread(size - _PIECE, _PIECES))
+
+
+def _spread(count: int, pieces: int) -> list[int]:
+    """Up to `pieces` different whole numbers from 0 to count - 1, the first and the last among them."""
+    if count <= pieces:
+        return list(range(count))
+    return [i * (count - 1) // (pieces - 1) for i in range(pieces)]
+
+
+def _is_constant(data: bytes, width: int) -> bool:
+    return data == data[:width] * (len(data) // width)
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__") or isinstance(value, (str, int, float, bytes)):
+            yield value
+        elif hasattr(value, "__dict__") and depth < _DEPTH:
+            yield from _leaves(vars(value), depth + 1)
+        return
+    if depth < _DEPTH:
+        for item in value:
+            yield from _leaves(item, depth + 1)
+
+
+def of_batch(value: Any) -> int:
+    """A 64-bit fingerprint of the tensors (and numpy arrays, texts, numbers) in `value`; 0 where there is nothing to tell by.
+
+    Equal samples in equal order give equal fingerprints. A tensor whose sampled elements are all alike (padding, a dummy input) says
+    nothing about samples; when there is no other, the answer is 0.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    telling = False
+    for count, leaf in enumerate(_leaves(value)):
+        if count == _LEAVES:
+            break
+        if isinstance(leaf, torch.Tensor):
+            if leaf.numel() == 0 or leaf.is_sparse or leaf.device.type == "meta":
+                continue
+            data = _sample(leaf)
+            digest.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
+            telling = telling or not _is_constant(data, leaf.element_size())
+        elif hasattr(leaf, "__array_interface__"):
+            data = leaf.ravel()[:: max(1, leaf.size // 64)].tobytes()
+            telling = telling or not _is_constant(data, max(1, leaf.itemsize))
+        else:
+            data = repr(leaf)[:512].encode()
+            telling = telling or isinstance(leaf, (str, bytes))
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "little") or 1 if telling else 0
+
+
+def of_parameters(parameters: Iterable[torch.Tensor]) -> int:
+    """A 64-bit hash of the bits of parameters, the same on two ranks exactly when the hashed bits are.
+
+    Up to `WHOLE` bytes of CPU parameters are hashed whole. Of more, the first, middle and last pieces of each tensor. Of tensors on
+    other devices, a sum over the bits of each and a sample.
+    """
+    tensors = [p.detach() for p in parameters]
+    whole = sum(t.numel() * t.element_size() for t in tensors) <= WHOLE
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        digest.update(str(tuple(tensor.shape)).encode())
+        size = tensor.numel() * tensor.element_size()
+        if size == 0 or tensor.device.type == "meta":
+            continue
+        if _is_plain(tensor):
+            if whole or size <= _SAMPLE:
+                digest.update((ctypes.c_char * size).from_address(tensor.data_ptr()))
+            else:
+                part = _SAMPLE // 3
+                for start in (0, (size - part) // 2, size - part):
+                    digest.update((ctypes.c_char * part).from_address(tensor.data_ptr() + start))
+        else:
+            digest.update(_sample(tensor))
+            digest.update(str(_bit_sum(tensor)).encode())
+    return int.from_bytes(digest.digest(), "little") or 1
+
+
+def _bit_sum(tensor: torch.Tensor) -> int:
+    """The sum of a dense tensor's elements read as whole numbers: exact, and without a copy of the tensor."""
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
+    if width is None or tensor.layout is not torch.strided:
+        return 0
+    with torch.no_grad(), torch._C._DisableTorchDispatch():
+        return int(tensor.view(width).sum(dtype=torch.int64).item())

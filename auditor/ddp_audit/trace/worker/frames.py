@@ -1,0 +1,184 @@
+"""The user's frames behind a call, and what in torch made it.
+
+A collective may come from C++ (the Reducer) and still has Python frames below it: a backward pass on CPU runs in the thread that
+called it. The frames of torch tell the origin (the buffer broadcast of a forward pass, a gradient bucket, ..), and those of the
+user give the site. Walking costs a dictionary look-up a frame: the verdict on a code object is kept, and so is everything that
+follows from the same chain of calls.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from ddp_audit import events
+
+MOST_FRAMES = 6
+_DEEPEST = 400  # frames looked at before giving up
+
+BACKWARD_ENGINE = "backward-engine"  # a marker only: the payload's type tells a bucket from the unused-parameter map
+_CONSTRUCTOR = "constructor"  # a marker only: DDP's constructor, or join's last synchronisation when join stands further out
+
+# Functions of torch whose presence on the stack says what made a collective; the innermost counts. Names as of torch 2.13.
+_DDP = "nn/parallel/distributed.py"
+_C10D = "distributed/distributed_c10d.py"
+_MARKERS = {
+    (_DDP, "_distributed_broadcast_coalesced"): events.DDP_BUFFERS,
+    (_DDP, "_pre_forward"): events.DDP_REBUILD,
+    (_DDP, "__init__"): _CONSTRUCTOR,
+    (_DDP, "_match_all_reduce_for_bwd_pass"): events.DDP_JOIN,
+    (_DDP, "_check_global_requires_backward_grad_sync"): events.DDP_JOIN,
+    (_DDP, "_find_common_rank"): events.DDP_JOIN,
+    (_DDP, "_sync_final_model"): events.DDP_JOIN,
+    (_DDP, "main_hook"): events.DDP_JOIN,
+    (_DDP, "post_hook"): events.DDP_JOIN,
+    ("distributed/algorithms/join.py", "notify_join_context"): events.DDP_JOIN,
+    ("distributed/algorithms/join.py", "__exit__"): events.DDP_JOIN,
+    ("distributed/utils.py", "_verify_param_shape_across_processes"): _CONSTRUCTOR,
+    ("distributed/utils.py", "_sync_params_and_buffers"): _CONSTRUCTOR,
+    ("distributed/utils.py", "_sync_module_states"): _CONSTRUCTOR,
+    ("autograd/graph.py", "_engine_run_backward"): BACKWARD_ENGINE,
+    ("nn/modules/_functions.py", "forward"): events.SYNC_BATCHNORM,
+    ("nn/modules/_functions.py", "backward"): events.SYNC_BATCHNORM,
+    (_C10D, "all_gather_object"): events.OBJECT,
+    (_C10D, "gather_object"): events.OBJECT,
+    (_C10D, "broadcast_object_list"): events.OBJECT,
+    (_C10D, "scatter_object_list"): events.OBJECT,
+    (_C10D, "send_object_list"): events.OBJECT,
+    (_C10D, "recv_object_list"): events.OBJECT,
+}
+
+_SKIP, _USER, _MAIN = 0, 1, 2
+
+
+@dataclass(slots=True, eq=False)
+class Stack:
+    """A chain of calls: its definition in the file, its user frames, and the origin that its torch frames tell.
+
+    `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first.
+    """
+
+    definition: int
+    origin: str
+    frames: list[tuple[str, int, str]]
+
+
+class Frames:
+    """Walks stacks. `define` writes a list of frames into the trace and returns its id."""
+
+    def __init__(self, define: Any, torch_folder: str, cwd: str) -> None:
+        self._define = define
+        self._torch = os.path.join(os.path.realpath(torch_folder), "")
+        self._cwd = cwd
+        self._own = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+        paths = sysconfig.get_paths()
+        self._stdlib = tuple({os.path.join(os.path.realpath(paths[k]), "") for k in ("stdlib", "platstdlib")})
+        self._installed_main: str | None = None  # folder of an installed package that is run as the program
+        self._verdicts: dict[int, int | str] = {}
+        self._codes: list[CodeType] = []  # keeps the ids in _verdicts valid
+        self._stacks: dict[tuple[int, ...], Stack] = {}
+        self.empty = Stack(0, events.USER, [])
+
+    def reset(self) -> None:
+        """Forgets the stacks whose definitions were asked for before there was a file."""
+        self._stacks.clear()
+
+    def at(self, frame: FrameType | None) -> Stack:
+        """The stack that begins at `frame`, innermost first."""
+        key: list[int] = []
+        add = key.append
+        verdicts = self._verdicts
+        users = 0
+        start = frame
+        while frame is not None:
+            code = frame.f_code
+            verdict = verdicts.get(id(code))
+            if verdict is None:
+                verdict = self._classify(code)
+            if verdict:
+                add(id(code))
+                add(frame.f_lasti)
+                if verdict == 1:
+                    users += 1
+                    if users == MOST_FRAMES:
+                        break
+                elif verdict == 2 and frame.f_globals.get("__name__") == "__main__":
+                    break
+            frame = frame.f_back
+        found = self._stacks.get(tuple(key))
+        return found if found is not None else self._resolve(tuple(key), start)
+
+    def _resolve(self, key: tuple[int, ...], frame: FrameType | None) -> Stack:
+        """Builds what is kept for a chain of calls that was not seen before."""
+        if not key:
+            return self.empty
+        frames: list[tuple[str, int, str]] = []
+        markers: list[str] = []
+        hook = False  # a frame of the user's that stands inside torch's backward engine and handles a gradient bucket
+        deep = 0
+        while frame is not None and len(frames) < MOST_FRAMES and deep < _DEEPEST:
+            verdict = self._verdicts.get(id(frame.f_code), _SKIP)
+            if isinstance(verdict, str):
+                # A collective of the user's own code inside a backward pass or a forward is the user's; a communication hook is not.
+                if not frames or hook or markers:
+                    markers.append(verdict)
+            elif verdict:
+                if not markers and not hook:
+                    hook = any(type(v).__name__ == "GradBucket" for v in frame.f_locals.values())
+                frames.append((self._shown(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
+                if verdict == _MAIN and frame.f_globals.get("__name__") == "__main__":
+                    break
+            frame = frame.f_back
+            deep += 1
+        origin = events.USER
+        if markers:
+            origin = events.DDP_JOIN if events.DDP_JOIN in markers else markers[0]
+            if origin == _CONSTRUCTOR:
+                origin = events.DDP_CONSTRUCTOR
+        stack = Stack(self._define(frames) if frames else 0, origin, frames)
+        if len(self._stacks) > 1 << 15:
+            self._stacks.clear()
+        self._stacks[key] = stack
+        return stack
+
+    def _classify(self, code: CodeType) -> int | str:
+        verdict = self._judge(code)
+        self._codes.append(code)
+        self._verdicts[id(code)] = verdict
+        return verdict
+
+    def _judge(self, code: CodeType) -> int | str:
+        name = code.co_filename
+        if name.startswith("<"):
+            return _SKIP
+        path = os.path.realpath(os.path.join(self._cwd, name))
+        if path.startswith(self._torch):
+            return _MARKERS.get((path[len(self._torch) :], code.co_name), _SKIP)
+        if path.startswith(self._own):
+            return _SKIP
+        if "/site-packages/" in path or "/dist-packages/" in path:
+            if not self._is_installed_main(path):
+                return _SKIP
+        elif path.startswith(self._stdlib):
+            return _SKIP
+        return _MAIN if code.co_name == "<module>" else _USER
+
+    def _is_installed_main(self, path: str) -> bool:
+        """Whether `path` belongs to an installed package that is the program itself (`torchrun -m package.train`)."""
+        if self._installed_main is None:
+            main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+            folder = os.path.dirname(os.path.realpath(main)) if main else ""
+            while folder and os.path.exists(os.path.join(os.path.dirname(folder), "__init__.py")):
+                folder = os.path.dirname(folder)
+            inside = os.path.exists(os.path.join(folder, "__init__.py")) and not folder.startswith(self._own)
+            self._installed_main = os.path.join(folder, "") if folder and inside else ""
+        return bool(self._installed_main) and path.startswith(self._installed_main)
+
+    def _shown(self, name: str) -> str:
+        path = os.path.realpath(os.path.join(self._cwd, name))
+        inside = os.path.join(os.path.realpath(self._cwd), "")
+        return path[len(inside) :] if path.startswith(inside) else path

@@ -1,0 +1,274 @@
+"""Records every collective at torch's dispatcher, those of the C++ Reducer too.
+
+Kernels at the dispatch key BackendSelect see every call of a ProcessGroup method, whatever the grad mode or the thread, and hand it
+on unchanged. A record is in the file before the call goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ddp_audit import events
+from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.frames import BACKWARD_ENGINE, Stack
+from ddp_audit.trace.worker.ring import is_marked, mark
+from ddp_audit.trace.worker.tracer import Group, Pending, Tracer
+
+# Dispatcher name -> operation, and the argument that holds what this rank brings. A scatter's input stands on the root alone, so
+# its output counts. Variants of one operation share its name; `call` in the detail keeps the dispatcher's own.
+_OPERATIONS = {
+    "allreduce_": ("all_reduce", "tensors"),
+    "allreduce_coalesced_": ("all_reduce", "tensors"),
+    "broadcast_": ("broadcast", "tensors"),
+    "reduce_": ("reduce", "tensors"),
+    "allgather_": ("all_gather", "input_tensors"),
+    "_allgather_base_": ("all_gather", "input_tensor"),
+    "allgather_coalesced_": ("all_gather", "input_list"),
+    "allgather_into_tensor_coalesced_": ("all_gather", "inputs"),
+    "reduce_scatter_": ("reduce_scatter", "input_tensors"),
+    "_reduce_scatter_base_": ("reduce_scatter", "input_tensor"),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "inputs"),
+    "alltoall_": ("all_to_all", "input_tensors"),
+    "alltoall_base_": ("all_to_all", "input"),
+    "gather_": ("gather", "input_tensors"),
+    "scatter_": ("scatter", "output_tensors"),
+    "barrier": ("barrier", ""),
+    "monitored_barrier_": ("monitored_barrier", ""),
+    "send": ("send", "tensors"),
+    "recv_": ("recv", "tensors"),
+    "recv_any_source_": ("recv", "tensors"),
+}
+_ROOT_ARGUMENTS = ("root_rank", "dst", "src")
+_REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+# Sizes that ranks may choose freely, so that they say nothing about agreement.
+_FREE_SIZES = frozenset({"all_to_all"})
+
+
+
+class Signature:
+    """Everything of a collective that repeats from call to call."""
+
+    __slots__ = ("definition", "digest", "is_bucket", "is_async", "lingers", "on_device", "user_elements")
+
+    def __init__(self, definition: int, digest: int) -> None:
+        self.definition = definition
+        self.digest = digest
+        self.is_bucket = False
+        self.is_async = True
+        self.lingers = False
+        self.on_device = False
+        self.user_elements = 0
+
+
+class _Operation:
+    """Where the arguments of one dispatcher operation stand. An argument equal to its default may be absent from a call's end."""
+
+    def __init__(self, name: str, schema: Any) -> None:
+        names = [argument.name for argument in schema.arguments]
+        self.call = name
+        self.op, payload = _OPERATIONS.get(name, (name.strip("_"), ""))
+        if name not in _OPERATIONS:  # an operation that came with a later torch
+            payload = next((n for n in names if n.startswith(("input", "tensor"))), "")
+        self.payload = names.index(payload) if payload in names else -1
+        self.group = names.index("process_group")
+        self.root = next((names.index(n) for n in _ROOT_ARGUMENTS if n in names), -1)
+        self.reduce_op = names.index("reduce_op") if "reduce_op" in names else -1
+        self.is_async = names.index("async_op") if "async_op" in names else -1
+        self.blocks = not schema.returns
+        self.is_p2p = self.op in events.POINT_TO_POINT
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)]
+
+
+def reduce_op_name(value: Any) -> str:
+    """torch's name of a reduce operation in lower case, from the dispatcher's ScriptObject."""
+    number = int(value.op())
+    return _REDUCE_OPS[number] if number < len(_REDUCE_OPS) else str(number)
+
+
+class Hook:
+    """The kernels. Installed once a process; `remove` takes them out again."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._key = torch._C.DispatchKey.BackendSelect
+        self._after = torch._C._dispatch_keyset_full_after(self._key)
+        self._library = torch.library.Library("c10d", "IMPL")  # the registration lives as long as this
+        self._unbox = torch.distributed.ProcessGroup.unbox
+        for schema in torch._C._jit_get_all_schemas():
+            space, _, name = schema.name.partition("::")
+            if space == "c10d" and any(argument.name == "process_group" for argument in schema.arguments):
+                self._install(_Operation(name, schema))
+
+    def remove(self) -> None:
+        self._library._destroy()
+
+    def _install(self, operation: _Operation) -> None:
+        record = self._recorder(operation)
+        handle = getattr(torch.ops.c10d, operation.call).default._handle
+        kernel = self._kernel(record, handle.redispatch_boxed, operation)
+        self._library.impl(operation.call, kernel, "BackendSelect", with_keyset=True)
+        for code in (kernel.__code__, record.__code__):
+            hide_from_compiler(code, callees=True)
+
+    def _kernel(self, record: Callable[..., Any], redispatch: Any, operation: _Operation) -> Any:
+        tracer = self._tracer
+        after = self._after
+        pending = tracer.pending
+        blocks = operation.blocks
+
+        def kernel(keys: Any, *args: Any) -> Any:
+            if not tracer.on:
+                return redispatch(keys & after, *args)
+            try:
+                entry = record(args)
+            except Exception as error:
+                tracer.fail(error)
+                return redispatch(keys & after, *args)
+            if blocks:  # no Work: the call itself waits
+                pending.append(entry)
+            try:
+                result = redispatch(keys & after, *args)
+            except BaseException:
+                mark(entry.place, layout.RAISED, time.time())
+                raise
+            if blocks:
+                mark(entry.place, layout.DONE, time.time())
+            else:
+                entry.work = result[-1] if type(result) is tuple else result
+                pending.append(entry)
+            return result
+
+        return kernel
+
+    def _recorder(self, operation: _Operation) -> Any:
+        tracer = self._tracer
+        frames_at = tracer.frames.at
+        unbox = self._unbox
+        at_payload, at_group, at_root = operation.payload, operation.group, operation.root
+        at_reduce, at_async = operation.reduce_op, operation.is_async
+        is_p2p = operation.is_p2p
+        signatures: dict[Any, Signature] = {}
+        signature_of = self._signature
+        last_sync = tracer.last_sync
+        ident = threading.get_ident
+        getframe = sys._getframe
+        clock = time.time
+        no_stack = tracer.frames.empty
+
+        def record(args: tuple[Any, ...]) -> Pending:
+            stack = frames_at(getframe(2)) if tracer.with_stack else no_stack
+            if not stack.frames and tracer.backward is not None:
+                stack = tracer.backward
+            process_group = unbox(args[at_group])
+            group = tracer.groups.get(process_group)
+            if group is None:
+                group = tracer.group(process_group)
+            if at_payload < 0:
+                payload: Any = None
+            else:
+                payload = args[at_payload]
+                if type(payload) is list and len(payload) == 1:
+                    payload = payload[0]
+                payload = (
+                    tuple((t.shape, t.dtype) for t in _tensors(payload)) if type(payload) is list else (payload.shape, payload.dtype)
+                )
+            is_async = args[at_async] if 0 <= at_async < len(args) else True
+            root = args[at_root] if at_root >= 0 else None
+            reduce_op = args[at_reduce].op() if at_reduce >= 0 else None
+            key = (stack, group, payload, root, reduce_op, is_async)
+            signature = signatures.get(key)
+            if signature is None:
+                if len(signatures) > 1 << 15:
+                    signatures.clear()
+                signature = signatures[key] = signature_of(operation, args, stack, group, root, is_async)
+            if signature.is_bucket:
+                tracer.buckets += 1
+            else:
+                tracer.user_elements += signature.user_elements
+            if is_p2p:
+                index = layout.NO_INDEX
+            else:
+                index = group.next_index
+                group.next_index = index + 1
+            now = clock()
+            me = ident()
+            before = last_sync.get(me)
+            if before is not None and not is_marked(before):  # a synchronous call has returned when its thread makes the next
+                mark(before, layout.DONE, now)
+            ring = tracer.ring
+            if ring is None:
+                raise RuntimeError("no file")
+            place = ring.write(layout.COLLECTIVE, tracer.thread(), signature.definition, index, 0, now)
+            tracer.last_time = now
+            last_sync[me] = None if signature.is_async else place
+            tracer.digest = (tracer.digest * 0x100000001B3 + signature.digest) & 0xFFFFFFFFFFFFFFFF
+            tracer.collectives += 1
+            if tracer.collectives % layout.CHECK_EVERY == 0:
+                ring.write_check(tracer.collectives, tracer.digest)
+            return Pending(place, None, group, index, signature.lingers, signature.on_device)
+
+        return record
+
+    def _signature(
+        self, operation: _Operation, args: tuple[Any, ...], stack: Stack, group: Group, root: int | None, is_async: bool
+    ) -> Signature:
+        """Writes the definition of a collective that was not seen before."""
+        ring = self._tracer.ring
+        if ring is None:
+            raise RuntimeError("no file")
+        tensors = _tensors(args[operation.payload]) if operation.payload >= 0 else []
+        origin = stack.origin
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
+        if origin == BACKWARD_ENGINE:
+            # The map of used parameters is int32 (reducer.cpp); gradients are never whole numbers.
+            origin = events.DDP_UNUSED_MAP if dtype == "int32" else events.DDP_BUCKET
+        peer = None if root is None else group.ranks[root] if 0 <= root < len(group.ranks) else root
+        text: dict[str, Any] = {
+            "op": operation.op,
+            "call": operation.call,
+            "group": group.name,
+            "origin": origin,
+            "numel": sum(t.numel() for t in tensors) if tensors else None,
+            "dtype": dtype,
+            "shape": [list(t.shape) for t in tensors[:16]],
+            "root": None if operation.is_p2p else peer,
+            "reduce_op": reduce_op_name(args[operation.reduce_op]) if operation.reduce_op >= 0 else None,
+            "async": is_async,
+        }
+        agreed = [text["op"], text["group"], text["root"], text["reduce_op"]]
+        agreed += [] if operation.op in _FREE_SIZES or operation.is_p2p else [text["numel"], text["dtype"]]
+        if operation.is_p2p:
+            text["peer"] = peer
+        text["stack"] = stack.definition
+        digest = zlib.crc32(repr(agreed).encode()) | (zlib.adler32(repr(agreed).encode()) << 32)
+        signature = Signature(ring.define(layout.SIGNATURE_TEXT, text), 0 if operation.is_p2p else digest)
+        signature.is_bucket = origin == events.DDP_BUCKET
+        signature.is_async = is_async
+        signature.lingers = operation.op == "reduce_scatter"
+        signature.on_device = bool(tensors) and tensors[0].device.type != "cpu"
+        if origin == events.USER and operation.op in ("all_reduce", "reduce_scatter"):
+            signature.user_elements = text["numel"] or 0
+        return signature
+
+
+def hide_from_compiler(code: CodeType, callees: bool) -> None:
+    """Tells torch.compile not to trace a function of the tracer, and with `callees` nothing that it calls either."""
+    try:
+        frame = torch._C._dynamo.eval_frame
+        skip, usual = frame._FrameAction.SKIP, frame._FrameAction.DEFAULT
+        frame.set_code_exec_strategy(code, frame._FrameExecStrategy(skip, skip if callees else usual))
+    except AttributeError:  # names as of torch 2.13; without them the compiler prints a warning at worst
+        pass

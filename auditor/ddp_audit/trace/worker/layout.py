@@ -1,0 +1,75 @@
+"""The bytes of `rank-00000.ddptrace`, shared by the writer in the worker and the reader outside.
+
+A file is a header of 64 bytes and then records of 32 bytes, little endian, in the order in which they were allocated. It grows
+by chunks of `CHUNK` bytes that are filled with zeros in advance, so that its size is always a whole number of chunks. A record whose
+first byte is 0 was not written (yet); that byte is written last.
+
+Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds since
+the epoch, renewed about once a second while the process lives), start (f64), 24 reserved bytes.
+
+Records, by their first byte:
+
+DEFINITION  a part of a definition: kind (u8), what (u8), part (u16), id (u32), parts (u16), length (u16), 20 bytes of text.
+            The parts of one definition are joined in order; the text is JSON. What: STACK_TEXT `[[path, line, function], ..]`
+            innermost first; SIGNATURE_TEXT an object with everything of a collective that repeats (op, call, group, origin,
+            numel, dtype, shape, root, reduce_op, async, peer, stack: a definition's id or 0); EVENT_TEXT an object with kind,
+            stack and detail. A definition stands before the first record that names it.
+COLLECTIVE  kind (u8), state (u8), thread (u16), definition (u32), index (u32), 0 (u32), time (f64), done (f64). The state and
+            the time of completion are written in place when the collective has returned or raised.
+EVENT       kind (u8), state (u8), thread (u16), definition (u32), 0 (u32), number (u32), time (f64), value (f64 or u64).
+            `NUMBER_KEY` and `VALUE_KEY` name what number and value mean for a kind of event.
+CHECK       kind (u8), 0 (u8), 0 (u16), 0 (u32), count (u32), 0 (u32), hash (u64), time (f64). Written after every `CHECK_EVERY`
+            collectives of the rank: the running hash over the signatures (without stacks and without sizes that ranks may choose
+            freely) of its first `count` collectives. Two ranks with an equal hash at an equal count agree up to there, so a
+            comparison of many ranks can skip equal prefixes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from ddp_audit import events
+
+MAGIC = b"DDPTRACE"
+VERSION = 1
+RECORD_SIZE = 32
+CHUNK = 1 << 20
+HEADER = Struct("<8sHHIIIdd24x")
+HEARTBEAT_OFFSET = 24
+
+EMPTY, DEFINITION, COLLECTIVE, EVENT, CHECK = range(5)
+STACK_TEXT, SIGNATURE_TEXT, EVENT_TEXT = range(1, 4)
+ISSUED, DONE, RAISED = range(3)
+
+FRAGMENT = Struct("<BBHIHH20s")
+FRAGMENT_TEXT = 20
+RECORD = Struct("<BBHIIIdd")
+VALUE_RECORD = Struct("<BBHIIIdQ")
+CHECK_RECORD = Struct("<BBHIIIQd")
+STATE_OFFSET = 1
+NUMBER_OFFSET = 12
+DONE_OFFSET = 24
+F64 = Struct("<d")
+U32 = Struct("<I")
+NO_INDEX = 0xFFFFFFFF
+CHECK_EVERY = 1024
+
+# What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal digits,
+# and None when it is 0. BACKWARD's value is the time at which it returned.
+NUMBER_KEY = {events.BACKWARD: "buckets", events.PARAMETERS: "step", events.STEP: "reduced"}
+VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash"}
+
+FILE_PATTERN = "rank-{:05d}.ddptrace"
+RUN_FILE = "run.json"
+REQUEST_FILE = "dump-request"
+
+# Environment variables that reach from the launcher into the workers.
+ENV_DIRECTORY = "DDP_AUDIT_TRACE_DIR"
+ENV_RUN = "DDP_AUDIT_TRACE_RUN"  # an id of the run, so that files of an earlier run are not taken for this one's
+ENV_OWNER = "DDP_AUDIT_TRACE_OWNER"  # pid of the traced rank that this process descends from
+ENV_SOLO = "DDP_AUDIT_TRACE_SOLO"  # pid of the launcher, when COMMAND is plain python
+ENV_PACKAGE = "DDP_AUDIT_TRACE_PACKAGE"  # folder of the ddp_audit package, for workers of another environment
+ENV_STALL = "DDP_AUDIT_TRACE_STALL"  # seconds after which a waiting rank asks all ranks where they stand; 0 never
+ENV_HASH_EVERY = "DDP_AUDIT_TRACE_HASH_EVERY"  # parameters are hashed after every so many steps (default 50)
+ENV_STACK = "DDP_AUDIT_TRACE_STACK"  # 0: no user frames on collectives
+ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file ends its growth here (default 4096)

@@ -1,0 +1,278 @@
+"""The state of the tracer in one rank: its file, its place in the run, and how an event is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import ddp_audit
+from ddp_audit import events
+from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.frames import Frames, Stack
+from ddp_audit.trace.worker.ring import Place, Ring, is_marked, mark
+
+_MOST_EARLY = 1000  # events kept before the rank is known
+
+
+class Group:
+    """A process group as the trace names it, with the count of its collectives."""
+
+    __slots__ = ("name", "next_index", "ranks")
+
+    def __init__(self, name: str, ranks: tuple[int, ...]) -> None:
+        self.name = name
+        self.ranks = ranks
+        self.next_index = 0
+
+
+class Pending:
+    """A collective that is not known to have returned. `work` is torch's ScriptObject, or None where the call itself blocks."""
+
+    __slots__ = ("group", "index", "lingers", "on_device", "place", "work")
+
+    def __init__(self, place: Place, work: Any, group: Group, index: int, lingers: bool, on_device: bool) -> None:
+        self.place = place
+        self.work = work
+        self.group = group
+        self.index = index
+        self.lingers = lingers  # gloo's reduce_scatter: its Work never says that it is completed
+        self.on_device = on_device
+
+
+class Tracer:
+    """Records what one rank does. `on` is False before the file is open, in forked children, and after a failure."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.on = False
+        self.failed = False
+        self.rank = -1
+        self.world_size = 0
+        self.cwd = os.getcwd()
+        self.pid = os.getpid()
+        self.ring: Ring | None = None
+        self.frames = Frames(self._define_stack, os.path.dirname(torch.__file__), self.cwd)
+        self.with_stack = os.environ.get(layout.ENV_STACK, "1") != "0"
+        self.pending: deque[Pending] = deque(maxlen=4096)
+        self.groups: dict[Any, Group] = {}  # by ProcessGroup
+        self.names: dict[str, Group] = {}
+        self.buckets = 0  # gradient buckets all-reduced so far
+        self.user_elements = 0  # elements that the user's own all-reduces carried so far
+        self.backward: Stack | None = None  # the backward pass under way, for threads without Python frames
+        self.last_time = time.time()
+        self.last_sync: dict[int, Place | None] = {}  # by thread: its last synchronous collective
+        self.collectives = 0
+        self.digest = 0
+        self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
+        self._threads = {threading.main_thread().ident: 0}
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self, rank: int, world_size: int) -> bool:
+        """Makes this rank's file. False where another live process already writes it."""
+        if self.ring is not None or self.failed:
+            return self.on
+        os.makedirs(self.directory, exist_ok=True)
+        path = os.path.join(self.directory, layout.FILE_PATTERN.format(rank))
+        if not _make_way(path):
+            return False
+        limit = int(os.environ.get(layout.ENV_LIMIT, "4096")) << 20
+        self.ring = Ring(path, rank, limit)
+        self.rank, self.world_size = rank, world_size
+        os.environ[layout.ENV_OWNER] = str(self.pid)
+        self.frames.reset()
+        self.on = True
+        start = {
+            "rank": rank,
+            "world_size": world_size,
+            "pid": self.pid,
+            "host": socket.gethostname(),
+            "ticks": start_ticks(self.pid),
+            "run": run_id(),
+            "argv": sys.argv[:50],
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        }
+        self.event(events.START, detail=start)
+        for kind, group, detail, number, value, stack, now in self._early:
+            self._write(kind, group, detail, number, value, stack, now)
+        self._early.clear()
+        if rank == 0:
+            self._describe_run()
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Ends tracing with one line on stderr. The training goes on."""
+        if self.failed:
+            return
+        self.failed = True
+        self.on = False
+        text = " ".join(str(error).split())[:300]
+        try:
+            who = f"rank {self.rank}" if self.rank >= 0 else "this process"
+            sys.stderr.write(f"ddp-audit: tracing of {who} has ended: {type(error).__name__}: {text}\n")
+        except Exception:  # stderr may be closed; there is nobody left to tell
+            pass
+
+    def forget(self) -> None:
+        """In a forked child: the file is the parent's."""
+        if self.ring is not None:
+            self.on = False
+            self.failed = True
+        self._early.clear()
+        self.pid = os.getpid()
+
+    def _describe_run(self) -> None:
+        """Adds to run.json what only a worker knows; writes it where there was no launcher."""
+        path = os.path.join(self.directory, layout.RUN_FILE)
+        known: dict[str, Any] = {}
+        try:
+            with open(path, encoding="utf-8") as file:
+                known = json.load(file)
+        except (OSError, ValueError):
+            pass
+        if known.get("run") != run_id():  # left by an earlier run
+            known = {"version": 1, "run": run_id(), "command": sys.argv[:50], "start": time.time(), "cwd": self.cwd}
+        known["world_size"] = self.world_size
+        known.setdefault("tool", {"name": "ddp-audit", "version": ddp_audit.__version__})
+        known["torch"] = str(torch.__version__)
+        known["python"] = platform.python_version()
+        known["host"] = socket.gethostname()
+        temporary = f"{path}.{self.pid}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(known, file, indent=1)
+        os.replace(temporary, path)
+
+    # -- recording ----------------------------------------------------------------------------------------------------
+
+    def _define_stack(self, frames: list[tuple[str, int, str]]) -> int:
+        return 0 if self.ring is None else self.ring.define(layout.STACK_TEXT, frames)
+
+    def thread(self) -> int:
+        """A small number for the calling thread; 0 is the main thread."""
+        ident = threading.get_ident()
+        number = self._threads.get(ident)
+        if number is None:
+            number = self._threads[ident] = min(len(self._threads), 0xFFFF)
+        return number
+
+    def event(
+        self,
+        kind: str,
+        *,
+        group: str = events.DEFAULT_GROUP,
+        detail: Mapping[str, Any] | None = None,
+        number: int = 0,
+        value: int = 0,
+        stack: Stack | None = None,
+    ) -> Place | None:
+        """Records an event that is no collective. Before the rank is known it is kept for later. Raises nothing."""
+        if self.failed:
+            return None
+        now = time.time()
+        try:
+            if not self.on:
+                if self.ring is None and len(self._early) < _MOST_EARLY:
+                    self._early.append((kind, group, detail or {}, number, value, stack, now))
+                return None
+            self.last_time = now
+            return self._write(kind, group, detail or {}, number, value, stack, now)
+        except Exception as error:
+            self.fail(error)
+            return None
+
+    def _write(
+        self, kind: str, group: str, detail: Mapping[str, Any], number: int, value: int, stack: Stack | None, now: float
+    ) -> Place | None:
+        ring = self.ring
+        if ring is None:
+            return None
+        before = self.last_sync.get(threading.get_ident())
+        if before is not None and not is_marked(before):
+            mark(before, layout.DONE, now)
+        frames = stack.frames if stack is not None else []
+        text = {
+            "kind": kind,
+            "group": group,
+            "stack": ring.define(layout.STACK_TEXT, frames) if frames else 0,
+            "detail": detail,
+        }
+        return ring.write_value(self.thread(), ring.define(layout.EVENT_TEXT, text), number, now, value)
+
+    def here(self, depth: int = 2) -> Stack:
+        """The user's stack at the caller of the caller."""
+        return self.frames.at(sys._getframe(depth))
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def group(self, process_group: Any) -> Group:
+        """The trace's record of a process group; writes a GROUP event when it is new."""
+        found = self.groups.get(process_group)
+        if found is None:
+            found = self._meet(process_group)
+        return found
+
+    def _meet(self, process_group: Any) -> Group:
+        from torch.distributed import distributed_c10d as c10d
+
+        is_default = process_group is c10d.GroupMember.WORLD
+        name = events.DEFAULT_GROUP if is_default else str(process_group.group_name)
+        try:
+            ranks = tuple(int(r) for r in c10d.get_process_group_ranks(process_group))
+        except Exception:  # a group that torch.distributed did not register
+            ranks = tuple(range(process_group.size()))
+        group = self.names.get(name)
+        if group is None or group.ranks != ranks:
+            # A name that comes back with other ranks (torch counts its names anew after everything was destroyed) goes on counting.
+            count = group.next_index if group is not None else 0
+            group = self.names[name] = Group(name, ranks)
+            group.next_index = count
+            self.event(events.GROUP, group=name, detail={"action": "seen", "name": name, "ranks": ranks})
+        self.groups[process_group] = group
+        return group
+
+
+def start_ticks(pid: int) -> int:
+    """When a process began, in clock ticks since boot: with the pid it names one process for ever. 0 where it cannot be known."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def run_id() -> str:
+    """Names the run: the launcher's id, or what torchrun gave to all its workers."""
+    given = os.environ.get(layout.ENV_RUN)
+    if given:
+        return given
+    names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+    return ":".join(os.environ.get(name, "") for name in names)
+
+
+def _make_way(path: str) -> bool:
+    """Moves an earlier file of this rank aside (torchrun restarts workers). False when its writer is alive."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(layout.HEADER.size)
+    except FileNotFoundError:
+        return True
+    if len(head) == layout.HEADER.size:
+        magic, _, _, _, _, pid, heartbeat, _ = layout.HEADER.unpack(head)
+        if magic == layout.MAGIC and pid != os.getpid() and start_ticks(pid) and time.time() - heartbeat < 10:
+            return False
+    count = 0
+    while os.path.exists(f"{path}.{count}"):
+        count += 1
+    os.replace(path, f"{path}.{count}")
+    return True

@@ -1,0 +1,111 @@
+"""A thread that notes which collectives have returned, shows that the process lives, and answers 'where do you stand?'."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ddp_audit import events
+from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.ring import is_marked, mark
+from ddp_audit.trace.worker.tracer import Pending, Tracer
+
+_BEAT = 0.1  # seconds between looks at pending collectives
+_DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
+
+
+class Watch:
+    """Started once a process. The thread is a daemon: it never keeps a process alive."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._asked = self._request_time()
+        stall = os.environ.get(layout.ENV_STALL, "30")
+        self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
+        self._asked_for: object = None
+        self._unbox: Callable[[Any], Any] = torch._C._distributed_c10d.Work.unbox
+        threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True).start()
+
+    def _run(self) -> None:
+        tracer = self._tracer
+        beat = 0.0
+        while not tracer.failed:
+            time.sleep(_BEAT)
+            if not tracer.on or tracer.ring is None:
+                continue
+            try:
+                now = time.time()
+                self.poll(now)
+                if now - beat >= 1.0:
+                    beat = now
+                    tracer.ring.heartbeat(now)
+                    self._answer()
+                    self._ask(now)
+            except Exception as error:
+                tracer.fail(error)
+
+    def poll(self, now: float) -> None:
+        """Marks the pending collectives whose Work is completed."""
+        pending = self._tracer.pending
+        done: dict[Any, int] = {}
+        kept: list[Pending] = []
+        for _ in range(len(pending)):
+            try:
+                entry = pending.popleft()
+            except IndexError:
+                break
+            if is_marked(entry.place):
+                if not entry.lingers:
+                    done[entry.group] = max(done.get(entry.group, -1), entry.index)
+            elif entry.work is None or (entry.on_device and now - self._tracer.last_time < _DEVICE_QUIET):
+                kept.append(entry)
+            elif self._is_completed(entry.work):
+                mark(entry.place, layout.DONE, now)
+                done[entry.group] = max(done.get(entry.group, -1), entry.index)
+            else:
+                kept.append(entry)
+        for entry in reversed(kept):
+            if entry.lingers and done.get(entry.group, -1) > entry.index:
+                mark(entry.place, layout.DONE, now)
+            else:
+                pending.appendleft(entry)
+
+    def _is_completed(self, work: Any) -> bool:
+        try:
+            unboxed = self._unbox(work)
+            return type(unboxed).__name__ == "FakeWork" or bool(unboxed.is_completed())
+        except Exception:  # a Work that cannot be asked must not look like one that waits
+            return True
+
+    def _request_time(self) -> int:
+        try:
+            return os.stat(os.path.join(self._tracer.directory, layout.REQUEST_FILE)).st_mtime_ns
+        except OSError:
+            return 0
+
+    def _answer(self) -> None:
+        asked = self._request_time()
+        if asked == self._asked:
+            return
+        self._asked = asked
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        stack = self._tracer.frames.at(frame)
+        self._tracer.event(events.STACK, detail={"request": asked}, stack=stack)
+
+    def _ask(self, now: float) -> None:
+        """Asks all ranks where they stand when this one has waited too long in one collective."""
+        pending = self._tracer.pending
+        oldest = pending[0] if pending else None
+        if oldest is None or not self._stall or oldest is self._asked_for or oldest.lingers:
+            return
+        if now - layout.RECORD.unpack_from(*oldest.place)[6] < self._stall:
+            return
+        self._asked_for = oldest
+        with open(os.path.join(self._tracer.directory, layout.REQUEST_FILE), "a", encoding="utf-8") as file:
+            file.write(f"rank {self._tracer.rank} waits\n")
