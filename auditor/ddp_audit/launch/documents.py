@@ -165,14 +165,23 @@ def _commands_in(block: list[_Line], first: int, last: int, path: str) -> Iterat
             launch = read_command(command, path, block[first].number)
         except LaunchError:
             continue
+        if not block[first].code and not _is_script(launch, strict=not at_start):
+            continue
         if not at_start or quote:
-            if launch.kind == PYTHON or not (launch.is_module or (launch.script or "").rstrip(".,;:)").endswith(".py")):
+            if launch.kind == PYTHON:
                 continue
             if not quote:
                 launch = _without_sentence(launch)
         column = block[first].column + min(match.start(), len(head))
         before = "" if at_start else joined[: match.start()]
         yield replace(launch, column=column, end_line=block[last].number), before
+
+
+def _is_script(launch: Launch, strict: bool) -> bool:
+    """Whether what a command in prose starts looks like a script and not like the next word of a sentence."""
+    script = launch.script or ""
+    looks = r"\.py[.,;:)]*$" if strict else r"\.py\b|[/$<{\[]|^[A-Z_]+$"
+    return launch.is_module or bool(re.search(looks, script))
 
 
 def _without_sentence(launch: Launch) -> Launch:

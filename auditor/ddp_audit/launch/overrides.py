@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,13 @@ class Override:
     line: int | None = None
 
 
-def overrides_of(launch: Launch, cwd: Path) -> dict[str, Override]:
+def overrides_of(launch: Launch, cwd: Path | Sequence[Path]) -> dict[str, Override]:
     """What the arguments of a launch's script set, in order, the last one winning.
 
     Read are `--name=value`, `--name value`, `--flag`, `name=value`, and config files (`.py` with assignments at module level,
     `.json`, `.toml`) given bare or as the value of an option whose name holds `config` or `cfg`. Dashes in names become
-    underscores. Paths are relative to `cwd`. A config file that is not there sets nothing; see `missing_config_files`.
+    underscores. Paths are relative to `cwd`, or to the first of several folders that has them. A config file that is not there
+    sets nothing; see `missing_config_files`.
     """
     found: dict[str, Override] = {}
     args = launch.script_args
@@ -63,16 +65,16 @@ def overrides_of(launch: Launch, cwd: Path) -> dict[str, Override]:
                 found, name, text if equals else None, _argument(launch, word + equals + text if equals == " " else word)
             )
             if equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
-                found.update(config_file_values(cwd / text, text))
+                found.update(config_file_values(_located(text, cwd), text))
         elif equals and _NAME.match(name):
             _set_option(found, name, text, _argument(launch, word))
         elif word.endswith(_CONFIG_SUFFIXES):
-            found.update(config_file_values(cwd / word, word))
+            found.update(config_file_values(_located(word, cwd), word))
         at += 1
     return found
 
 
-def missing_config_files(launch: Launch, cwd: Path) -> list[str]:
+def missing_config_files(launch: Launch, cwd: Path | Sequence[Path]) -> list[str]:
     """The config files that a launch names and that are not there."""
     named: list[str] = []
     for index, word in enumerate(launch.script_args):
@@ -83,7 +85,13 @@ def missing_config_files(launch: Launch, cwd: Path) -> list[str]:
                 named.append(word)
         elif equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
             named.append(text)
-    return [name for name in named if not (cwd / name).is_file()]
+    return [name for name in named if not _located(name, cwd).is_file()]
+
+
+def _located(name: str, folders: Path | Sequence[Path]) -> Path:
+    """A file below the first of some folders that has it, else below the first one."""
+    candidates = [folder / name for folder in ([folders] if isinstance(folders, Path) else folders)]
+    return next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
 
 
 def config_file_values(path: Path, shown: str) -> dict[str, Override]:

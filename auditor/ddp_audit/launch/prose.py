@@ -17,23 +17,22 @@ _WORDS = {
 }
 _COUNT = r"(?<![\w.:/=$-])(?P<count>\d{1,5}|" + "|".join(_WORDS) + r")"
 _KIND = r"(?:nvidia|amd|tesla|cuda|local|physical|geforce|rtx|[ahvbptl]\d{2,4}s?|\d{2,3}\s?gb|mi\d{3}x?)"
+_OTHER = r"(?:hours?|days?|memory|ram|ids?|nodes|machines|hosts|servers)"
 _GPUS = re.compile(
-    _COUNT
-    + r"[\s-]*(?:[x×]\s*)?(?:"
-    + _KIND
-    + r"[\s-]+){0,3}(?:gpus?|processes|ranks)\b(?![\s-]*(?:hours?|days?|memory|ram|ids?)\b)",
+    _COUNT + r"[\s-]*(?:[x×]\s*)?(?:" + _KIND + r"[\s-]+){0,3}(?:gpus?|processes|ranks)\b(?![\s-]*" + _OTHER + r"\b)",
     re.IGNORECASE,
 )
 _NODES = re.compile(
-    _COUNT + r"[\s-]*(?:(?:gpu|compute|cluster|physical)[\s-]+)?(?:nodes?|machines?|hosts?|servers?)\b", re.IGNORECASE
+    _COUNT + r"(?:[\s-]*(?:(?:compute|cluster)[\s-]+)?(?:nodes?|machines?|hosts?|servers?)|\s+gpu\s+(?:nodes|machines))\b",
+    re.IGNORECASE,
 )
+_RANGE = re.compile(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
 
 # Words with which a sentence speaks of limits, of the past or of conditions and not of the command beside it.
 _HEDGE = re.compile(
     r"\b(?:up to|at least|at most|more than|less than|fewer than|or more|or fewer|or less|minimum|maximum|requires?"
     r"|required|needs?|needed|trained|tested|was|were|took|takes|assum\w+|has|have|had|multiples? of|instead of|not|cannot"
-    r"|without|except|unless|default|change|replace|adjust|modify|depending|ignored?|unused|paper|only)\b|n't\b|[<>≤≥~]"
-    r"|\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?)\b",
+    r"|without|except|unless|default|change|replace|adjust|modify|depending|ignored?|unused|paper|only)\b|n't\b|[<>≤≥~]",
     re.IGNORECASE,
 )
 
@@ -48,6 +47,8 @@ def claim_in(text: str, line: int) -> ProseClaim | Unclear | None:
 
     Of several sentences on the line the last one counts: it is the one that leads to the command.
     """
+    if _RANGE.search(text):
+        return Unclear()
     *earlier, text = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text.strip())
     if not _GPUS.search(text) and not _NODES.search(text):
         return Unclear() if any(_GPUS.search(part) or _NODES.search(part) for part in earlier) else None

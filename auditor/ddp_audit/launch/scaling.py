@@ -1,0 +1,210 @@
+"""What a program's numbers become under a launch: values with their origin, divisions by the world size, what checks them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ddp_audit.launch.model import Launch
+from ddp_audit.launch.overrides import Override, overrides_of
+from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
+from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
+
+ACCUMULATION = re.compile(r"accum", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of the configuration, with where it came from."""
+
+    name: str
+    value: Any
+    where: str
+    path: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} = {_plain(self.value)} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Divisibility:
+    """A test in the script that `left % right` is 0, where `right` depends on the world size."""
+
+    node: Node
+    left: Value
+    right: Value
+    test: Value
+
+
+class Job:
+    """A program under one launch. Values of the launch's own arguments and config files go before the program's defaults.
+
+    For the launch that the user named the program was lowered with them; for a documented one they are put in here.
+    """
+
+    def __init__(self, program: Program, launch: Launch | None) -> None:
+        self.program = program
+        self.launch = launch
+        self.overrides: dict[str, Override] = {}
+        if launch is not None and starts(launch, program.entry):
+            self.overrides = overrides_of(launch, config_folders(program))
+
+    @property
+    def world_size(self) -> int | None:
+        return None if self.launch is None else self.launch.world_size
+
+    def world(self, rank: int = 0) -> World | None:
+        """The view of one rank, None where the world size is open."""
+        if self.launch is None or self.launch.world_size is None:
+            return None
+        size, local = self.launch.world_size, self.launch.nproc_per_node
+        return World(rank, size, local if isinstance(local, int) and size % local == 0 else size)
+
+    def value(self, value: Value) -> Any:
+        """What a value is on rank 0, or MISSING."""
+        world = self.world()
+        return MISSING if world is None else evaluate(self._substituted(value), world)
+
+    def holds(self, test: Value) -> bool | None:
+        """Whether a condition holds on rank 0; None where that is not computable."""
+        result = self.value(test)
+        return None if result is MISSING else bool(result)
+
+    def reaches(self, node: Node) -> bool | None:
+        """Whether rank 0 gets to a node: False where a guard excludes it, None where one is not computable."""
+        answers = [self.admits(guard) for guard in node.guards]
+        if False in answers:
+            return False
+        return None if None in answers else True
+
+    def admits(self, guard: Guard) -> bool | None:
+        """Whether rank 0 passes a guard."""
+        holds = self.holds(guard.test)
+        return None if holds is None else holds == guard.polarity
+
+    def numbers(self, *values: Value) -> list[Number]:
+        """The configuration values that values were computed from, once each, as this job sets them."""
+        found = [self.number(default) for value in values for default in defaults_in(value)]
+        return list(dict.fromkeys(number for number in found if number is not None))
+
+    def number(self, default: Default | str) -> Number | None:
+        """A configuration value by name, with its origin; None where it is not known."""
+        name = default if isinstance(default, str) else default.name
+        override = self._override(name)
+        config = self.program.config.get(name)
+        explicit = config is not None and config.origin != "default"
+        if override is not None and not (explicit and config is not None and config.value != override.value):
+            return Number(name, override.value, override.where, override.path or "", override.line or 0)
+        if config is not None:
+            origin = {"set": "given by --set", "config-file": "given by --config-file"}.get(config.origin, config.origin)
+            if explicit:
+                return Number(name, config.value, origin)
+            return Number(name, config.value, f"{config.path}:{config.line}, default", config.path, config.line)
+        return None
+
+    def _override(self, name: str) -> Override | None:
+        return self.overrides.get(name) or self.overrides.get(name.rpartition(".")[2])
+
+    def _substituted(self, value: Value) -> Value:
+        """The value with the launch's settings in the place of open defaults."""
+        if self.launch is None or self.launch.named:
+            return value
+        if isinstance(value, Const) and value.default is not None and value.default.open:
+            override = self._override(value.default.name)
+            if override is None:
+                return value
+            config = self.program.config.get(value.default.name)
+            if config is None or config.value != value.value or not isinstance(override.value, int | float | str | bool):
+                return Unknown(text=value.text)  # something computed from the default, or set to what is not known
+            return Const(value=override.value, text=value.text)
+        if isinstance(value, Expr) and value.args:
+            return replace(value, args=tuple(self._substituted(arg) for arg in value.args))
+        return value
+
+
+def starts(launch: Launch, entry: str) -> bool:
+    """Whether a launch starts the script `entry`, as far as its name says; a launch without a script starts any."""
+    if launch.script is None:
+        return True
+    name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
+    return name == PurePosixPath(entry).name
+
+
+def config_folders(program: Program) -> list[Path]:
+    """The folders below which a script's config files are looked for: the working directory and the script's own."""
+    return [Path.cwd(), Path(program.entry).parent]
+
+
+def depends_on_world(value: Value) -> bool:
+    """Whether a value is computed from the world size, or from the number of devices of a node."""
+    if isinstance(value, Expr):
+        if not value.args:
+            return value.op in ("world_size", "device_count", "local_world_size")
+        return any(depends_on_world(arg) for arg in value.args)
+    return False
+
+
+def divisibility_checks(program: Program) -> list[Divisibility]:
+    """The asserts, and ifs that raise, that test a remainder by the world size; one a place."""
+    found: list[Divisibility] = []
+    for node in first_of_each_place(program.of("assert")):
+        test = node.args.get("test")
+        if test is None:
+            continue
+        for left, right in remainders(test):
+            if depends_on_world(right) and not depends_on_world(left):
+                found.append(Divisibility(node, left, right, test))
+    return found
+
+
+def remainders(test: Value) -> Iterator[tuple[Value, Value]]:
+    """The operands of each `%` in a condition."""
+    if isinstance(test, Expr):
+        if test.op == "%" and len(test.args) == 2:
+            yield test.args[0], test.args[1]
+        for arg in test.args:
+            yield from remainders(arg)
+
+
+def tested_remainders(program: Program) -> list[tuple[Value, Value]]:
+    """The operands of each `%` that some condition of the program tests: asserts, ifs and conditional expressions."""
+    tests = [node.args["test"] for node in program.of("assert") if "test" in node.args]
+    tests += [guard.test for node in program.nodes for guard in node.guards]
+    tests += [guard.test for guard in _branch_guards(program.tree)]
+    return [pair for test in tests for pair in remainders(test)]
+
+
+def _branch_guards(items: Sequence[Item]) -> Iterator[Guard]:
+    for item in items:
+        if isinstance(item, Branch):
+            yield item.guard
+            yield from _branch_guards(item.then)
+            yield from _branch_guards(item.orelse)
+        elif isinstance(item, LoopItem | CallItem):
+            yield from _branch_guards(item.body)
+        elif isinstance(item, TryItem):
+            for block in (item.body, *item.handlers, item.final):
+                yield from _branch_guards(block)
+
+
+def division_text(node: Node) -> tuple[str, str, str]:
+    """Source of a floordiv node: target (empty where the result is not assigned), dividend, divisor."""
+    target = str(node.detail.get("name") or "")
+    try:
+        statement = ast.parse(node.text).body[0]
+    except (SyntaxError, IndexError):
+        return target, node.text, ""
+    if isinstance(statement, ast.AugAssign):
+        return target, ast.unparse(statement.target), ast.unparse(statement.value)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.BinOp):
+        return target, ast.unparse(statement.value.left), ast.unparse(statement.value.right)
+    return target, node.text, ""
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000 else str(value)
