@@ -35,6 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`ddp-audit .. | head`). Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as the shell reports a writer that SIGPIPE ended
+    except Exception as error:
+        if os.environ.get("DDP_AUDIT_DEBUG"):
+            raise
+        text = " ".join(str(error).split())
+        print(f"ddp-audit: internal error: {type(error).__name__}: {text} (DDP_AUDIT_DEBUG=1 shows where)", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("ddp-audit: interrupted", file=sys.stderr)
         return 130
