@@ -1,0 +1,196 @@
+"""The one comparison of event sequences, for predicted and recorded ones: per group, position by position.
+
+Torch matches the k-th collective of a group on one rank with the k-th on every other. `Aligner` puts the events of all ranks
+into the rows (group, k), each once as it arrives, so a growing trace costs what is new. A row whose ranks disagree is a
+divergence, and only the first of a group counts: what follows is its consequence. A row whose ranks agree in every argument but
+come from different places is `crossed`, a notice. A field that is None agrees with everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ddp_audit.compare import explain
+from ddp_audit.compare.absent import Position, inversion, missing
+from ddp_audit.compare.crossed import Crossed, Exclusive, note_places
+from ddp_audit.compare.run import EXITED, RankRun
+from ddp_audit.compare.sequence import (
+    Divergence,
+    Entry,
+    Group,
+    Key,
+    Signature,
+    agree,
+    events_of,
+    first_difference,
+    forwards_of,
+    merge,
+    minority,
+    signature,
+)
+from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, FORWARD, POINT_TO_POINT, Event
+
+Row = list[tuple[Signature, list[int]]]  # what is known of a collective, and the ranks that agree on it
+
+_HINT = 6  # collectives looked at to tell an extra collective from a different one
+
+
+class Aligner:
+    """Aligns the sequences of ranks, as far as they are known. Feed it events in order; ask for divergences at any time.
+
+    `expected` are the ranks of the run. `groups` maps names of groups to global ranks; a group that is not named there has the
+    ranks that were seen in it. `uneven_gather` allows all_gather of unequal sizes, which NCCL supports and gloo does not.
+    """
+
+    def __init__(
+        self, expected: Iterable[int], groups: Mapping[str, Sequence[int]] | None = None, *, uneven_gather: bool = False
+    ) -> None:
+        self.expected = frozenset(expected)
+        self.names = {name: frozenset(ranks) for name, ranks in (groups or {}).items() if ranks}
+        self.uneven_gather = uneven_gather
+        self.groups: dict[Key, Group] = {}
+        self.last: dict[int, Position] = {}  # each rank's last collective
+        self._lives: dict[tuple[int, str], int] = {}
+        self._forwards: dict[int, Event] = {}
+        self._ordinals: dict[int, int] = {}
+
+    def feed(self, rank: int, events: Iterable[Event]) -> None:
+        """Takes further events of a rank, in the order of recording; other kinds than collectives may be among them."""
+        for event in events:
+            if event.kind == FORWARD:
+                self._forwards[rank] = event
+            elif event.kind == COLLECTIVE and event.op not in POINT_TO_POINT:
+                self._add(rank, event)
+
+    def _add(self, rank: int, event: Event) -> None:
+        life = self._lives.get((rank, event.group), 0)
+        group = self._group((event.group, life))
+        index = group.ends.get(rank, 0) if event.index is None else event.index
+        if index < group.ends.get(rank, 0):  # the group was destroyed and made again under its old name
+            life += 1
+            self._lives[rank, event.group] = life
+            group = self._group((event.group, life))
+        ordinal = self._ordinals.get(rank, 0)
+        self._ordinals[rank] = ordinal + 1
+        group.entries.setdefault(rank, {})[index] = Entry(event, self._forwards.get(rank), ordinal)
+        group.ends[rank] = index + 1
+        self.last[rank] = ((event.group, life), index)
+        if group.mismatch is None or index <= group.mismatch:
+            self._join_row(group, rank, index, self.signature(event))
+
+    def _group(self, key: Key) -> Group:
+        group = self.groups.get(key)
+        if group is None:
+            members = self.names.get(key[0], self.expected if key[0] == DEFAULT_GROUP else None)
+            group = self.groups[key] = Group(key[0], members)
+        return group
+
+    def _join_row(self, group: Group, rank: int, index: int, new: Signature) -> None:
+        row = group.rows.setdefault(index, [])
+        _classify(row, rank, new)
+        if len(row) > 1:
+            group.mismatch = index
+        elif group.members is not None and len(row[0][1]) >= len(group.members):
+            note_places(group, index)
+            del group.rows[index]
+
+    def settle(self) -> None:
+        """Says that nothing more will be fed: rows in which some ranks are missing are looked at for crossed places."""
+        for group in self.groups.values():
+            for index, row in sorted(group.rows.items()):
+                if len(row) == 1 and len(row[0][1]) > 1:
+                    note_places(group, index)
+                    del group.rows[index]
+
+    def signature(self, event: Event) -> Signature:
+        return signature(event, uneven_gather=self.uneven_gather)
+
+    def mismatches(self) -> list[Divergence]:
+        """The first row of each group whose ranks disagree, earliest first."""
+        found = []
+        for group in self.groups.values():
+            if group.mismatch is not None:
+                entries = group.holders(group.mismatch).values()
+                when = (min(entry.event.time for entry in entries), min(entry.ordinal for entry in entries), group.name)
+                found.append((when, self._mismatch(group, group.mismatch)))
+        return [divergence for _, divergence in sorted(found, key=lambda item: item[0])]
+
+    def _mismatch(self, group: Group, index: int) -> Divergence:
+        holders = group.holders(index)
+        row: Row = []  # by rank, not by arrival
+        for rank, entry in holders.items():
+            _classify(row, rank, self.signature(entry.event))
+        parts = [(ranks, holders[ranks[0]].event, holders[ranks[0]].own_forward) for _, ranks in row]
+        kind = self._kind(group, index, row)
+        return Divergence(
+            group.name,
+            index,
+            kind,
+            events_of(holders.items()),
+            minority([ranks for _, ranks in row], len(group.ranks())),
+            explain.mismatch(kind, parts, "" if kind == "order" else self._hint(group, index, row)),
+            forwards=forwards_of(holders.items()),
+        )
+
+    def _kind(self, group: Group, index: int, row: Row) -> str:
+        (first, first_ranks), (second, second_ranks) = row[:2]
+        a, b = group.entries[first_ranks[0]], group.entries[second_ranks[0]]
+        if index + 1 in a and index + 1 in b:
+            next_a, next_b = self.signature(a[index + 1].event), self.signature(b[index + 1].event)
+            if agree(first, next_b) and agree(second, next_a):
+                return "order"
+        return first_difference(first, second) or "operation"
+
+    def _hint(self, group: Group, index: int, row: Row) -> str:
+        """A sentence where one rank's sequence, less one collective, agrees again with the other's: an extra collective."""
+        (_, first), (_, second) = row[:2]
+        for more, less in ((first, second), (second, first)):
+            longer, shorter = group.entries[more[0]], group.entries[less[0]]
+            same = 0
+            while same < _HINT and index + same + 1 in longer and index + same in shorter:
+                if not agree(self.signature(longer[index + same + 1].event), self.signature(shorter[index + same].event)):
+                    break
+                same += 1
+            if same and same >= min(_HINT, max(longer) - index):
+                who = explain.capital(explain.rank_list(more))
+                verb = "issues" if len(more) == 1 else "issue"
+                return f"{who} {verb} one collective more here: without it the sequences agree again."
+        return ""
+
+
+def _classify(row: Row, rank: int, new: Signature) -> None:
+    """Puts a rank with those whose signature agrees with its own."""
+    for number, (known, ranks) in enumerate(row):
+        if agree(new, known):
+            ranks.append(rank)
+            row[number] = (merge(known, new), ranks)
+            return
+    row.append((new, [rank]))
+
+
+def align(
+    sequences: Mapping[int, Sequence[Event]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+    *,
+    complete: bool = True,
+    root: Path | None = None,
+    exclusive_lines: Exclusive | None = None,
+) -> list[Divergence]:
+    """The divergences of predicted sequences: the first of each group, then the `crossed` notices.
+
+    `sequences` maps ranks to their events in order (other kinds than collectives may be among them; forwards make the texts
+    better). With `complete` False a shorter sequence is never a divergence. `root` is the folder that sites are relative to;
+    `exclusive_lines(path, a, b)` answers instead of the files there whether two lines exclude each other.
+    """
+    aligner = Aligner(sequences, groups)
+    for rank, events in sequences.items():
+        aligner.feed(rank, events)
+    aligner.settle()
+    found = aligner.mismatches()
+    if complete and not found:
+        runs = {rank: RankRun(rank, list(events), EXITED, 0) for rank, events in sequences.items()}
+        swapped = inversion(aligner.groups)
+        lone = missing(aligner.groups, runs, runs, predicted=True)
+        found = [d for d in (swapped, lone) if d is not None]
+    return found + Crossed(root, exclusive_lines).notices(aligner.groups)
