@@ -1,1 +1,72 @@
-""""""
+"""Lowering: from the source of a script and the project files it imports to a tree of the things that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.program.model import BufferSite, Program
+from ddp_audit.source.files import SourceFile
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+    from ddp_audit.source.project import Project
+
+_FRAMEWORKS = {
+    "accelerate": "accelerate", "lightning": "lightning", "pytorch_lightning": "lightning", "lightning_fabric": "lightning",
+    "deepspeed": "deepspeed", "transformers": "transformers", "apex": "apex", "horovod": "horovod", "dgl": "dgl",
+    "composer": "composer", "fairscale": "fairscale", "colossalai": "colossalai", "mpi4py": "mpi",
+}  # fmt: skip
+
+
+def lower(
+    project: Project,
+    entry: SourceFile,
+    *,
+    world_size: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    defaults_hold: bool = False,
+) -> Program:
+    """Lowers one entry script with the project files that it imports.
+
+    `overrides` are the configuration values of the job at hand (objects with `value`, `where`, `path`, `line`). `defaults_hold`
+    says that options which it does not name keep their defaults, as they do in a launch that is about to run.
+    """
+    from ddp_audit.program.lowering import Lowering
+
+    lowering = Lowering(project, world_size, overrides or {}, defaults_hold)
+    program = lowering.program
+    program.entry = entry.path
+    lowering.run_module(entry, main=True)
+    program.executed = any(node.kind in ("wrap", "init", "backward") for node in program.nodes)
+    lowering.run_leftovers(entry)
+    program.buffers = _buffers(lowering)
+    program.frameworks = frozenset(
+        framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root
+    ) | (
+        {"fsdp"}
+        if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries)
+        else frozenset()
+    )
+    return program
+
+
+def _buffers(lowering: Lowering) -> dict[tuple[Any, ...], list[BufferSite]]:
+    """Buffers of each module object with those of the modules inside it."""
+    found: dict[tuple[Any, ...], list[BufferSite]] = {}
+    for root in {*lowering.children, *lowering.own_buffers}:
+        seen, queue = {root}, [root]
+        sites: dict[Any, BufferSite] = {}
+        while queue:
+            key = queue.pop()
+            sites.update(lowering.own_buffers.get(key, {}))
+            for child in lowering.children.get(key, ()):
+                if child not in seen:
+                    seen.add(child)
+                    queue.append(child)
+        if sites:
+            found[root] = [sites[span] for span in sorted(sites, key=lambda s: (s.path, s.line, s.column))]
+    return found
+
+
+__all__ = ["Program", "lower"]

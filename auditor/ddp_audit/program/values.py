@@ -212,6 +212,10 @@ def evaluate(value: Value, world: World) -> Any:
             parts = [evaluate(v, world) for v in args]
             if any(p is MISSING for p in parts):
                 return MISSING
+            if op == "format":
+                return "".join(map(str, parts))
+            if op == "device":
+                return ":".join(map(str, parts))
             function: Any = _UNARY.get(op) if len(parts) == 1 else _BINARY.get(op)
             try:
                 return MISSING if function is None else function(*parts)
@@ -235,7 +239,7 @@ def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
 
 def truth(value: Value, world: World) -> bool | None:
     """Whether a condition holds on one rank; None where that is not computable."""
-    if isinstance(value, (Obj, Func, Ext, Bound)):
+    if isinstance(value, (Obj, Func, Ext)):
         return True
     result = evaluate(value, world)
     return None if result is MISSING else bool(result)
@@ -317,6 +321,7 @@ def join_deps(*values: Value) -> frozenset[int]:
 
 def operation(op: str, *args: Value, text: str = "") -> Value:
     """`op` over `args`, folded where all are constants without a default."""
+    args = tuple(Unknown(taint=a.taint, deps=a.deps, text=a.text) if isinstance(a, Bound) else a for a in args)
     taint, deps = join_taint(*args), join_deps(*args)
     result = Expr(op=op, args=args, taint=taint, deps=deps, text=text)
     if args and all(isinstance(a, Const) for a in args):

@@ -1,0 +1,557 @@
+"""What calls of torch mean: process groups and collectives, modules and optimizers, loaders and samplers, files, devices, seeds."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import expressions
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, wrap
+from ddp_audit.program.model import BufferSite, Guard
+from ddp_audit.program.state import ClassInfo, FunctionInfo
+from ddp_audit.program.values import (
+    DATA,
+    RANDOM,
+    UNIFORM,
+    Bound,
+    Const,
+    Expr,
+    Ext,
+    Func,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    join_deps,
+    join_taint,
+    leaf,
+    options,
+    the_object,
+    uniform,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+# torch.distributed's collectives: parameters by position, and whether what they leave in the first argument is equal on all ranks.
+_GROUP = ("group", "async_op")
+COLLECTIVES: dict[str, tuple[tuple[str, ...], bool]] = {
+    "all_reduce": (("tensor", "op", *_GROUP), True),
+    "all_reduce_coalesced": (("tensors", "op", *_GROUP), True),
+    "broadcast": (("tensor", "src", *_GROUP), True),
+    "reduce": (("tensor", "dst", "op", *_GROUP), False),
+    "all_gather": (("tensor_list", "tensor", *_GROUP), True),
+    "all_gather_into_tensor": (("output_tensor", "input_tensor", *_GROUP), True),
+    "all_gather_single": (("output_tensor", "input_tensor", *_GROUP), True),
+    "all_gather_coalesced": (("output_tensor_lists", "input_tensor_list", *_GROUP), True),
+    "gather": (("tensor", "gather_list", "dst", *_GROUP), False),
+    "scatter": (("tensor", "scatter_list", "src", *_GROUP), False),
+    "reduce_scatter": (("output", "input_list", "op", *_GROUP), False),
+    "reduce_scatter_tensor": (("output", "input", "op", *_GROUP), False),
+    "reduce_scatter_single": (("output", "input", "op", *_GROUP), False),
+    "all_to_all": (("output_tensor_list", "input_tensor_list", *_GROUP), False),
+    "all_to_all_single": (("output", "input", "output_split_sizes", "input_split_sizes", *_GROUP), False),
+    "barrier": (("group", "async_op", "device_ids"), False),
+    "monitored_barrier": (("group", "timeout", "wait_all_ranks"), False),
+    "all_gather_object": (("object_list", "obj", "group"), True),
+    "gather_object": (("obj", "object_gather_list", "dst", "group"), False),
+    "broadcast_object_list": (("object_list", "src", "group", "device"), True),
+    "scatter_object_list": (("scatter_object_output_list", "scatter_object_input_list", "src", "group"), False),
+}
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+
+# Calls that are collective by contract though their name does not say so.
+_HIDDEN_METHODS = {
+    "consolidate_state_dict": "ZeroRedundancyOptimizer.consolidate_state_dict gathers the shards of all ranks",
+    "full_tensor": "DTensor.full_tensor all-gathers",
+    "wait_for_everyone": "wait_for_everyone is a barrier",
+    "gather_for_metrics": "gather_for_metrics all-gathers",
+    "synchronize_between_processes": "synchronize_between_processes all-reduces the meters",
+}
+_MPI_METHODS = (
+    "bcast",
+    "Bcast",
+    "allreduce",
+    "Allreduce",
+    "allgather",
+    "Allgather",
+    "Barrier",
+    "barrier",
+    "gather",
+    "scatter",
+    "reduce",
+)
+_WITH_BATCHNORM = re.compile(
+    r"torchvision\.models\.(resnet|wide_resnet|resnext|densenet|mobilenet|efficientnet|regnet|shufflenet|mnasnet|googlenet|inception)"
+)
+_SAME_OBJECT = (
+    "to",
+    "cuda",
+    "cpu",
+    "half",
+    "float",
+    "double",
+    "bfloat16",
+    "train",
+    "eval",
+    "requires_grad_",
+    "apply",
+    "to_empty",
+    "type",
+    "share_memory",
+)
+
+
+# ---- process groups and collectives
+
+
+@contract("torch.distributed.init_process_group")
+def _init(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("backend", "init_method", "timeout", "world_size", "rank"), args, strict=False)) | kwargs
+    lw.emit("init", node, args=given)
+    return Const(value=None)
+
+
+@contract("torch.distributed.destroy_process_group")
+def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("destroy", node)
+    return Const(value=None)
+
+
+@contract("torch.distributed.get_rank")
+def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args or "group" in kwargs:
+        return Unknown(taint=frozenset({"rank"}), text=lw.text(node))
+    return leaf("rank")
+
+
+@contract("torch.distributed.get_world_size")
+def _world_size(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Unknown(text=lw.text(node)) if args or "group" in kwargs else leaf("world_size")
+
+
+@contract("torch.distributed.is_initialized", "torch.distributed.is_available", "torch.distributed.is_torchelastic_launched")
+def _true(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Const(value=True, text=lw.text(node))
+
+
+@contract("torch.distributed.get_node_local_rank")
+def _local_rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return leaf("local_rank")
+
+
+@contract("torch.cuda.device_count", "torch.accelerator.device_count")
+def _device_count(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return leaf("device_count")
+
+
+def _collective(op: str) -> Contract:
+    parameters, equal_after = COLLECTIVES[op]
+
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        lw.emit("collective", node, target=args[0] if args else None, args=given, op=op, hidden=False, what=op)
+        if equal_after and node.args:
+            _make_uniform(lw, node.args[0])
+        return Unknown(text=lw.text(node))
+
+    return call
+
+
+def _make_uniform(lw: Lowering, target: ast.expr) -> None:
+    """After a collective that leaves one value on all ranks, the variable that it wrote is uniform."""
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        value = lw.eval(target)
+        if not isinstance(value, Obj):
+            lw.assign(target, uniform(value))
+
+
+for _op in COLLECTIVES:
+    BY_NAME[f"torch.distributed.{_op}"] = _collective(_op)
+
+
+def _point_to_point(op: str) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        lw.emit("point-to-point", node, target=args[0] if args else None, args=kwargs, op=op)
+        return Unknown(text=lw.text(node))
+
+    return call
+
+
+for _op in POINT_TO_POINT:
+    BY_NAME[f"torch.distributed.{_op}"] = _point_to_point(_op)
+
+
+@contract("torch.distributed.new_group", "torch.distributed.split_group", "torch.distributed.new_subgroups")
+def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("ranks", "timeout", "backend"), args, strict=False)) | kwargs
+    group = Obj(key=("group", lw.span(node)), kind="group", info=given.get("ranks"), text=lw.text(node))
+    lw.emit("new-group", node, target=group, args=given)
+    return group
+
+
+# ---- gradients, modules, optimizers
+
+
+@contract("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
+def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    effect = "enable_grad" if name == "enable_grad" else "no_grad"
+    if args and isinstance(args[0], Func):
+        return args[0]
+    if args and isinstance(args[0], Const) and name != "enable_grad":
+        off = bool(args[0].value) if name == "inference_mode" else not args[0].value
+        effect = "no_grad" if off else "enable_grad"
+    elif args and name == "set_grad_enabled":
+        effect = ""
+    return Obj(key=("grad", effect), kind="context", info=effect, text=lw.text(node))
+
+
+@contract("torch.nn.parallel.DistributedDataParallel")
+def _ddp(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return wrap(lw, node, args, kwargs, "ddp")
+
+
+@contract("apex.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
+def _other_wrapper(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return wrap(lw, node, args, kwargs, "other")
+
+
+@contract("torch.nn.DataParallel")
+def _data_parallel(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Obj(key=("data-parallel", lw.span(node)), kind="other-wrapper", info=args[0] if args else None, text=lw.text(node))
+
+
+@contract("torch.compile", "torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+          "apex.parallel.convert_syncbn_model")  # fmt: skip
+def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args:
+        return Obj(key=("identity",), kind="context", info="", text=lw.text(node))
+    target = the_object(args[0], "module")
+    if target is not None and "sync" in ast.unparse(node.func).lower():
+        lw.state[(target.key, "__sync_batchnorm__")] = Const(value=True)
+    return args[0]
+
+
+def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Whole families of torch's names: layers, optimizers, samplers, functional collectives."""
+    span = lw.span(node)
+    key = (name, span, tuple(lw.calls[-4:]))
+    if name.startswith("torch.nn.") and name.rsplit(".", 1)[-1][:1].isupper():
+        return _layer(lw, node, name, key, args, kwargs)
+    if name.startswith(("torchvision.models.", "timm.create_model", "timm.models.")):
+        made = Obj(key=key, kind="module", cls=name, made=span, text=lw.text(node))
+        if _WITH_BATCHNORM.match(name):
+            _add_buffer(lw, node, made, "running_mean", name)
+        return made
+    if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
+        return Obj(key=key, kind="optimizer", cls=name, made=span, text=lw.text(node))
+    if name.startswith("torch.lr_scheduler."):
+        return Obj(key=key, kind="scheduler", cls=name, made=span, text=lw.text(node))
+    if name.endswith("GradScaler"):
+        return Obj(key=key, kind="scaler", cls=name, made=span, text=lw.text(node))
+    if name.startswith(("torch.distributed.nn.", "torch.distributed._functional_collectives.")):
+        lw.emit(
+            "collective",
+            node,
+            target=args[0] if args else None,
+            args=kwargs,
+            op=name.rsplit(".", 1)[-1],
+            hidden=False,
+            what=name,
+        )
+        values = generic(args, kwargs)
+        return Unknown(deps=values.deps, text=lw.text(node))
+    if name.startswith("torch.distributed.checkpoint.") and name.endswith(
+        (".save", ".load", ".save_state_dict", ".load_state_dict")
+    ):
+        lw.emit("collective", node, args=kwargs, op="checkpoint", hidden=True, what=f"{name} runs collectives on all ranks")
+        return Unknown()
+    if name.startswith("mpi4py.") and name.rsplit(".", 1)[-1] in _MPI_METHODS:
+        lw.emit("collective", node, args=kwargs, op=name.rsplit(".", 1)[-1], hidden=True, what=f"MPI {name.rsplit('.', 1)[-1]}")
+        return Unknown()
+    return None
+
+
+def _layer(
+    lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    made = Obj(key=key, kind="module", cls=name, made=lw.span(node), text=lw.text(node))
+    last = name.rsplit(".", 1)[-1]
+    if last.startswith("BatchNorm") or last == "SyncBatchNorm" or last.startswith("LazyBatchNorm"):
+        tracked = kwargs.get("track_running_stats")
+        if not (isinstance(tracked, Const) and tracked.value is False):
+            _add_buffer(lw, node, made, "running_mean", name)
+    for value in (*args, *kwargs.values()):
+        expressions.adopt(lw, made, value)
+    return made
+
+
+def _add_buffer(lw: Lowering, node: ast.AST, owner: Obj, name: str, layer: str) -> None:
+    base = len(lw.guards) if lw.constructor_base is None else lw.constructor_base
+    cls = owner.cls.name if isinstance(owner.cls, ClassInfo) else str(owner.cls)
+    sites = lw.own_buffers.setdefault(owner.key, {})
+    sites[lw.span(node)] = BufferSite(name, lw.span(node), tuple(lw.guards[base:]), cls, layer)
+
+
+def _register_buffer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    target = the_object(bound.receiver, "module")
+    name = args[0] if args else kwargs.get("name")
+    tensor = args[1] if len(args) > 1 else kwargs.get("tensor")
+    if target is not None and not (isinstance(tensor, Const) and tensor.value is None):
+        label = str(name.value) if isinstance(name, Const) else "?"
+        _add_buffer(lw, node, target, label, "")
+        if isinstance(name, Const) and isinstance(name.value, str):
+            lw.state[(target.key, name.value)] = Unknown(text=f"self.{name.value}")
+    return Const(value=None)
+
+
+def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    loss: Value = bound.receiver
+    if not loss.deps and args and (args[0].deps or isinstance(bound.receiver, Obj) or isinstance(bound.receiver, Ext)):
+        loss = args[0]
+    lw.emit("backward", node, target=loss, args=kwargs)
+    return Const(value=None)
+
+
+def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    receiver = the_object(bound.receiver)
+    word = bound.receiver.text.lower()
+    if (receiver is not None and receiver.kind == "scaler") or (receiver is None and "scaler" in word):
+        if args:
+            lw.emit("step", node, target=args[0], args=kwargs, scaler=True)
+    elif (receiver is not None and receiver.kind == "optimizer") or (
+        receiver is None and re.search(r"optim|(^|[._])opt([._]|$|\d)", word)
+    ):
+        lw.emit("step", node, target=bound.receiver, args=kwargs)
+    return Const(value=None)
+
+
+def _zero_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    lw.emit("zero-grad", node, target=bound.receiver)
+    return Const(value=None)
+
+
+def _unscale(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    lw.emit("unscale", node, target=args[0] if args else None)
+    return Const(value=None)
+
+
+def _no_sync(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    wrapper = the_object(bound.receiver, "ddp")
+    if wrapper is None and bound.receiver.text:
+        wrapper = None
+    return Obj(
+        key=("no-sync", lw.span(node)), kind="no-sync", made=lw.span(node), info=(wrapper, None, True), text=lw.text(node)
+    )
+
+
+def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    where = args[0] if args else kwargs.get("device")
+    if bound.name in ("to", "cuda") and where is not None and "rank" in where.taint:
+        lw.emit("device", node, args={"index": where}, via=bound.name)
+    if isinstance(bound.receiver, Obj) or the_object(bound.receiver) is not None:
+        return bound.receiver
+    deps = bound.receiver.deps | bound.deps
+    taint = bound.receiver.taint | (UNIFORM if bound.name in ("to", "cuda") else join_taint(*args))
+    return Unknown(taint=taint, deps=deps, text=bound.receiver.text)
+
+
+def _set_epoch(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    lw.emit("set-epoch", node, target=bound.receiver, args={"epoch": args[0]} if args else dict(kwargs))
+    return Const(value=None)
+
+
+def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    lw.emit(
+        "collective", node, target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name]
+    )
+    return Unknown(text=lw.text(node))
+
+
+def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("clip", node, target=args[0] if args else None)
+    return Unknown(text=lw.text(node))
+
+
+def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return Unknown(text=lw.text(node))
+
+
+def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return Unknown(text=lw.text(node))
+
+
+BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
+BY_METHOD.update(
+    register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
+    set_epoch=_set_epoch, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
+    **dict.fromkeys(_SAME_OBJECT, _same_object), **dict.fromkeys(_HIDDEN_METHODS, _hidden),
+)  # fmt: skip
+
+
+# ---- data
+
+
+@contract("torch.utils.data.DistributedSampler")
+def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("dataset", "num_replicas", "rank", "shuffle", "seed", "drop_last"), args, strict=False)) | kwargs
+    made = Obj(
+        key=("sampler", lw.span(node), tuple(lw.calls[-4:])),
+        kind="sampler",
+        cls="DistributedSampler",
+        made=lw.span(node),
+        info=given,
+    )
+    lw.emit("sampler", node, target=made, args=given, cls="DistributedSampler", custom=False)
+    return made
+
+
+@contract("torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler", "torch.utils.data.WeightedRandomSampler",
+          "torch.utils.data.SubsetRandomSampler", "torch.utils.data.BatchSampler")  # fmt: skip
+def _plain_sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    inner = args[0] if args else kwargs.get("sampler")
+    target = the_object(inner, "sampler")
+    if target is not None:
+        return target
+    cls = ast.unparse(node.func).rsplit(".", 1)[-1]
+    return Obj(key=("plain-sampler", lw.span(node)), kind="plain-sampler", cls=cls, made=lw.span(node), info=kwargs)
+
+
+_LOADER_PARAMETERS = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+)
+
+
+@contract("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
+def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(_LOADER_PARAMETERS, args, strict=False)) | kwargs
+    made = Obj(
+        key=("loader", lw.span(node), tuple(lw.calls[-4:])), kind="loader", made=lw.span(node), info=given, text=lw.text(node)
+    )
+    lw.emit("loader", node, target=made, args=given)
+    for name in ("sampler", "batch_sampler", "dataset"):
+        if name in given:
+            lw.state[(made.key, name)] = given[name]
+    return made
+
+
+@contract("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation", "random.sample",
+          "numpy.random.choice")  # fmt: skip
+def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    text = lw.text(node)
+    generator = kwargs.get("generator")
+    if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
+        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=ast.unparse(node.func))
+    return generic(args, kwargs, text, frozenset({RANDOM}))
+
+
+def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
+    """Positional arguments under their positions."""
+    return [(str(i), a) for i, a in enumerate(args)]
+
+
+# ---- files, devices, seeds, processes
+
+
+@contract("torch.save")
+def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("obj", "path"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
+    content = given.get("obj")
+    keys = [str(k.value) for k in content.keys or () if isinstance(k, Const)] if isinstance(content, Items) else None
+    lw.emit("save", node, args=given, content=keys)
+    return Const(value=None)
+
+
+@contract("torch.load")
+def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(zip(("path", "map_location"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
+    lw.emit("load", node, args=given)
+    return Unknown(text=lw.text(node))
+
+
+@contract(
+    "torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device"
+)
+def _set_device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("device", node, args={"index": args[0] if args else Unknown()}, via="set_device")
+    return Obj(key=("nullcontext",), kind="context", info="")
+
+
+@contract("torch.device")
+def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    parts = [*args, *kwargs.values()]
+    index = args[1] if len(args) > 1 else kwargs.get("index", args[0] if args else Unknown())
+    if "rank" in join_taint(*parts):
+        lw.emit("device", node, args={"index": index}, via="torch.device")
+    return Expr(op="device", args=tuple(parts), taint=join_taint(*parts), text=lw.text(node))
+
+
+@contract("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "numpy.random.seed", "random.seed",
+          "lightning.seed_everything", "pytorch_lightning.seed_everything", "transformers.set_seed", "accelerate.utils.set_seed")  # fmt: skip
+def _seed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("seed", node, args={"seed": args[0] if args else Unknown()}, what=ast.unparse(node.func))
+    return Unknown()
+
+
+@contract(
+    "torch.get_rng_state",
+    "torch.cuda.get_rng_state",
+    "torch.cuda.get_rng_state_all",
+    "numpy.random.get_state",
+    "random.getstate",
+)
+def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Unknown(taint=frozenset({RANDOM}), text="rng_state")
+
+
+@contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    function = args[0] if args else kwargs.get("fn")
+    given = args[1] if len(args) > 1 else kwargs.get("args")
+    rest = list(given.items) if isinstance(given, Items) else []
+    for option in options(function) if function is not None else ():
+        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
+            from ddp_audit.program.calls import call_function
+
+            return call_function(lw, option.definition, [leaf("local_rank"), *rest], {}, node)
+    return Unknown()
+
+
+@contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
+def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    function, given = kwargs.get("target"), kwargs.get("args")
+    if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in ast.unparse(node.func):
+        from ddp_audit.program.calls import call_function
+
+        rest = (
+            [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in given.items]
+            if isinstance(given, Items)
+            else []
+        )
+        call_function(lw, function.definition, rest, {}, node)
+    return Obj(key=("process", lw.span(node)), kind="process", text="process")
+
+
+@contract("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")
+def _fire(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from ddp_audit.program.calls import call_function, instantiate
+
+    for option in options(args[0]) if args else ():
+        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
+            return call_function(lw, option.definition, [], {}, node, unknown_arguments=True)
+        if isinstance(option, Obj) and option.kind == "class":
+            return instantiate(lw, node, option, [], {})
+    return Unknown()
+
+
+__all__ = ["DATA", "Ext", "Guard", "by_prefix", "join_deps"]

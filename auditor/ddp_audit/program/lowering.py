@@ -1,0 +1,543 @@
+"""From source to `Program`: the statements.
+
+The lowering runs the script once, abstractly: both arms of a condition that is not known, a loop in its steady state, calls of
+project functions inlined. What matters becomes a `Node` with the guards, loops and calls on its way. Nothing of the audited code is
+executed. Expressions are in `expressions.py`, calls in `calls.py`, what libraries do in `contracts.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.findings import Span
+from ddp_audit.program import contracts, expressions, names
+from ddp_audit.program.calls import bind_name, call_function, make_class, run_decorators
+from ddp_audit.program.model import Branch, BufferSite, Guard, Item, Loop, LoopItem, Node, NoSync, Program, TryItem
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, Slots, merge_slots, merge_value
+from ddp_audit.program.values import (
+    ERROR,
+    UNIFORM,
+    Alt,
+    Const,
+    Func,
+    Obj,
+    Taint,
+    Unknown,
+    Value,
+    defaults_in,
+    differs,
+    named,
+    operation,
+    options,
+    truth,
+    worlds,
+)
+from ddp_audit.source.files import SourceFile
+
+if TYPE_CHECKING:
+    from ddp_audit.source.project import Project
+
+MAX_DEPTH = 14  # calls of project functions within one another
+MAX_NODES = 6_000  # nodes of one program
+MAX_STEPS = 120_000  # statements and calls lowered
+MUTED_NESTING = 2  # loops within one another that are walked twice
+
+_MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
+_JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
+
+
+class Lowering:
+    """The abstract run of one entry. `overrides` are configuration values that the job at hand is given, by name."""
+
+    def __init__(
+        self, project: Project, world_size: int | None, overrides: Mapping[str, Any], defaults_hold: bool = False
+    ) -> None:
+        self.project = project
+        self.program = Program(entry="", world_size=world_size)
+        self.worlds = worlds(world_size)
+        self.overrides = overrides
+        self.defaults_hold = defaults_hold
+        self.state: Slots = {}
+        self.frame: Frame | None = None
+        self.block: list[Item] = self.program.tree
+        self.guards: list[Guard] = []
+        self.loops: list[Loop] = []
+        self.calls: list[Span] = []
+        self.active: list[Any] = []  # definitions being inlined, innermost last
+        self.tries: list[Span] = []
+        self.no_sync: list[NoSync] = []
+        self.grad: bool | None = True
+        self.muted = 0
+        self.steps = 0
+        self.modules: dict[str, Frame] = {}
+        self.inlined: set[int] = set()  # id() of definitions that were reached
+        self.children: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}  # module objects inside module objects
+        self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
+        self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
+        self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
+        self.frame_count = 0
+        self.wrapped: dict[tuple[Any, ...], Obj] = {}  # wrapper by the key of its inner module
+        self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition
+        self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
+        self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
+        self.libraries: set[str] = set()
+
+    # ---- places and nodes
+
+    @property
+    def here(self) -> Frame:
+        """The frame that is running."""
+        assert self.frame is not None
+        return self.frame
+
+    def span(self, node: Any) -> Span:
+        """The place of an ast node in the running file."""
+        return self.here.source.span(node)
+
+    def text(self, node: ast.AST) -> str:
+        """The source of a node on one line, cut at 160 characters."""
+        return names.source_text(self.here.source, node)
+
+    def emit(
+        self,
+        kind: str,
+        node: ast.AST,
+        target: Value | None = None,
+        args: Mapping[str, Value] | None = None,
+        **detail: Any,
+    ) -> int | None:
+        """Adds a node; its number, or None in a muted pass or over budget."""
+        if self.muted:
+            return None
+        if len(self.program.nodes) >= MAX_NODES:
+            self.limit(f"more than {MAX_NODES} relevant operations")
+            return None
+        made = Node(
+            kind=kind, span=self.span(node), function=self.here.name, text=self.text(node), number=len(self.program.nodes),
+            target=target, args=dict(args or {}), detail=detail, guards=tuple(self.guards), loops=tuple(self.loops),
+            calls=tuple(self.calls), grad=self.grad, no_sync=tuple(self.no_sync), tries=tuple(self.tries),
+        )  # fmt: skip
+        self.program.nodes.append(made)
+        self.block.append(made)
+        return made.number
+
+    def limit(self, what: str) -> None:
+        """Notes a bound that was hit."""
+        if what not in self.program.limits:
+            self.program.limits.append(what)
+
+    def note_library(self, name: str) -> None:
+        """Notes that a library is imported."""
+        self.libraries.add(name)
+
+    def in_question(self, name: str) -> bool:
+        """Whether a library call that has no contract might communicate, by its name."""
+        return bool(_MIGHT_COMMUNICATE.search(name))
+
+    def eval(self, node: ast.expr | None) -> Value:
+        """The value of an expression."""
+        return Const(value=None) if node is None else expressions.evaluate(self, node)
+
+    # ---- variables and attributes
+
+    def assign_name(self, name: str, value: Value) -> None:
+        """Binds a variable of the running frame, or of the module where it was declared global."""
+        frame = self.here.top if name in self.here.globals else self.here
+        self.state[(frame.id, name)] = value
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Binds an assignment target."""
+        match target:
+            case ast.Name(id=name):
+                kept = named(value, name) if not isinstance(value, Const) else value
+                self.assign_name(name, kept)
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                for index, element in enumerate(elts):
+                    self.assign(element.value if isinstance(element, ast.Starred) else element, expressions.item(value, index))
+            case ast.Attribute(value=owner, attr=attr):
+                expressions.assign_attribute(self, target, self.eval(owner), attr, value)
+            case ast.Subscript(value=owner, slice=index):
+                expressions.assign_item(self, target, owner, self.eval(index), value)
+            case ast.Starred(value=inner):
+                self.assign(inner, Unknown(taint=value.taint))
+
+    def _configured(self, target: ast.expr, value: Value, node: ast.stmt) -> Value:
+        """A module global's constant, or what the job at hand sets it to."""
+        if isinstance(target, ast.Name) and isinstance(value, Const) and self.here.module is None and not self.muted:
+            self.defined[(self.here.id, target.id)] = node
+            if target.id in self.overrides and isinstance(value.value, (int, float, str, bool)):
+                return contracts.option(self, target.id, value.value, self.here, node)
+        return value
+
+    # ---- conditions
+
+    def known(self, test: Value) -> bool | None:
+        """What a condition says on every rank of every job that is looked at, if that is one answer and no open default decides it."""
+        if any(d.open for d in defaults_in(test)) and not self.defaults_hold:
+            return None
+        answers = {truth(test, world) for world in self.worlds}
+        return answers.pop() if len(answers) == 1 else None
+
+    def guard(self, test: Value, polarity: bool, node: ast.AST, via: str) -> Guard:
+        """A guard for one arm of a condition."""
+        against = False
+        if not self.defaults_hold and not test.taint and not names.is_distributed_flag(self.text(node)):
+            found = list(defaults_in(test))
+            said = truth(test, self.worlds[0]) if found and all(d.open for d in found) else None
+            against = said is not None and said != polarity
+        return Guard(test, polarity, self.span(node), self.text(node), via, against, self.program.world_size)
+
+    def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
+        """Whether a condition may be taken as decided: by its value, or because one arm is what makes the job a distributed one."""
+        known = self.known(value)
+        if known is not None:
+            return known
+        text = self.text(test)
+        if text in self.assumed:
+            return self.assumed[text]
+        if differs(value, self.worlds):
+            return None
+        flag = names.is_distributed_flag(text)
+        then_makes, else_makes = names.makes_distributed(then), names.makes_distributed(orelse)
+        if then_makes != else_makes and (flag or not any(True for _ in defaults_in(value)) or then_makes):
+            self.assumed[text] = then_makes
+            return then_makes
+        if flag and isinstance(value, (Unknown, Const, Alt)) and not isinstance(test, (ast.Compare, ast.Call)):
+            negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+            return not negated
+        return None
+
+    # ---- blocks
+
+    def run_block(self, statements: Iterable[ast.stmt]) -> str | None:
+        """Lowers statements in order. Returns how the block left (return, raise, break, ..) if no way through it goes on."""
+        for statement in statements:
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                self.limit(f"more than {MAX_STEPS} steps")
+                return None
+            left = self.statement(statement)
+            if left:
+                return left
+        return None
+
+    def statement(self, node: ast.stmt) -> str | None:
+        """Lowers one statement."""
+        match node:
+            case ast.Expr(value=value):
+                return "exit" if names.leaves(self, value, self.eval(value)) else None
+            case ast.Assign(targets=targets, value=value):
+                result = self.eval(value)
+                for target in targets:
+                    self.assign(target, self._configured(target, result, node))
+            case ast.AnnAssign(target=target, value=value):
+                if value is not None:
+                    self.assign(target, self._configured(target, self.eval(value), node))
+            case ast.AugAssign():
+                self.augmented(node)
+            case ast.If():
+                return self.branch(node)
+            case ast.For() | ast.AsyncFor():
+                return self.for_loop(node)
+            case ast.While():
+                return self.while_loop(node)
+            case ast.With() | ast.AsyncWith():
+                return self.with_block(node)
+            case ast.Try():
+                return self.try_block(node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                decorators = tuple(run_decorators(self, node))
+                info = FunctionInfo(node.name, node, self.here, None, decorators)
+                self.assign_name(node.name, Func(definition=info, text=node.name))
+            case ast.ClassDef():
+                self.assign_name(node.name, make_class(self, node))
+            case ast.Return(value=value):
+                result = self.eval(value)
+                self.here.returns.append((tuple(self.guards[self.here.guard_base :]), result))
+                self.emit("jump", node, what="return", value=result)
+                return "return"
+            case ast.Raise(exc=exc):
+                if exc is not None:
+                    self.eval(exc)
+                self.emit("jump", node, what="raise")
+                return "raise"
+            case ast.Break() | ast.Continue():
+                self.emit("jump", node, what=_JUMPS[type(node)])
+                return _JUMPS[type(node)]
+            case ast.Assert(test=test):
+                self.emit("assert", node, args={"test": self.eval(test)})
+            case ast.Global(names=declared):
+                self.here.globals.update(declared)
+            case ast.Import() | ast.ImportFrom():
+                bind_name(self, node)
+            case ast.Delete(targets=targets):
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        self.state.pop((self.here.id, target.id), None)
+            case ast.Match(subject=subject, cases=cases):
+                self.eval(subject)
+                self.alternatives([case.body for case in cases], node)
+        return None
+
+    def augmented(self, node: ast.AugAssign) -> None:
+        """`a //= b` and its like."""
+        left, right = self.eval(node.target), self.eval(node.value)
+        op = names.OPERATORS.get(type(node.op), "?")
+        result = operation(op, left, right, text=self.text(node.target))
+        if op == "//":
+            self.emit("floordiv", node, args={"left": left, "right": right}, name=self.text(node.target))
+        self.assign(node.target, result)
+
+    # ---- branches
+
+    def branch(self, node: ast.If) -> str | None:
+        """An if statement: the arm that is known to be taken, else both."""
+        names.check_guard_function(self, node.test)
+        value = self.eval(node.test)
+        settled = self.settled(node.test, value, node.body, node.orelse)
+        if settled is not None:
+            return self.run_block(node.body if settled else node.orelse)
+        if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+            self.emit("assert", node, args={"test": operation("not", value)}, raises=True)
+        return self.two_arms(value, node.test, node.body, node.orelse, "if")
+
+    def two_arms(
+        self, value: Value, test: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt], via: str
+    ) -> str | None:
+        """Lowers both arms from the same state and joins what they leave behind."""
+        before, depth = self.state, len(self.guards)
+        outcome: list[tuple[Slots, str | None]] = []
+        blocks: list[list[Item]] = []
+        outer = self.block
+        arms = [(then, True), (orelse, False)]
+        guards = [self.guard(value, polarity, test, via) for _, polarity in arms]
+        for (statements, _), guard in zip(arms, guards, strict=True):
+            self.state, self.block = dict(before), []
+            self.guards.append(guard)
+            left = self.run_block(statements)
+            del self.guards[depth:]
+            outcome.append((self.state, left))
+            blocks.append(self.block)
+        self.block = outer
+        if not self.muted:
+            self.block.append(Branch(guards[0], blocks[0], blocks[1]))
+        (state_then, left_then), (state_else, left_else) = outcome
+        if left_then and left_else:
+            self.state = merge_slots(value, state_then, state_else)
+            return left_then if left_then == left_else else "return"
+        if left_then or left_else:
+            self.state = state_else if left_then else state_then
+            self.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
+            return None
+        self.state = merge_slots(value, state_then, state_else)
+        return None
+
+    def alternatives(self, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:
+        """Arms of which one is taken by a condition that is not followed (match, except handlers)."""
+        before, depth, outer = self.state, len(self.guards), self.block
+        merged: Slots | None = None
+        for body in bodies:
+            self.state = dict(before)
+            left = self.run_block(body)
+            del self.guards[depth:]
+            if not left:
+                merged = self.state if merged is None else merge_slots(Unknown(), merged, self.state)
+        self.block = outer
+        self.state = before if merged is None else merge_slots(Unknown(), merged, before)
+
+    # ---- loops
+
+    def for_loop(self, node: ast.For | ast.AsyncFor) -> str | None:
+        """A for loop: its iterable once, its body in the steady state."""
+        over = self.eval(node.iter)
+        element, count, taint = expressions.iterate(self, node.iter, over)
+        text = self.text(node.iter)
+        epochs = "epoch" in (ast.unparse(node.target) + text).lower()
+        self.loop(Loop(self.span(node), "for", over, text, count, taint, epochs), node, element, None)
+        if node.orelse:
+            self.run_block(node.orelse)
+        return None
+
+    def while_loop(self, node: ast.While) -> str | None:
+        """A while loop. `while True` has no condition; any other one guards its body."""
+        test = self.eval(node.test)
+        endless = truth(test, self.worlds[0]) is True and isinstance(test, Const) and test.default is None
+        taint = UNIFORM if endless else differs(test, self.worlds)
+        loop = Loop(self.span(node), "while", test, self.text(node.test), None, taint, "epoch" in self.text(node.test).lower())
+        self.loop(loop, node, None, None if endless else node.test)
+        return None
+
+    def loop(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
+        """The body, walked once muted to see what it carries around, then for good."""
+        before = self.state
+        self._forget_counters(node)
+        if len(self.loops) < MUTED_NESTING and not (self.muted and len(self.loops) >= 1):
+            self.muted += 1
+            self._body(loop, node, element, test)
+            self.muted -= 1
+            self.state = _widen(before, self.state)
+            self._forget_counters(node)
+        outer, self.block = self.block, []
+        self._body(loop, node, element, test)
+        body, self.block = self.block, outer
+        if not self.muted:
+            self.block.append(LoopItem(loop, body))
+        self.state = merge_slots(Unknown(taint=loop.taint), self.state, before) if not _endless(loop) else self.state
+
+    def _body(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
+        depth = len(self.guards)
+        self.loops.append(loop)
+        if element is not None and not isinstance(node, ast.While):
+            if isinstance(node.target, ast.Name):
+                element = named(element, node.target.id)
+            self.assign(node.target, element)
+        if test is not None:
+            value = self.eval(test)
+            if differs(value, self.worlds):
+                self.guards.append(self.guard(value, True, test, "while"))
+        self.run_block(node.body)
+        self.loops.pop()
+        del self.guards[depth:]
+
+    def _forget_counters(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        """Counters that the body advances have no known value inside the loop."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.AugAssign) and isinstance(inner.target, (ast.Name, ast.Attribute)):
+                old = self.eval(inner.target)
+                if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
+                    self.assign(inner.target, Unknown(taint=old.taint, text=ast.unparse(inner.target)))
+
+    # ---- with and try
+
+    def with_block(self, node: ast.With | ast.AsyncWith) -> str | None:
+        """A with statement: gradients off, no_sync, or a context of no interest."""
+        grad, depth = self.grad, len(self.no_sync)
+        for entry in node.items:
+            context = self.eval(entry.context_expr)
+            effect = expressions.context_effect(context)
+            if effect in ("no_grad", "enable_grad"):
+                self.grad = effect == "enable_grad"
+            for option in options(context):
+                if isinstance(option, Obj) and option.kind == "no-sync":
+                    wrapper, test, polarity = option.info
+                    self.no_sync.append(NoSync(wrapper, self.span(entry.context_expr), test, polarity))
+                    self.emit("no-sync", entry.context_expr, target=wrapper)
+            if entry.optional_vars is not None:
+                self.assign(entry.optional_vars, expressions.entered(context))
+        left = self.run_block(node.body)
+        self.grad = grad
+        del self.no_sync[depth:]
+        return left
+
+    def try_block(self, node: ast.Try) -> str | None:
+        """A try statement: the body, then its handlers as alternatives, then the finally block."""
+        outer, self.block = self.block, []
+        self.tries.append(self.span(node))
+        left = self.run_block(node.body)
+        if not left:
+            left = self.run_block(node.orelse)
+        self.tries.pop()
+        body, self.block = self.block, []
+        after = self.state
+        handlers: list[list[Item]] = []
+        depth = len(self.guards)
+        for handler in node.handlers:
+            self.state = dict(after)
+            test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
+            self.guards.append(Guard(test, True, self.span(handler), test.text, "except"))
+            gone = self.run_block(handler.body)
+            del self.guards[depth:]
+            if not gone:
+                after = merge_slots(Unknown(), after, self.state)
+                left = None
+            handlers.append(self.block)
+            self.block = []
+        self.state = after
+        self._in_finally(node.finalbody)
+        final, self.block = self.block, outer
+        if not self.muted:
+            self.block.append(TryItem(self.span(node), body, handlers, final))
+        return left
+
+    def _in_finally(self, statements: Sequence[ast.stmt]) -> None:
+        start = len(self.program.nodes)
+        self.run_block(statements)
+        for node in self.program.nodes[start:]:
+            node.detail["finally"] = True
+
+    # ---- modules and leftovers
+
+    def run_module(self, source: SourceFile, main: bool) -> Frame:
+        """Lowers the top level of a file once; its frame. A module being imported again is the same frame."""
+        known = self.modules.get(source.abspath)
+        if known is not None:
+            return known
+        frame = Frame(id=("module", source.path), source=source, name="<module>")
+        self.modules[source.abspath] = frame
+        self.program.sources[source.path] = source.lines
+        self.program.documents[source.path] = source.text
+        self.state[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
+        self.state[(frame.id, "__file__")] = Const(value=source.path)
+        saved = (self.frame, self.guards, self.grad)
+        self.frame, self.guards, self.grad = frame, [], True
+        muted, self.muted = self.muted, 0 if main else self.muted + 1
+        self.run_block(source.tree.body)
+        self.muted = muted
+        self.frame, self.guards, self.grad = saved
+        return frame
+
+    def run_leftovers(self, source: SourceFile) -> None:
+        """Functions and methods of the entry file that nothing in it calls, each by itself with parameters known by name only."""
+        frame = self.modules[source.abspath]
+        for statement in source.tree.body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(statement) not in self.inlined:
+                value = self.state.get((frame.id, statement.name))
+                if isinstance(value, Func):
+                    self._leftover(frame, value.definition, None)
+            elif isinstance(statement, ast.ClassDef):
+                value = self.state.get((frame.id, statement.name))
+                info = value.cls if isinstance(value, Obj) else None
+                if isinstance(info, ClassInfo):
+                    self._leftover_methods(frame, info)
+
+    def _leftover_methods(self, frame: Frame, info: ClassInfo) -> None:
+        receiver: Obj | None = None
+        for method in info.methods.values():
+            if id(method) in self.inlined:
+                continue
+            if receiver is None:
+                kind = names.kind_of_class(info)
+                receiver = Obj(key=("leftover", info.frame.source.path, info.name), kind=kind, cls=info, text="self")
+                init = info.find("__init__")
+                if init is not None and id(init[1]) not in self.inlined:
+                    self._leftover(frame, FunctionInfo("__init__", init[1], init[0].frame, init[0]), receiver)
+                if method.name == "__init__":
+                    continue
+            self._leftover(frame, FunctionInfo(method.name, method, info.frame, info), receiver)
+
+    def _leftover(self, frame: Frame, info: FunctionInfo, receiver: Obj | None) -> None:
+        self.frame, self.guards, self.grad = frame, [], True
+        call_function(self, info, [], {}, info.node, receiver=receiver, unknown_arguments=True)
+
+
+def _endless(loop: Loop) -> bool:
+    return loop.kind == "while" and isinstance(loop.over, Const)
+
+
+def _widen(before: Slots, after: Slots) -> Slots:
+    """The state at the head of a loop: what the body changes is unknown there, with the taint of both."""
+    widened = dict(before)
+    for key, new in after.items():
+        old = before.get(key)
+        if old is None or old is new or old == new:
+            continue
+        if isinstance(old, Const) and isinstance(new, (Const, Unknown)):
+            taint: Taint = old.taint | new.taint
+            widened[key] = Unknown(taint=taint, text=key[1])
+        else:
+            widened[key] = merge_value(Unknown(text=key[1]), old, new)
+    return widened

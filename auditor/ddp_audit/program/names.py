@@ -1,0 +1,159 @@
+"""What names alone say: rank-like names, flags that mean 'this is a distributed run', and small helpers on source text.
+
+Names decide only where no value is known: a parameter called `rank` of a function that nothing calls, an attribute `local_rank`
+of a configuration object that could not be followed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Const, Ext, Func, Obj, Value, leaf, operation
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+    from ddp_audit.source.files import SourceFile
+
+OPERATORS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
+    ast.GtE: ">=", ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+    ast.Not: "not", ast.USub: "neg", ast.And: "and", ast.Or: "or",
+}  # fmt: skip
+
+_LEAVES = {
+    "rank": ("rank", "global_rank", "world_rank", "ddp_rank", "process_index", "dist_rank", "distributed_rank"),
+    "local_rank": ("local_rank", "ddp_local_rank", "local_process_index", "localrank"),
+    "node_rank": ("node_rank", "machine_rank", "group_rank"),
+    "world_size": ("world_size", "ddp_world_size", "num_processes", "dist_world_size", "distributed_world_size"),
+    "local_world_size": ("local_world_size",),
+}
+_LEAF_OF_NAME = {name: kind for kind, known in _LEAVES.items() for name in known}
+MAIN_NAMES = frozenset(
+    [
+        "is_main_process",
+        "is_master",
+        "is_main",
+        "master_process",
+        "is_global_zero",
+        "is_rank_zero",
+        "is_rank0",
+        "main_process",
+        "is_world_process_zero",
+        "is_local_main_process",
+        "is_local_master",
+        "is_primary",
+        "is_master_process",
+        "is_chief",
+        "is_rank_0",
+    ]
+)
+ENVIRONMENT = {
+    "RANK": "rank", "LOCAL_RANK": "local_rank", "WORLD_SIZE": "world_size", "LOCAL_WORLD_SIZE": "local_world_size",
+    "GROUP_RANK": "node_rank", "NODE_RANK": "node_rank", "SLURM_PROCID": "rank", "SLURM_LOCALID": "local_rank",
+    "SLURM_NTASKS": "world_size", "SLURM_NPROCS": "world_size", "SLURM_NODEID": "node_rank", "SLURM_NNODES": "nnodes",
+    "OMPI_COMM_WORLD_RANK": "rank", "OMPI_COMM_WORLD_LOCAL_RANK": "local_rank", "OMPI_COMM_WORLD_SIZE": "world_size",
+    "PMI_RANK": "rank", "PMI_SIZE": "world_size",
+}  # fmt: skip
+
+_FLAG = re.compile(
+    r"(?<![a-z])(is_)?(use_)?(ddp|dist|distributed|multi_?gpu|multi_?process(ing)?(_distributed)?|parallel|data_parallel|"
+    r"ddp_enabled|distributed_run|is_dist_avail_and_initialized|is_initialized|is_available|n_gpus?|num_gpus|use_cuda|cuda)(?![a-z])",
+    re.IGNORECASE,
+)
+_MAKERS = ("init_process_group", "DistributedDataParallel", "DistributedSampler")
+
+
+def by_name(name: str) -> Value | None:
+    """What a name stands for where its value is not known: a rank-like leaf, a main-process predicate, or nothing."""
+    low = name.lower()
+    kind = _LEAF_OF_NAME.get(low)
+    if kind is not None:
+        return leaf(kind)
+    if low.lstrip("_") in MAIN_NAMES:
+        return operation("==", leaf("local_rank" if "local" in low else "rank"), Const(value=0), text=name)
+    return None
+
+
+def is_distributed_flag(text: str) -> bool:
+    """Whether a condition reads as 'is this a distributed run'."""
+    return bool(_FLAG.search(text)) and "rank" not in text.lower().replace("is_rank", "")
+
+
+def makes_distributed(statements: Sequence[ast.stmt]) -> bool:
+    """Whether statements set up a distributed run: they call init_process_group, wrap a model or make a DistributedSampler."""
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name in _MAKERS or name == "DDP":
+                    return True
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                return False
+    return False
+
+
+def source_text(source: SourceFile, node: ast.AST) -> str:
+    """The source of a node on one line, cut at 160 characters."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
+    if not first:
+        return ""
+    lines = source.lines[first - 1 : last]
+    if not lines:
+        return ""
+    start, end = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
+    if not source.text.isascii():
+        start = len(lines[0].encode()[:start].decode(errors="ignore"))
+        end = len(lines[-1].encode()[:end].decode(errors="ignore"))
+    if len(lines) == 1:
+        return lines[0][start:end][:160]
+    return " ".join([lines[0][start:].strip(), *(line.strip() for line in lines[1:-1]), lines[-1][:end].strip()])[:160]
+
+
+def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
+    """Whether an expression statement ends the process: sys.exit(), os._exit(), exit()."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    if name in ("sys.exit", "os._exit", "exit", "quit"):
+        lowering.emit("jump", node, what="exit")
+        return True
+    return False
+
+
+def check_guard_function(lowering: Lowering, test: ast.expr) -> None:
+    """Notes a rank predicate that is tested as a function object instead of being called."""
+    for node in [test.operand if isinstance(test, ast.UnaryOp) else test]:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if name in MAIN_NAMES and isinstance(lowering.eval(node), (Func, Ext)):
+                lowering.emit("guard-function", node, name=name)
+
+
+def kind_of_class(info: ClassInfo) -> str:
+    """What objects of a project class are to the auditor, by their library bases."""
+    bases = info.library_bases()
+    if any(b.startswith("torch.nn.parallel") and b.endswith("DistributedDataParallel") for b in bases):
+        return "ddp-subclass"
+    if any(
+        b.startswith(("torch.nn.", "timm.")) or b.endswith((".Module", "LightningModule", "PreTrainedModel")) for b in bases
+    ):
+        return "module"
+    if any(b.endswith("IterableDataset") for b in bases):
+        return "iterable-dataset"
+    if any(b.endswith("Dataset") for b in bases):
+        return "dataset"
+    if any(b.endswith(("Sampler", "BatchSampler")) for b in bases):
+        return "sampler"
+    if any(b.startswith("torch.optim") for b in bases):
+        return "optimizer"
+    return "instance"
+
+
+def is_main(value: Value) -> bool:
+    """Whether a value is an object of the project that stands for the entry's `__main__`."""
+    return isinstance(value, Obj) and value.kind == "main"

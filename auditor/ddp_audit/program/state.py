@@ -1,0 +1,105 @@
+"""The lowering's state: variables and attributes as they stand at one point of the program, and the frames they live in."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddp_audit.program.model import Guard
+from ddp_audit.program.values import Const, Ext, Obj, Value, merge, options
+from ddp_audit.source.files import SourceFile
+
+# A slot is a variable (frame id, name) or an attribute (object key, name).
+Slots = dict[tuple[Any, str], Value]
+
+
+@dataclass(slots=True, eq=False)
+class ClassInfo:
+    """A class of the project: its methods by name, bases as values, and the frame in which it was defined."""
+
+    name: str
+    node: ast.ClassDef
+    frame: Frame
+    bases: list[Value] = field(default_factory=list)
+    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
+    is_dataclass: bool = False
+
+    def library_bases(self) -> set[str]:
+        """Full names of the library classes that this class descends from."""
+        names: set[str] = set()
+        for base in self.bases:
+            for option in options(base):
+                if isinstance(option, Ext):
+                    names.add(option.name)
+                elif isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.kind == "class":
+                    names |= option.cls.library_bases()
+        return names
+
+    def find(self, name: str) -> tuple[ClassInfo, ast.FunctionDef | ast.AsyncFunctionDef] | None:
+        """A method by name, here or in a base of the project, with the class that defines it."""
+        if name in self.methods:
+            return self, self.methods[name]
+        for base in self.bases:
+            for option in options(base):
+                if isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.cls is not self:
+                    found = option.cls.find(name)
+                    if found:
+                        return found
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class FunctionInfo:
+    """A function of the project: its definition and the frame in which it was defined."""
+
+    name: str
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    frame: Frame
+    owner: ClassInfo | None = None
+    decorators: tuple[Value, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A module or one call of a function. `path` of returned values with the guards under which each was returned."""
+
+    id: Any
+    source: SourceFile
+    name: str
+    parent: Frame | None = None
+    module: Frame | None = None  # None for a module's own frame
+    globals: set[str] = field(default_factory=set)
+    receiver: Obj | None = None
+    owner: ClassInfo | None = None
+    returns: list[tuple[tuple[Guard, ...], Value]] = field(default_factory=list)
+    guard_base: int = 0
+
+    @property
+    def top(self) -> Frame:
+        """The frame of the module that the code stands in."""
+        return self.module or self
+
+
+def merge_value(cond: Value, then: Value, orelse: Value) -> Value:
+    """`merge`, but a no_sync context against another context keeps the condition under which it is one."""
+    if then == orelse:
+        return then
+    for context, other, polarity in ((then, orelse, True), (orelse, then, False)):
+        if isinstance(context, Obj) and context.kind == "no-sync" and not (isinstance(other, Obj) and other.kind == "no-sync"):
+            wrapper, test, _ = context.info
+            if test is None and (isinstance(other, Obj) or (isinstance(other, Const) and other.value is None)):
+                return Obj(key=context.key, kind="no-sync", made=context.made, info=(wrapper, cond, polarity))
+    return merge(cond, then, orelse)
+
+
+def merge_slots(cond: Value, then: Slots, orelse: Slots) -> Slots:
+    """The state after a branch whose arms ended in these states."""
+    merged = dict(then)
+    for key, value in orelse.items():
+        mine = merged.get(key)
+        if mine is None:
+            merged[key] = value
+        elif mine is not value:
+            merged[key] = merge_value(cond, mine, value)
+    return merged
