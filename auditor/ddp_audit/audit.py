@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.launch import Launch, LaunchError, documented_launches, read_command, world_launch
-from ddp_audit.launch.overrides import Override, config_file_values, literal, missing_config_files, overrides_of
+from ddp_audit.launch.overrides import Override, config_file_values, literal, overrides_of
 from ddp_audit.source import suppress
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project
@@ -42,6 +42,7 @@ class Options:
     launch: str | Sequence[str] | None = None  # a command line, or its words
     settings: Sequence[str] = ()  # NAME=VALUE
     config_files: Sequence[str] = ()
+    defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
 @dataclass(slots=True)
@@ -85,12 +86,12 @@ def audit(
     launch = _launch(options)
     explicit = _explicit_overrides(options)
     project = Project(paths, options.exclude)
-    result = AuditResult(notes=_missing_notes(launch), rules={rule.code: rule for rule in chosen})
+    result = AuditResult(rules={rule.code: rule for rule in chosen})
     found: list[Finding] = []
     failures: list[SourceError] = []
     for entry in project.entries:
         overrides = {**_launch_overrides(launch, entry), **explicit}
-        context = _context(project, entry, overrides, launch, lower, failures)
+        context = _context(project, entry, overrides, launch, options.defaults_hold, lower, failures)
         if context is None:
             continue
         found += _run_rules(chosen, context, entry, failures)
@@ -189,17 +190,13 @@ def _explicit_overrides(options: Options) -> dict[str, Override]:
     return overrides
 
 
-def _missing_notes(launch: Launch | None) -> list[str]:
-    names = [] if launch is None else missing_config_files(launch, Path.cwd())
-    return [f"{name}: the launch names this config file, and it is not there; the defaults are used" for name in names]
-
-
 def _launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:
     """What the launch's arguments set, where it is this entry that it starts."""
-    if launch is None or launch.script is None:
+    from ddp_audit.launch.scaling import starts
+
+    if launch is None or not starts(launch, entry.path):
         return {}
-    name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else Path(launch.script).name
-    return overrides_of(launch, Path.cwd()) if name == Path(entry.abspath).name else {}
+    return overrides_of(launch, [Path.cwd(), Path(entry.abspath).parent])
 
 
 def _context(
@@ -207,6 +204,7 @@ def _context(
     entry: SourceFile,
     overrides: dict[str, Override],
     launch: Launch | None,
+    defaults_hold: bool,
     lower: Lower | None,
     failures: list[SourceError],
 ) -> Context | None:
@@ -218,7 +216,7 @@ def _context(
 
             lower = installed
         world_size = None if launch is None else launch.world_size
-        program = lower(project, entry, overrides=overrides, world_size=world_size)
+        program = lower(project, entry, overrides=overrides, world_size=world_size, defaults_hold=defaults_hold)
     except (RecursionError, MemoryError):
         failures.append(SourceError(entry.path, None, "is nested too deeply to be audited"))
         return None

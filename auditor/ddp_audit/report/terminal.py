@@ -16,6 +16,7 @@ from ddp_audit.report.summary import closing_line, statistics, sureness
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _VERDICTS = {"confirmed": "bold red", "not-observed": "green", "not-covered": "dim"}
 _MOST_LINES = 6  # of one excerpt
+_MARGIN = "       | "
 
 
 def show(result: AuditResult, stream: IO[str], *, with_statistics: bool = False, width: int | None = None) -> None:
@@ -65,15 +66,16 @@ def _finding(console: Console, finding: Finding, sources: dict[str, list[str]]) 
 def _excerpt(console: Console, span: Span, sources: dict[str, list[str]], style: str) -> None:
     lines = sources.get(span.path, [])
     last = min(span.end_line, span.line + _MOST_LINES - 1, len(lines))
+    room = max(20, console.width - len(_MARGIN) - 1)
     for number in range(span.line, last + 1):
         text = lines[number - 1].replace("\t", " ")
-        _source_line(console, number, text, "")
+        console.print(_source_line(number, text), overflow="ellipsis", no_wrap=True)
         if number == span.line:
             end = span.end_column if span.end_line == span.line else len(text) + 1
             marks = " " * (span.column - 1) + "^" * max(1, end - span.column)
-            console.print(Text.assemble(("       | ", "dim"), (marks, style)), overflow="ellipsis", no_wrap=True)
-    if last < span.end_line and lines:
-        console.print(Text(f"       | .. to line {span.end_line}", "dim"))
+            console.print(Text.assemble((_MARGIN, "dim"), (marks[:room], style)), no_wrap=True)
+    if 0 < last < span.end_line:
+        console.print(Text(f"{_MARGIN}.. to line {span.end_line}", "dim"))
 
 
 def _related(console: Console, related: list[Related], sources: dict[str, list[str]]) -> None:
@@ -81,14 +83,11 @@ def _related(console: Console, related: list[Related], sources: dict[str, list[s
         console.print(Text(f"  {path}", "dim"))
         for place in group:
             lines = sources.get(path, [])
-            text = lines[place.line - 1].replace("\t", " ") if 0 < place.line <= len(lines) else ""
-            _source_line(console, place.line, text.strip(), f"{place.role}: {place.text}")
+            text = lines[place.line - 1].replace("\t", " ").strip() if 0 < place.line <= len(lines) else ""
+            console.print(_source_line(place.line, text), overflow="ellipsis", no_wrap=True)
+            said = place.role if place.text in ("", text) or place.text in text else f"{place.role}: {place.text}"
+            console.print(Padding(Text(said, "italic"), (0, 0, 0, len(_MARGIN) + 2)))
 
 
-def _source_line(console: Console, number: int, text: str, remark: str) -> None:
-    line = Text.assemble((f"{number:>6} | ", "dim"), text)
-    if not remark:
-        console.print(line, overflow="ellipsis", no_wrap=True)
-        return
-    console.print(line, overflow="ellipsis", no_wrap=True)
-    console.print(Padding(Text(remark, "italic"), (0, 0, 0, 11)))
+def _source_line(number: int, text: str) -> Text:
+    return Text.assemble((f"{number:>6} | ", "dim"), text)

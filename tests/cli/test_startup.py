@@ -1,0 +1,108 @@
+"""What a command imports, and how the program ends: in processes of their own, with the installed rules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+for _ in range(10):
+    model(torch.randn(2, 4)).sum().backward()
+dist.destroy_process_group()
+"""
+
+# Runs the command line with some modules made impossible to import, then prints which of others were imported.
+PROBE = """\
+import sys
+blocked, watched, words = (part.split(",") for part in sys.argv[1:4])
+for name in blocked:
+    sys.modules[name] = None
+from ddp_audit.cli import main
+code = main(words)
+print("MODULES", *(name for name in watched if sys.modules.get(name) is not None), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def probe(folder: Path, blocked: str, watched: str, *words: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, blocked, watched, ",".join(words)], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    last = done.stderr.splitlines()[-1].split()
+    assert last[0] == "MODULES", done.stderr
+    return done, last[1:]
+
+
+def test_the_audit_needs_no_torch_and_json_none_of_the_heavy_packages(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done, imported = probe(tmp_path, "torch,numpy", "rich,networkx,libcst", "train.py", "--format", "json")
+    assert done.returncode in (0, 1)
+    assert json.loads(done.stdout)["errors"] == []
+    assert imported == []
+
+
+@pytest.mark.parametrize("words", [["rules"], ["explain", "DDP401"], ["--version"], ["--help"], ["check", "--help"]])
+def test_other_commands_need_no_torch(tmp_path: Path, words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, "torch,numpy", "rich", ",".join(words)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("words", [["trace", "--", "torchrun", "train.py"], ["demo"]])
+def test_without_torch_traced_runs_say_what_to_install(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done, _ = probe(tmp_path, "torch", "rich", *words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "ddp-audit: needs torch: pip install 'ddp-audit[trace]'"
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ddp_audit", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_a_path_alone_is_short_for_check(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert command(tmp_path, "train.py").stdout == command(tmp_path, "check", "train.py").stdout
+
+
+def test_no_words_show_the_help_and_exit_2(tmp_path: Path) -> None:
+    done = command(tmp_path)
+    assert done.returncode == 2
+    assert "exit codes" in done.stderr
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    text = command(tmp_path, "--help").stdout
+    for name in ("check", "trace", "diff", "batch", "explain", "rules", "demo"):
+        assert f"\n  {name} " in text
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\n" + "if rank == 0:\n    dist.barrier()\n" * 3000)
+    shell = f"{sys.executable} -m ddp_audit rules | head -c 1"
+    done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_nothing_audited_is_executed(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("open('executed-helper', 'w').close()\n" + SCRIPT)
+    (tmp_path / "train.py").write_text("import helper\nopen('executed-train', 'w').close()\n" + SCRIPT)
+    (tmp_path / "config.py").write_text("open('executed-config', 'w').close()\nworld = 2\n")
+    command(tmp_path, "train.py", "--config-file", "config.py", "--launch", "torchrun --nproc-per-node 2 train.py config.py")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.py", "helper.py", "train.py"]
