@@ -33,23 +33,23 @@ def assign_buckets(tensors: Sequence[Sized], limits: Sequence[int], *, keep_orde
     `limits` are bytes: the first bucket of a dtype gets the first limit, and so on; the last limit serves all that follow. A
     bucket may exceed its limit by the tensor that closed it. The buckets are sorted by their smallest position, except with
     `keep_order` (the gradient-ready order of a rebuild), where they stand in the order in which they were closed and the
-    unclosed ones come last. A tensor of unknown size adds nothing, so that unknown modules keep one bucket.
+    unclosed ones come last, the dtype that appeared last before the others: torch keeps them in a hash map, which libstdc++
+    walks from the newest key. A tensor of unknown size adds nothing, so that unknown modules keep one bucket.
     """
     result: list[list[int]] = []
-    current: dict[str | None, tuple[list[int], int]] = {}
+    members: dict[str | None, list[int]] = {}
+    sizes: dict[str | None, int] = {}
     limit_at: dict[str | None, int] = {}
     for position, tensor in enumerate(tensors):
-        members, size = current.get(tensor.dtype, ([], 0))
-        members = [*members, position]
-        size += tensor.nbytes or 0
-        at = limit_at.get(tensor.dtype, 0)
-        if size >= limits[at]:
-            result.append(members)
-            current.pop(tensor.dtype, None)
-            limit_at[tensor.dtype] = min(at + 1, len(limits) - 1)
-        else:
-            current[tensor.dtype] = (members, size)
-    result.extend(members for members, _ in current.values())
+        dtype = tensor.dtype
+        members.setdefault(dtype, []).append(position)
+        sizes[dtype] = sizes.get(dtype, 0) + (tensor.nbytes or 0)
+        at = limit_at.get(dtype, 0)
+        if sizes[dtype] >= limits[at]:
+            result.append(members[dtype])
+            members[dtype], sizes[dtype] = [], 0
+            limit_at[dtype] = min(at + 1, len(limits) - 1)
+    result.extend(unclosed for unclosed in reversed(members.values()) if unclosed)
     if not keep_order:
         result.sort(key=min)
     return result

@@ -86,7 +86,7 @@ class Ddp:
         self.forward_sync_buffers = effective if forward_sync_buffers is None else forward_sync_buffers
         self.init_sync_buffers = effective if forward_sync_buffers is None else True
         self.init_sync = init_sync
-        self.gradient_as_bucket_view = gradient_as_bucket_view  # changes where gradients live, not what is sent
+        self.gradient_as_bucket_view = gradient_as_bucket_view
         self.group = group
         self.root = root
         self.require_backward_grad_sync = True
@@ -113,6 +113,7 @@ class Ddp:
             [first, cap],
             find_unused=self.find_unused_parameters,
             static_graph=self.static_graph,
+            bucket_view=self.gradient_as_bucket_view,
             group=self.group,
             root=self.root,
             exact=self.spec.exact,
@@ -147,8 +148,6 @@ class Ddp:
         """
         reducer = self._reducer
         sync = grad and self.require_backward_grad_sync
-        if sync:
-            reducer.prepare_for_forward()
         events: list[Event] = []
         if grad:
             self._run(reducer.rebuild_buckets, events)
@@ -193,7 +192,7 @@ class Ddp:
         """Clears the gradients of all parameters; without `set_to_none` those that exist become zero."""
         for gradient in self.gradients.values():
             if set_to_none:
-                gradient.terms = None
+                gradient.terms, gradient.racing = None, False
             elif gradient.terms is not None:
                 gradient.terms = ()
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from ddp_audit.events import Event
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one"
+ALL_MARKED = "!unmarked_param_indices.empty() INTERNAL ASSERT FAILED"  # unfinished although every parameter was ready
 MARKED_TWICE = "Expected to mark a variable ready only once"
 GRAPH_CHANGED = "Your training graph has changed in this iteration"
+UNDEFINED = "Encountered gradient which is undefined, but still allreduced by DDP reducer"
 EXPECT_HOOKS = "expect_autograd_hooks_ INTERNAL ASSERT FAILED"
 REBUILD_DURING_BACKWARD = "`initialize_buckets` must NOT be called during autograd execution"
 REBUILT_SIZE = "rebuilt parameter indices size is not same as original model parameters size"

@@ -20,17 +20,26 @@ from ddp_audit.machine.module import ParamSpec
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What one backward pass added to one gradient. `source` is the forward's number."""
+    """What one backward pass added to one gradient. `source` is the forward's number.
+
+    `divided` counts divisions by the world size that no sum over the ranks has followed yet: with `gradient_as_bucket_view` a
+    gradient is divided in place when it enters its bucket, and stays so where the bucket is never reduced.
+    """
 
     source: int
     averaged: bool = False
+    divided: int = 0
 
 
 @dataclass(slots=True)
 class Gradient:
-    """`.grad` of one parameter: None where it is missing, otherwise the terms that it sums."""
+    """`.grad` of one parameter: None where it is missing, otherwise the terms that it sums.
+
+    `racing` says that an all-reduce which nobody waits for writes into it (`gradient_as_bucket_view` only).
+    """
 
     terms: tuple[Term, ...] | None = None
+    racing: bool = False
 
     def add(self, source: int) -> None:
         """Accumulates what a backward of forward `source` computed on this rank."""
@@ -39,6 +48,12 @@ class Gradient:
     def average(self) -> None:
         """Becomes the mean over the ranks of what they hold. Terms that are averages already stay what they are."""
         self.terms = tuple(Term(t.source, True) for t in self.terms or ())
+        self.racing = False
+
+    def divide(self) -> None:
+        """Is divided in place by the world size."""
+        if self.terms is not None:
+            self.terms = tuple(Term(t.source, t.averaged, t.divided + 1) for t in self.terms)
 
 
 class Reducer:
@@ -57,6 +72,7 @@ class Reducer:
         *,
         find_unused: bool,
         static_graph: bool,
+        bucket_view: bool,
         group: str,
         root: int,
         exact: bool,
@@ -67,11 +83,13 @@ class Reducer:
         self.rebuild_limits = list(rebuild_limits)
         self.find_unused = find_unused
         self.static_graph = static_graph
+        self.bucket_view = bucket_view
         self.group = group
         self.root = root
         self.exact = exact
         self.issued: list[Event] = []
-        self.iterations = 0
+        self.backwards = 0  # reductions begun: a first hook counts, and counts again once a reduction has ended
+        self.hook_called = False
         self.expect_hooks = False
         self.require_finalize = False
         self.has_rebuilt = False
@@ -79,6 +97,7 @@ class Reducer:
         self.unused: list[int] = []
         self.rebuilt_order: list[int] = []
         self.ready: set[int] = set()
+        self.in_bucket: dict[int, tuple[Term, ...] | None] = {}  # what each gradient was when it was copied into its bucket
         self.locally_used: set[int] = set()
         self.hooks_fired = [0] * len(self.params)
         self.hooks_left = [0] * len(self.params)
@@ -88,17 +107,13 @@ class Reducer:
 
     # Forward.
 
-    def prepare_for_forward(self) -> None:
-        """Counts a forward that will be synchronized."""
-        self.iterations += 1
-
     def rebuild_buckets(self) -> None:
         """Runs at the start of every forward with gradients enabled; lays the buckets out anew once.
 
         Raises MachineError where the previous reduction has begun and not ended.
         """
         if self.require_finalize:
-            raise MachineError(errors.UNFINISHED)
+            raise MachineError(errors.UNFINISHED if len(self.ready) < len(self.params) else errors.ALL_MARKED)
         if not self.should_rebuild or not self.rebuilt_order:
             return
         if len(self.rebuilt_order) != len(self.params):
@@ -134,6 +149,9 @@ class Reducer:
 
     def hook(self, index: int) -> None:
         """Runs after a backward has accumulated the gradient of parameter `index`."""
+        if not self.hook_called:
+            self.hook_called = True
+            self.backwards += 1
         if self.dynamic_unused or self.static_first:
             self.locally_used.add(index)
         if self.static_first:
@@ -161,6 +179,7 @@ class Reducer:
             raise MachineError(errors.MARKED_TWICE)
         self.ready.add(index)
         self.require_finalize = True
+        self.copy_to_bucket(index)
         bucket = next(b for b, members in enumerate(self.buckets) if index in members)
         self.pending[bucket] -= 1
         if self.pending[bucket] == 0 and bucket == self.next_bucket:
@@ -171,6 +190,15 @@ class Reducer:
             if self.dynamic_unused:
                 self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
             self.callbacks.append(self.all_ready)
+
+    def copy_to_bucket(self, index: int) -> None:
+        """Copies a gradient, missing ones as zeros. Raises MachineError where a missing one counts as used since the last one."""
+        gradient = self.gradients[index]
+        if gradient.terms is None and (self.dynamic_unused or self.static_first) and index in self.locally_used:
+            raise MachineError(errors.UNDEFINED)
+        if self.bucket_view:
+            gradient.divide()
+        self.in_bucket[index] = gradient.terms
 
     def all_ready(self) -> None:
         """Runs at the end of the backward in which the last bucket became ready."""
@@ -183,6 +211,8 @@ class Reducer:
         self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
         self.require_finalize = True
         self.unused = [i for i, fired in enumerate(self.hooks_fired) if fired == 0]
+        for index in range(len(self.params)):
+            self.copy_to_bucket(index)
         for bucket in range(len(self.buckets)):
             self.reduce_bucket(bucket)
         self.finalize()
@@ -191,18 +221,25 @@ class Reducer:
         """Issues the all-reduce of one bucket."""
         numel, dtype = total([self.params[i] for i in self.buckets[bucket]])
         self.issue("all_reduce", DDP_BUCKET, numel, dtype, "sum")
+        if self.bucket_view:
+            for index in self.buckets[bucket]:
+                self.gradients[index].racing = self.gradients[index].terms is not None
 
     def finalize(self) -> None:
         """Ends a reduction: writes the averages back, and expects no hooks until the next synchronized forward."""
         if not self.expect_hooks:
             raise MachineError(errors.EXPECT_HOOKS)
         self.expect_hooks = False
+        self.hook_called = False
         self.require_finalize = False
         tracks_use = self.static_graph or self.find_unused
         for index, gradient in enumerate(self.gradients):
-            # A parameter that no rank used keeps its .grad untouched, where use is known.
-            if not tracks_use or index in self.locally_used:
+            if self.bucket_view and gradient.terms is not None:
+                gradient.average()  # it lives in its bucket
+            elif not tracks_use or index in self.locally_used:
+                gradient.terms = self.in_bucket.get(index)
                 gradient.average()
+            # Where use is tracked, a parameter that no rank used keeps its .grad untouched.
         if self.dynamic_unused:
             self.locally_used = set()
 
@@ -220,11 +257,11 @@ class Reducer:
 
     @property
     def static_first(self) -> bool:
-        return self.static_graph and self.iterations == 1
+        return self.static_graph and self.backwards == 1
 
     @property
     def static_after_first(self) -> bool:
-        return self.static_graph and self.iterations > 1
+        return self.static_graph and self.backwards > 1
 
     @property
     def should_rebuild(self) -> bool:
