@@ -31,7 +31,7 @@ _FENCE = re.compile(r"\s*(?:```|~~~|\.\. code|::\s*$)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     """One line that may hold a command or a sentence. `code` marks a line of shell: no prose, unless it is a comment."""
 
     number: int
@@ -52,28 +52,36 @@ def documented_launches(text: str, path: str) -> list[Launch]:
     """
     if not _WORTH_READING.search(text):
         return []
-    suffix = PurePosixPath(path).suffix.lower()
-    if suffix in (".py", ".pyi"):
-        blocks: Iterator[list[_Line]] = _python_blocks(text)
-    elif suffix in (".md", ".markdown", ".rst", ".txt"):
-        blocks = iter([_markdown_lines(text)])
-    else:
-        blocks = iter([[_Line(n, 1, t, code=not t.lstrip().startswith("#")) for n, t in enumerate(text.splitlines(), 1)]])
+    blocks = prose_lines(text, path)
     return sorted(
         (found for block in blocks for found in _launches_of(block, path)), key=lambda f: (f.line or 0, f.column or 0)
     )
 
 
-def _python_blocks(text: str) -> Iterator[list[_Line]]:
+def prose_lines(text: str, path: str) -> Iterator[list[Line]]:
+    """The lines of a file that may hold commands or prose, in blocks that belong together: a docstring, a run of comment lines.
+
+    Markdown and shell scripts are one block each.
+    """
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in (".py", ".pyi"):
+        yield from _python_blocks(text)
+    elif suffix in (".md", ".markdown", ".rst", ".txt"):
+        yield _markdown_lines(text)
+    else:
+        yield [Line(n, 1, t, code=not t.lstrip().startswith("#")) for n, t in enumerate(text.splitlines(), 1)]
+
+
+def _python_blocks(text: str) -> Iterator[list[Line]]:
     """Each docstring (any string that is a statement) and each run of comment lines of a Python file."""
     lines = text.splitlines()
-    comments: list[_Line] = []
+    comments: list[Line] = []
     statement_start = True
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 body = token.string.lstrip("#")
-                line = _Line(token.start[0], token.start[1] + 1 + len(token.string) - len(body), body)
+                line = Line(token.start[0], token.start[1] + 1 + len(token.string) - len(body), body)
                 if comments and comments[-1].number + 1 != line.number:
                     yield comments
                     comments = []
@@ -90,28 +98,28 @@ def _python_blocks(text: str) -> Iterator[list[_Line]]:
         yield comments
 
 
-def _string_lines(lines: list[str], token: tokenize.TokenInfo) -> list[_Line]:
+def _string_lines(lines: list[str], token: tokenize.TokenInfo) -> list[Line]:
     first, last = token.start[0], token.end[0]
     opening = re.match(r"[a-zA-Z]*(\"\"\"|'''|\"|')", token.string)
     skip = token.start[1] + (opening.end() if opening else 0)
-    found: list[_Line] = []
+    found: list[Line] = []
     for number in range(first, last + 1):
         text = lines[number - 1]
         start = skip if number == first else 0
         end = token.end[1] - (len(opening.group(1)) if opening else 0) if number == last else len(text)
-        found.append(_Line(number, start + 1, text[start:end]))
+        found.append(Line(number, start + 1, text[start:end]))
     return found
 
 
-def _markdown_lines(text: str) -> list[_Line]:
-    found: list[_Line] = []
+def _markdown_lines(text: str) -> list[Line]:
+    found: list[Line] = []
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         if re.match(r"\s*(?:```|~~~)", line):
             fenced = not fenced
-            found.append(_Line(number, 1, line))
+            found.append(Line(number, 1, line))
         else:
-            found.append(_Line(number, 1, line, code=fenced))
+            found.append(Line(number, 1, line, code=fenced))
     return found
 
 
@@ -123,7 +131,7 @@ class _Found:
     before: str  # the text before the command on its own line
 
 
-def _launches_of(block: list[_Line], path: str) -> Iterator[Launch]:
+def _launches_of(block: list[Line], path: str) -> Iterator[Launch]:
     found: list[_Found] = []
     index = 0
     while index < len(block):
@@ -142,7 +150,7 @@ def _continues(text: str) -> bool:
     return text.rstrip().endswith("\\")
 
 
-def _commands_in(block: list[_Line], first: int, last: int, path: str) -> Iterator[tuple[Launch, str]]:
+def _commands_in(block: list[Line], first: int, last: int, path: str) -> Iterator[tuple[Launch, str]]:
     """The commands of one logical line: at its start, in back quotes, or within a sentence where it names a Python file."""
     head = block[first].text
     rest = [re.sub(r"\\+\s*$", "", line.text) for line in block[first : last + 1]]
@@ -195,7 +203,7 @@ def _without_sentence(launch: Launch) -> Launch:
     return replace(launch, script=(launch.script or "").rstrip(".,;:)"), script_args=tuple(kept))
 
 
-def _claim_for(found: _Found, block: list[_Line], by_line: dict[int, _Found]) -> ProseClaim | None:
+def _claim_for(found: _Found, block: list[Line], by_line: dict[int, _Found]) -> ProseClaim | None:
     """The claim of the sentence before a command: on its line, in the paragraph above, or in one that ends with a colon."""
     if found.before:
         own = claim_in(found.before, block[found.first].number)

@@ -128,11 +128,17 @@ class Job:
 
 
 def starts(launch: Launch, entry: str) -> bool:
-    """Whether a launch starts the script `entry`, as far as its name says; a launch without a script starts any."""
+    """Whether a launch starts the script `entry`, as far as its name says; a launch without a script starts any.
+
+    A launch that the entry itself documents is also its own where the script it names is not there: files get renamed.
+    """
     if launch.script is None:
         return True
     name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
-    return name == PurePosixPath(entry).name
+    own = PurePosixPath(entry)
+    return name == own.name or (
+        launch.path == entry and not Path(own.parent, name).exists() and not Path(launch.script).exists()
+    )
 
 
 def config_folders(program: Program) -> list[Path]:
@@ -171,12 +177,12 @@ def remainders(test: Value) -> Iterator[tuple[Value, Value]]:
             yield from remainders(arg)
 
 
-def tested_remainders(program: Program) -> list[tuple[Value, Value]]:
-    """The operands of each `%` that some condition of the program tests: asserts, ifs and conditional expressions."""
+def tested_values(program: Program) -> list[Value]:
+    """Every condition that the program tests: of asserts, of ifs, and of ifs on the way to something."""
     tests = [node.args["test"] for node in program.of("assert") if "test" in node.args]
     tests += [guard.test for node in program.nodes for guard in node.guards]
     tests += [guard.test for guard in _branch_guards(program.tree)]
-    return [pair for test in tests for pair in remainders(test)]
+    return list({id(test): test for test in tests}.values())
 
 
 def _branch_guards(items: Sequence[Item]) -> Iterator[Guard]:
@@ -192,9 +198,12 @@ def _branch_guards(items: Sequence[Item]) -> Iterator[Guard]:
                 yield from _branch_guards(block)
 
 
-def division_text(node: Node) -> tuple[str, str, str]:
-    """Source of a floordiv node: target (empty where the result is not assigned), dividend, divisor."""
+def division_parts(program: Program, node: Node) -> tuple[str, str, str]:
+    """Source of a floordiv node: what it is assigned to (empty where to nothing that is seen), the dividend, the divisor."""
     target = str(node.detail.get("name") or "")
+    if not target:
+        assignment = re.match(r"([A-Za-z_][\w.\[\]]*)\s*(?::[^=]+)?=[^=]", program.line(node.span.path, node.span.line))
+        target = assignment.group(1) if assignment else ""
     try:
         statement = ast.parse(node.text).body[0]
     except (SyntaxError, IndexError):

@@ -1,0 +1,140 @@
+"""Lines for the report of a check: what the named launch makes of the program's numbers, and where each number came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddp_audit.launch.arithmetic import nearest_accumulations
+from ddp_audit.launch.model import WORLD_SIZE
+from ddp_audit.launch.overrides import missing_config_files
+from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, config_folders, depends_on_world, division_parts, starts
+
+if TYPE_CHECKING:
+    from ddp_audit.program.model import Node, Program
+    from ddp_audit.rule import Context
+
+# Names under which scripts keep B and T, the likelier one first.
+BATCH_NAMES = (
+    "micro_batch_size",
+    "device_batch_size",
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "train_batch_size",
+    "batch_size",
+    "B",
+)
+BLOCK_NAMES = ("block_size", "seq_len", "sequence_length", "seq_length", "max_seq_len", "max_seq_length", "context_length", "T")
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """A as the script is given it, and a as a process uses it; `division` where the script divides one by W."""
+
+    total: Number
+    per_rank: int
+    rest: int
+    division: Node | None
+
+
+def launch_notes(context: Context) -> list[str]:
+    """Lines for the named launch: W, then a and K as far as the program tells them. Empty where no launch was named."""
+    launch, program = context.launch, context.program
+    if launch is None or not starts(launch, program.entry):
+        return []
+    told = "--world-size" if launch.kind == WORLD_SIZE else launch.text
+    lines = [f"{program.entry}: W = {launch.describe_world()}, from {told}"]
+    lines += [
+        f"{program.entry}: config file {name} of the launch is not there"
+        for name in missing_config_files(launch, config_folders(program))
+    ]
+    world = launch.world_size
+    if world is None:
+        return lines
+    job = Job(program, launch)
+    accumulation = accumulation_of(job)
+    batch, block = batch_of(job), block_of(job)
+    if accumulation is None:
+        return lines
+    total = accumulation.total
+    if accumulation.division is None:
+        lines.append(
+            f"{program.entry}: a = {accumulation.per_rank} micro-batches an update in each process: {total}, which the "
+            "script does not divide by the world size"
+        )
+    elif accumulation.rest:
+        near = " and ".join(str(count) for count in nearest_accumulations(int(total.value), world))
+        lines.append(f"{program.entry}: a = {total.value} / {world} is not whole: {total}; {near} would be")
+        return lines
+    else:
+        place = accumulation.division.span
+        lines.append(
+            f"{program.entry}: a = {accumulation.per_rank} micro-batches an update in each process:"
+            f" {total} / {world} ({place.path}:{place.line})"
+        )
+    if batch is not None:
+        micro = world * accumulation.per_rank
+        if block is None:
+            lines.append(
+                f"{program.entry}: {micro * batch.value:,} samples an update = W x a x B ="
+                f" {world} x {accumulation.per_rank} x {batch.value}, with {batch}"
+            )
+        else:
+            lines.append(
+                f"{program.entry}: K = {micro * batch.value * block.value:,} tokens an update = W x a x B x T ="
+                f" {world} x {accumulation.per_rank} x {batch.value} x {block.value:,}, with {batch} and {block}"
+            )
+    return lines
+
+
+def accumulation_of(job: Job) -> Accumulation | None:
+    """A and a of a program under a launch, from the first division of an accumulation count by W, else from its name alone."""
+    for node in job.program.of("floordiv"):
+        left, right = node.args.get("left"), node.args.get("right")
+        if left is None or right is None or not depends_on_world(right) or depends_on_world(left):
+            continue
+        numbers = job.numbers(left)
+        _, dividend, _ = division_parts(job.program, node)
+        names = [number.name for number in numbers] + [dividend]
+        value, divisor = job.value(left), job.value(right)
+        if not any(ACCUMULATION.search(name) for name in names) or job.reaches(node) is False:
+            continue
+        if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
+            total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else Number(dividend, value, _place(node))
+            return Accumulation(total, value // divisor, value % divisor, node)
+    return _undivided(job)
+
+
+def _undivided(job: Job) -> Accumulation | None:
+    divided = any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of("floordiv"))
+    names = [name for name in job.program.config if ACCUMULATION.search(name)]
+    if divided or len(names) != 1:
+        return None
+    number = job.number(names[0])
+    if number is None or type(number.value) is not int or number.value < 1:
+        return None
+    return Accumulation(number, number.value, 0, None)
+
+
+def batch_of(job: Job) -> Number | None:
+    """B by its name, where it is a whole number."""
+    return _first(job, BATCH_NAMES)
+
+
+def block_of(job: Job) -> Number | None:
+    """T by its name, where it is a whole number."""
+    return _first(job, BLOCK_NAMES)
+
+
+def _first(job: Job, names: tuple[str, ...]) -> Number | None:
+    program: Program = job.program
+    by_last = {name.rpartition(".")[2]: name for name in program.config}
+    for name in names:
+        number = job.number(by_last[name]) if name in by_last else None
+        if number is not None and type(number.value) is int and number.value > 0:
+            return number
+    return None
+
+
+def _place(node: Node) -> str:
+    return f"{node.span.path}:{node.span.line}"

@@ -1,0 +1,182 @@
+"""DDP502: an accumulation count or a global batch is divided by the number of processes and rounded down in silence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ddp_audit.findings import Finding, Related
+from ddp_audit.launch.scaling import (
+    ACCUMULATION,
+    Job,
+    depends_on_world,
+    division_parts,
+    tested_values,
+)
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Expr, Value, World, defaults_in, evaluate
+from ddp_audit.rule import Context, Rule
+
+_WORLD_NAMES = re.compile(
+    r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count", re.IGNORECASE
+)
+_GLOBAL_BATCH = re.compile(
+    r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
+)
+_BATCH = re.compile(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
+_NO_TOTAL = re.compile(r"val|eval|test|len\(|num_batches|batches|samples|epoch", re.IGNORECASE)
+
+
+class AccumulationFloorDivision(Rule):
+    code = "DDP502"
+    name = "accumulation-floor-division"
+    level = "warning"
+    what = (
+        "An accumulation count or a global batch that is divided by the number of processes with `//`, without a check that "
+        "nothing remains. The batch of a process (`batch_size // world_size`) is an info: there a smaller batch may be meant."
+    )
+    why = (
+        "The quotient is rounded down on every rank: an update has fewer micro-batches than configured, with fewer than "
+        "processes none at all, and the same configuration means another optimisation on another number of processes. "
+        "Nothing is reported."
+    )
+    quiet = (
+        "Divisions whose remainder some condition of the program looks at (assert, raise, rounding up), dividends made from "
+        "the world size, counts of samples and of evaluation batches, and a named launch that leaves no remainder."
+    )
+    confirmed = "Micro-steps an update times world size, counted in the trace, that are fewer than the configured total."
+    source = "Python: // rounds towards minus infinity."
+    remedy = "assert that the world size divides the count before the division"
+    bad = '''"""Trains a line with 5 micro-batches an update: on 2 ranks it makes 4."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+accumulation_steps = 5
+
+dist.init_process_group("gloo")
+accumulation_steps //= dist.get_world_size()
+torch.manual_seed(dist.get_rank())
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    for micro_step in range(accumulation_steps):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / accumulation_steps
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+'''
+    good = (
+        bad.replace("with 5 micro-batches an update: on 2 ranks it makes 4", "with 6 micro-batches an update over all ranks")
+        .replace("accumulation_steps = 5", "accumulation_steps = 6")
+        .replace("accumulation_steps //=", "assert accumulation_steps % dist.get_world_size() == 0\naccumulation_steps //=")
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        job = Job(program, context.launch)
+        quotients: set[tuple[str, str]] = set()  # path and name of what a division by the world size was assigned to
+        for node in first_of_each_place(program.of("floordiv")):
+            left, right = node.args.get("left"), node.args.get("right")
+            if left is None or right is None or depends_on_world(left):
+                continue
+            target, dividend, divisor = division_parts(program, node)
+            by_world = depends_on_world(right) or bool(_WORLD_NAMES.search(divisor))
+            after = (node.span.path, dividend) in quotients and bool(ACCUMULATION.search(target))
+            if not by_world and not after:
+                continue
+            names = " ".join([dividend, *(default.name for default in defaults_in(left))])
+            severity = _severity(target, names, after)
+            if severity is None or _is_checked(program, left, dividend, after):
+                continue
+            if target:
+                quotients.add((node.span.path, target))
+            value, by = job.value(left), job.value(right)
+            if (
+                job.world_size is not None
+                and by_world
+                and type(value) is int
+                and type(by) is int
+                and by > 0
+                and value % by == 0
+            ):
+                continue
+            yield self._finding(context, node, left, right, (dividend, divisor), severity)
+
+    def _finding(
+        self, context: Context, node: Node, left: Value, right: Value, texts: tuple[str, str], severity: str
+    ) -> Finding:
+        dividend, divisor = texts
+        job = Job(context.program, context.launch)
+        numbers = job.numbers(left, right)
+        named = next((str(number) for number in numbers if number.name.rpartition(".")[2] in dividend), dividend)
+        example = _example(job, left, right)
+        message = f"{named} is divided by {divisor} and rounded down without a check of the remainder{example}."
+        explanation = (
+            "All ranks compute the same quotient, so nothing hangs; the update is made of fewer sequences than configured, "
+            "and of none where the number is smaller than the divisor."
+        )
+        if _counts_one_node(right) or "device_count" in divisor:
+            explanation += " The divisor counts the devices of one node, so on several nodes it is not the world size."
+        elif not depends_on_world(right):
+            explanation += f" {divisor} is a number in the source and not the world size of the job."
+        related = [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
+        return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)
+
+
+def _severity(target: str, names: str, after: bool) -> str | None:
+    """Warning for accumulation counts and global batches, info for a process's batch, None for other divisions."""
+    if _NO_TOTAL.search(names) or _NO_TOTAL.search(target):
+        return None
+    if after or ACCUMULATION.search(target) or ACCUMULATION.search(names) or _GLOBAL_BATCH.search(names):
+        return "warning"
+    return "info" if _BATCH.search(names) else None
+
+
+def _is_checked(program: Program, left: Value, dividend: str, after: bool) -> bool:
+    """Whether some condition of the program relates this dividend to the world size, or looks at its remainder."""
+    own = {default.name for default in defaults_in(left)}
+    for test in tested_values(program):
+        if not depends_on_world(test) and not _has_remainder(test):
+            continue
+        named = {default.name for default in defaults_in(test)}
+        if (own and own & named) or dividend in _texts(test):
+            return True
+    return False
+
+
+def _has_remainder(test: Value) -> bool:
+    return isinstance(test, Expr) and (test.op == "%" or any(_has_remainder(arg) for arg in test.args))
+
+
+def _texts(value: Value) -> set[str]:
+    found = {value.text} if value.text else set()
+    if isinstance(value, Expr):
+        for arg in value.args:
+            found |= _texts(arg)
+    return found
+
+
+def _counts_one_node(value: Value) -> bool:
+    return isinstance(value, Expr) and (
+        value.op in ("device_count", "local_world_size") or any(_counts_one_node(arg) for arg in value.args)
+    )
+
+
+def _example(job: Job, left: Value, right: Value) -> str:
+    """What the division makes of a job that leaves a remainder: the named one, else the smallest of at most 64 processes."""
+    sizes = [job.world_size] if job.world_size is not None else range(2, 65)
+    for size in sizes:
+        world = World(0, size, size)
+        value, by = evaluate(left, world), evaluate(right, world)
+        if type(value) is not int or type(by) is not int or by < 1:
+            return ""
+        if value % by:
+            made = value // by * by
+            return f": on {size} processes {value:,} // {by:,} = {value // by:,}, so {made:,} of {value:,} are done"
+        if not depends_on_world(right):
+            return f"; {value:,} // {by:,} leaves none now"
+    return ""
