@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before the process group is made; see main()
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
@@ -416,6 +417,13 @@ def load_checkpoint(config: argparse.Namespace, world_size: int) -> dict[str, An
 
 
 def main() -> None:
+    """Train, and leave with code 2 and one line where the run was refused.
+
+    The process group is destroyed whatever happened, and with it gloo's threads, one of which could otherwise end the process
+    by `terminate` while Python shuts down. That needs the import of torch.distributed.nn above: its functions take the group
+    as a default argument, so importing it keeps a group alive that exists by then, and DDP's constructor imports it where
+    nobody has (torch 2.13, torch/distributed/nn/functional.py).
+    """
     config = parse_config()
     try:
         train(config)
