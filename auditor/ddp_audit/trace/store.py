@@ -2,28 +2,29 @@
 
 Every record becomes an `Event`. What stands in `Event.detail` for each kind:
 
-collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the payload's shapes; async: bool, whether the caller
-            did not wait in the call; done: time at which it was seen to have returned, or None while it has not (and for works
-            that nobody could ask); raised: bool; thread: 0 for the main thread; for send and recv also peer: a global rank or None.
-            `op` is torch.distributed's name, with its variants folded: all_gather and all_gather_into_tensor are `all_gather`,
-            reduce_scatter and reduce_scatter_tensor `reduce_scatter`, all_to_all and all_to_all_single `all_to_all`, a coalesced
-            call the operation itself with the sum of its sizes. `numel` is what this rank brings; for scatter, what it receives.
-            `index` is None for send and recv.
+collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the payload's shapes; async: bool, whether the
+            caller did not wait in the call; done: time at which it was seen to have returned, or None while it has not (and for
+            works that nobody could ask); raised: bool; thread: 0 for the main thread; for send and recv also peer: a global
+            rank or None. `op` is torch.distributed's name, with its variants folded: all_gather and all_gather_into_tensor are
+            `all_gather`, reduce_scatter and reduce_scatter_tensor `reduce_scatter`, all_to_all and all_to_all_single
+            `all_to_all`, a coalesced call the operation itself with the sum of its sizes. `numel` is what this rank brings; for
+            scatter, what it receives. `index` is None for send and recv.
 start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), run, argv, torch, python
 wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class name), parameters: [[name, numel, dtype], ..] of
-            those that require gradients, frozen: number of others, buffers: [[name, numel, dtype], ..], group, options: an object
-            with those of find_unused_parameters, static_graph, broadcast_buffers, forward_sync_buffers, gradient_as_bucket_view,
-            bucket_cap_mb, init_sync that were passed
+            those that require gradients, frozen: number of others, buffers: [[name, numel, dtype], ..], group, options: an
+            object with those of find_unused_parameters, static_graph, broadcast_buffers, forward_sync_buffers,
+            gradient_as_bucket_view, bucket_cap_mb, init_sync that were passed
 forward     model, grad: gradients enabled, training, sync: require_backward_grad_sync, batch: 16 hexadecimal digits or None.
             Equal `batch` on two ranks means that they got the same samples
 backward    buckets: bucket all-reduces issued in it, None while it runs or when it raised; done: time of its return or None
 step        optimizer (class name), models: the wrappers whose parameters it holds, reduced: backward passes with bucket
             all-reduces since its last step, unreduced: bool. True when the gradients that were accumulated last were never
             reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is large enough for them
-parameters  model, step: optimizer steps so far, hash: 16 hexadecimal digits, at: `step` (right after it), `exit` or `exception`.
-            Comparable between ranks where model, step and at are equal
+parameters  model, step: optimizer steps so far, hash: 16 hexadecimal digits, at: `step` (right after it), `exit` or
+            `exception`. Comparable between ranks where model, step and at are equal
 batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits or None
-group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init and new
+group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
+            and new
 save        path (or the class name of a file object)
 seed        seed
 sampler     action: set_epoch or iter; epoch, rank, replicas, shuffle
@@ -73,10 +74,11 @@ def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
 
 
 class FollowRun:
-    """Reads a run while it is recorded. `poll` reads what came since the last call and returns the same RecordedRun, brought up to date.
+    """Reads a run while it is recorded. `poll` reads what came since the last call and returns the same RecordedRun, brought up
+    to date.
 
-    An event whose collective has returned meanwhile is replaced by an equal one with `done` in its detail. A rank whose file is not
-    there yet is missing. Raises TraceError for a damaged file.
+    An event whose collective has returned meanwhile is replaced by an equal one with `done` in its detail. A rank whose file is
+    not there yet is missing. Raises TraceError for a damaged file.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, strict: bool = False) -> None:
@@ -88,7 +90,7 @@ class FollowRun:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Two numbers that grow as the run goes on: events recorded (without answers to a request), and collectives returned."""
+        """Two numbers that grow as the run goes on: events (without answers to a request), and collectives returned."""
         readers = self._readers.values()
         return sum(r.recorded for r in readers), sum(r.returned for r in readers)
 
@@ -117,7 +119,7 @@ class FollowRun:
             world = max(world, int(run.meta.get("world_size") or 0))
         run.world_size = world
         for rank in range(world):
-            if rank not in run.ranks or run.ranks[rank].state == MISSING and rank not in self._readers:
+            if rank not in run.ranks or (run.ranks[rank].state == MISSING and rank not in self._readers):
                 run.ranks[rank] = RankRun(rank, state=MISSING, last="no trace file")
         run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
         return run
@@ -186,7 +188,9 @@ class RankReader:
             return False  # being made
         _, version, size, chunk, rank, pid, heartbeat, start = layout.HEADER.unpack(head)
         if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
-            raise TraceError(f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
+            raise TraceError(
+                f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}"
+            )
         if rank != self.rank_run.rank:
             raise TraceError(f"{self.path}: holds rank {rank}; it was renamed or damaged")
         if pid != self.pid and self.has_header:
@@ -253,7 +257,7 @@ class RankReader:
         _, state, thread, definition, index, _, now, done = layout.RECORD.unpack(record)
         text = self._texts[definition]
         stack = self._stacks[text["stack"]]
-        detail = {key: text[key] for key in ("call", "shape", "async", "peer") if key in text}
+        detail: dict[str, Any] = {key: text[key] for key in ("call", "shape", "async", "peer") if key in text}
         detail.update(done=done if state else None, raised=state == layout.RAISED, thread=thread)
         event = Event(
             events.COLLECTIVE,

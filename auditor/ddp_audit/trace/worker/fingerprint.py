@@ -1,7 +1,7 @@
 """Cheap hashes of tensors: fingerprints of batches and exact hashes of parameters.
 
-Memory of contiguous CPU tensors is read directly, so that no operator of torch runs, no mode of the user's sees one and nothing is
-copied. Other tensors cost a few small copies. No function here changes a tensor or draws a random number.
+Memory of contiguous CPU tensors is read directly, so that no operator of torch runs, no mode of the user's sees one and nothing
+is copied. Other tensors cost a few small copies. No function here changes a tensor or draws a random number.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
-        if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__") or isinstance(value, (str, int, float, bytes)):
+        if (
+            isinstance(value, torch.Tensor)
+            or hasattr(value, "__array_interface__")
+            or isinstance(value, (str, int, float, bytes))
+        ):
             yield value
         elif hasattr(value, "__dict__") and depth < _DEPTH:
             yield from _leaves(vars(value), depth + 1)
@@ -84,8 +88,8 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 def of_batch(value: Any) -> int:
     """A 64-bit fingerprint of the tensors (and numpy arrays, texts, numbers) in `value`; 0 where there is nothing to tell by.
 
-    Equal samples in equal order give equal fingerprints. A tensor whose sampled elements are all alike (padding, a dummy input) says
-    nothing about samples; when there is no other, the answer is 0.
+    Equal samples in equal order give equal fingerprints. A tensor whose sampled elements are all alike (padding, a dummy input)
+    says nothing about samples; when there is no other, the answer is 0.
     """
     digest = hashlib.blake2b(digest_size=8)
     telling = False
@@ -111,8 +115,8 @@ def of_batch(value: Any) -> int:
 def of_parameters(parameters: Iterable[torch.Tensor]) -> int:
     """A 64-bit hash of the bits of parameters, the same on two ranks exactly when the hashed bits are.
 
-    Up to `WHOLE` bytes of CPU parameters are hashed whole. Of more, the first, middle and last pieces of each tensor. Of tensors on
-    other devices, a sum over the bits of each and a sample.
+    Up to `WHOLE` bytes of CPU parameters are hashed whole. Of more, the first, middle and last pieces of each tensor. Of
+    tensors on other devices, a sum over the bits of each and a sample.
     """
     tensors = [p.detach() for p in parameters]
     whole = sum(t.numel() * t.element_size() for t in tensors) <= WHOLE

@@ -1,9 +1,9 @@
 """The user's frames behind a call, and what in torch made it.
 
-A collective may come from C++ (the Reducer) and still has Python frames below it: a backward pass on CPU runs in the thread that
-called it. The frames of torch tell the origin (the buffer broadcast of a forward pass, a gradient bucket, ..), and those of the
-user give the site. Walking costs a dictionary look-up a frame: the verdict on a code object is kept, and so is everything that
-follows from the same chain of calls.
+A collective may come from C++ (the Reducer) and still has Python frames below it: a backward pass on CPU runs in the thread
+that called it. The frames of torch tell the origin (the buffer broadcast of a forward pass, a gradient bucket, ..), and those
+of the user give the site. Walking costs a dictionary look-up a frame: the verdict on a code object is kept, and so is
+everything that follows from the same chain of calls.
 """
 
 from __future__ import annotations
@@ -112,6 +112,17 @@ class Frames:
         found = self._stacks.get(tuple(key))
         return found if found is not None else self._resolve(tuple(key), start)
 
+    def of_lines(self, lines: list[tuple[FrameType, int]]) -> Stack:
+        """The stack of a traceback: its frames and lines, innermost first."""
+        users: list[tuple[str, int, str]] = []
+        for frame, line in lines:
+            verdict = self._verdicts.get(id(frame.f_code))
+            if verdict is None:
+                verdict = self._classify(frame.f_code)
+            if verdict in (_USER, _MAIN) and len(users) < MOST_FRAMES:
+                users.append((self._shown(frame.f_code.co_filename), line, frame.f_code.co_name))
+        return Stack(0, events.USER, users)
+
     def _resolve(self, key: tuple[int, ...], frame: FrameType | None) -> Stack:
         """Builds what is kept for a chain of calls that was not seen before."""
         if not key:
@@ -123,7 +134,8 @@ class Frames:
         while frame is not None and len(frames) < MOST_FRAMES and deep < _DEEPEST:
             verdict = self._verdicts.get(id(frame.f_code), _SKIP)
             if isinstance(verdict, str):
-                # A collective of the user's own code inside a backward pass or a forward is the user's; a communication hook is not.
+                # A collective of the user's own code inside a backward pass or a forward is the user's; a communication hook is
+                # not.
                 if not frames or hook or markers:
                     markers.append(verdict)
             elif verdict:

@@ -1,7 +1,7 @@
 """Records every collective at torch's dispatcher, those of the C++ Reducer too.
 
-Kernels at the dispatch key BackendSelect see every call of a ProcessGroup method, whatever the grad mode or the thread, and hand it
-on unchanged. A record is in the file before the call goes on.
+Kernels at the dispatch key BackendSelect see every call of a ProcessGroup method, whatever the grad mode or the thread, and
+hand it on unchanged. A record is in the file before the call goes on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ddp_audit.trace.worker.frames import BACKWARD_ENGINE, Stack
 from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Group, Pending, Tracer
 
-# Dispatcher name -> operation, and the argument that holds what this rank brings. A scatter's input stands on the root alone, so
-# its output counts. Variants of one operation share its name; `call` in the detail keeps the dispatcher's own.
+# Dispatcher name -> operation, and the argument that holds what this rank brings. A scatter's input stands on the root alone,
+# so its output counts. Variants of one operation share its name; `call` in the detail keeps the dispatcher's own.
 _OPERATIONS = {
     "allreduce_": ("all_reduce", "tensors"),
     "allreduce_coalesced_": ("all_reduce", "tensors"),
@@ -52,11 +52,10 @@ _REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "pr
 _FREE_SIZES = frozenset({"all_to_all"})
 
 
-
 class Signature:
     """Everything of a collective that repeats from call to call."""
 
-    __slots__ = ("definition", "digest", "is_bucket", "is_async", "lingers", "on_device", "user_elements")
+    __slots__ = ("definition", "digest", "is_async", "is_bucket", "lingers", "on_device", "user_elements")
 
     def __init__(self, definition: int, digest: int) -> None:
         self.definition = definition
@@ -69,7 +68,7 @@ class Signature:
 
 
 class _Operation:
-    """Where the arguments of one dispatcher operation stand. An argument equal to its default may be absent from a call's end."""
+    """Where the arguments of one dispatcher operation stand. Those equal to their default may be absent from a call's end."""
 
     def __init__(self, name: str, schema: Any) -> None:
         names = [argument.name for argument in schema.arguments]
@@ -183,7 +182,9 @@ class Hook:
                 if type(payload) is list and len(payload) == 1:
                     payload = payload[0]
                 payload = (
-                    tuple((t.shape, t.dtype) for t in _tensors(payload)) if type(payload) is list else (payload.shape, payload.dtype)
+                    tuple((t.shape, t.dtype) for t in _tensors(payload))
+                    if type(payload) is list
+                    else (payload.shape, payload.dtype)
                 )
             is_async = args[at_async] if 0 <= at_async < len(args) else True
             root = args[at_root] if at_root >= 0 else None

@@ -1,11 +1,11 @@
 """The bytes of `rank-00000.ddptrace`, shared by the writer in the worker and the reader outside.
 
 A file is a header of 64 bytes and then records of 32 bytes, little endian, in the order in which they were allocated. It grows
-by chunks of `CHUNK` bytes that are filled with zeros in advance, so that its size is always a whole number of chunks. A record whose
-first byte is 0 was not written (yet); that byte is written last.
+by chunks of `CHUNK` bytes that are filled with zeros in advance, so that its size is always a whole number of chunks. A record
+whose first byte is 0 was not written (yet); that byte is written last.
 
-Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds since
-the epoch, renewed about once a second while the process lives), start (f64), 24 reserved bytes.
+Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds
+since the epoch, renewed about once a second while the process lives), start (f64), 24 reserved bytes.
 
 Records, by their first byte:
 
@@ -19,9 +19,9 @@ COLLECTIVE  kind (u8), state (u8), thread (u16), definition (u32), index (u32), 
 EVENT       kind (u8), state (u8), thread (u16), definition (u32), 0 (u32), number (u32), time (f64), value (f64 or u64).
             `NUMBER_KEY` and `VALUE_KEY` name what number and value mean for a kind of event.
 CHECK       kind (u8), 0 (u8), 0 (u16), 0 (u32), count (u32), 0 (u32), hash (u64), time (f64). Written after every `CHECK_EVERY`
-            collectives of the rank: the running hash over the signatures (without stacks and without sizes that ranks may choose
-            freely) of its first `count` collectives. Two ranks with an equal hash at an equal count agree up to there, so a
-            comparison of many ranks can skip equal prefixes.
+            collectives of the rank: the running hash over the signatures (without stacks and without sizes that ranks may
+            choose freely) of its first `count` collectives. Two ranks with an equal hash at an equal count agree up to there,
+            so a comparison of many ranks can skip equal prefixes.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ U32 = Struct("<I")
 NO_INDEX = 0xFFFFFFFF
 CHECK_EVERY = 1024
 
-# What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal digits,
-# and None when it is 0. BACKWARD's value is the time at which it returned.
+# What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal
+# digits, and None when it is 0. BACKWARD's value is the time at which it returned.
 NUMBER_KEY = {events.BACKWARD: "buckets", events.PARAMETERS: "step", events.STEP: "reduced"}
 VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash"}
 

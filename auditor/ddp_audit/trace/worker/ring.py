@@ -1,7 +1,7 @@
 """The file of one rank: fixed-size records in a memory-mapped file, written without a lock.
 
-A record is in the file before the collective is issued, and the kernel keeps the pages when the process is killed. Slots come from
-one `itertools.count`, whose `next` is atomic under the GIL, so threads and signal handlers can write at any time.
+A record is in the file before the collective is issued, and the kernel keeps the pages when the process is killed. Slots come
+from one `itertools.count`, whose `next` is atomic under the GIL, so threads and signal handlers can write at any time.
 """
 
 from __future__ import annotations

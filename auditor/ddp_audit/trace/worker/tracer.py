@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -73,6 +73,7 @@ class Tracer:
         self.last_sync: dict[int, Place | None] = {}  # by thread: its last synchronous collective
         self.collectives = 0
         self.digest = 0
+        self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
         self._threads = {threading.main_thread().ident: 0}
 
@@ -109,6 +110,8 @@ class Tracer:
         self._early.clear()
         if rank == 0:
             self._describe_run()
+        if self.when_open is not None:
+            self.when_open()
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -233,7 +236,8 @@ class Tracer:
             ranks = tuple(range(process_group.size()))
         group = self.names.get(name)
         if group is None or group.ranks != ranks:
-            # A name that comes back with other ranks (torch counts its names anew after everything was destroyed) goes on counting.
+            # A name that comes back with other ranks (torch counts its names anew after everything was destroyed) goes on
+            # counting.
             count = group.next_index if group is not None else 0
             group = self.names[name] = Group(name, ranks)
             group.next_index = count
@@ -243,7 +247,7 @@ class Tracer:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process began, in clock ticks since boot: with the pid it names one process for ever. 0 where it cannot be known."""
+    """When a process began, in clock ticks since boot: with the pid it names one process. 0 where it cannot be known."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[19])

@@ -17,7 +17,9 @@ from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Pending, Tracer
 
 _BEAT = 0.1  # seconds between looks at pending collectives
-_DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
+_DEVICE_QUIET = (
+    2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
+)
 
 
 class Watch:

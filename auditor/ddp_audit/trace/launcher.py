@@ -1,0 +1,351 @@
+"""Runs a launch command with the tracer in every worker, and watches the trace from outside while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ddp_audit
+from ddp_audit.compare.run import RUNNING, WAITING, RecordedRun
+from ddp_audit.events import START
+from ddp_audit.trace.store import FollowRun, TraceError, process_lives
+from ddp_audit.trace.worker import layout
+
+DEFAULT_DIRECTORY = "ddp-trace"
+_ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
+_AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
+_TERM_TIME = 3.0  # seconds from SIGTERM to SIGKILL
+_RUN_MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
+
+
+class LaunchError(Exception):
+    """A command that cannot be started. Its text is one line; the exit code of the tool is 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """How a traced command ended. `exit_code` is the command's, 128 + n where signal n ended it; `killed` says that we did."""
+
+    exit_code: int
+    killed: bool
+    directory: Path
+    interrupted: bool = False
+
+
+def run_traced(
+    command: Sequence[str],
+    *,
+    directory: str | os.PathLike[str] = DEFAULT_DIRECTORY,
+    stall_after: float = 30.0,
+    on_stall: str = "report",
+    on_divergence: Callable[[RecordedRun], bool] | None = None,
+    on_stall_report: Callable[[RecordedRun], None] | None = None,
+    poll: float = 0.25,
+) -> LaunchResult:
+    """Runs COMMAND traced and returns when it has ended.
+
+    `directory` is made, and an earlier trace in it removed. While the command runs, the trace is read every `poll` seconds;
+    whenever something is new, `on_divergence` is called with the run so far, until it returns True (it found a divergence and
+    told of it).
+
+    A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
+    stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
+    command are then ended, provided that no rank has recorded anything for that long either; after a divergence 5 seconds are
+    enough.
+
+    Ctrl-C and SIGTERM are passed on to the command, and the trace is kept. Raises LaunchError for a command that is not there,
+    TraceError for a trace that cannot be read.
+    """
+    if on_stall not in ("report", "kill"):
+        raise ValueError(f"on_stall is 'report' or 'kill', not {on_stall!r}")
+    resolved = resolve(command)
+    folder = Path(directory).resolve()
+    run_id = uuid.uuid4().hex
+    _prepare(folder, command, run_id)
+    environment = traced_environment(folder, run_id, stall_after)
+    if is_plain_python(resolved):
+        environment[layout.ENV_SOLO] = str(os.getpid())
+    try:
+        # A group of its own, so that a Ctrl-C at the terminal reaches the command once: from here.
+        process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp)
+    except OSError as error:
+        raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
+    session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report)
+    with _passing_on(process) as signals:
+        try:
+            while process.poll() is None:
+                session.look()
+                _wait(process, poll)
+        except BaseException:
+            kill_tree(process.pid, session.workers())
+            raise
+    session.look(last=True)
+    code = process.returncode
+    exit_code = 128 - code if code < 0 else code
+    _amend(folder, exit_code, session.killed)
+    return LaunchResult(exit_code, session.killed, folder, bool(signals))
+
+
+class _Session:
+    """What the watching side knows of the run."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        folder: Path,
+        stall_after: float,
+        kills: bool,
+        on_divergence: Callable[[RecordedRun], bool] | None,
+        on_stall_report: Callable[[RecordedRun], None] | None,
+    ) -> None:
+        self.killed = False
+        self._process = process
+        self._folder = folder
+        self._follow = FollowRun(folder)
+        self._stall_after = stall_after
+        self._kills = kills
+        self._on_divergence = on_divergence
+        self._on_stall_report = on_stall_report
+        self._diverged = False
+        self._progress = (0, 0)
+        self._moved = time.monotonic()
+        self._waits: dict[int, tuple[object, float]] = {}  # rank -> what it waits in, and since when
+        self._reported: set[object] = set()
+
+    def look(self, last: bool = False) -> None:
+        """Reads on, and calls back about what it means."""
+        run = self._follow.poll()
+        now = time.monotonic()
+        if self._follow.progress != self._progress or last:
+            self._progress, self._moved = self._follow.progress, now
+            if self._on_divergence is not None and not self._diverged and run.world_size:
+                self._diverged = self._on_divergence(run)
+        if not last and self._stall_after and not self.killed:
+            self._look_for_stall(run, now)
+
+    def _look_for_stall(self, run: RecordedRun, now: float) -> None:
+        longest, oldest = 0.0, None
+        for rank, one in run.ranks.items():
+            event = one.waiting if one.state == WAITING else None
+            if event is None:
+                self._waits.pop(rank, None)
+                continue
+            key = (rank, event.group, event.index, event.time)
+            if self._waits.get(rank, (None,))[0] != key:
+                self._waits[rank] = (key, now)
+            since = self._waits[rank][1]
+            if now - since >= longest:
+                longest, oldest = now - since, key
+        limit = min(self._stall_after, _AFTER_DIVERGENCE) if self._diverged and self._kills else self._stall_after
+        if oldest is None or longest < limit:
+            return
+        if oldest not in self._reported:
+            self._reported.add(oldest)
+            self._ask(run)
+            if self._on_stall_report is not None:
+                self._on_stall_report(run)
+        if self._kills and now - self._moved >= limit:
+            self.killed = True
+            kill_tree(self._process.pid, self.workers())
+
+    def _ask(self, run: RecordedRun) -> None:
+        """Asks all ranks where they stand and waits a little for their answers."""
+        before = {rank: len(one.events) for rank, one in run.ranks.items()}
+        with (self._folder / layout.REQUEST_FILE).open("a", encoding="utf-8") as file:
+            file.write("launcher\n")
+        end = time.monotonic() + _ANSWER_TIME
+        while time.monotonic() < end and self._process.poll() is None:
+            time.sleep(0.1)
+            self._follow.poll()
+            alive = [(rank, one) for rank, one in run.ranks.items() if one.state in (WAITING, RUNNING)]
+            if all(len(one.events) > before.get(rank, 0) for rank, one in alive):
+                return
+
+    def workers(self) -> list[int]:
+        """Pids of the ranks that run on this host."""
+        found = []
+        for one in self._follow.run.ranks.values():
+            start = next((e.detail for e in one.events[:1] if e.kind == START), None)
+            if start is not None and start["host"] == socket.gethostname() and process_lives(start["pid"], start["ticks"]):
+                found.append(start["pid"])
+        return found
+
+
+def traced_environment(folder: Path, run_id: str, stall_after: float) -> dict[str, str]:
+    """The environment in which every Python process that becomes a rank traces itself."""
+    here = Path(__file__).resolve().parent
+    environment = dict(os.environ)
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = str(here / "boot") + (os.pathsep + before if before else "")
+    environment[layout.ENV_DIRECTORY] = str(folder)
+    environment[layout.ENV_RUN] = run_id
+    environment[layout.ENV_PACKAGE] = str(here.parent)
+    environment[layout.ENV_STALL] = f"{stall_after:g}"
+    environment.pop(layout.ENV_OWNER, None)
+    return environment
+
+
+def resolve(command: Sequence[str]) -> list[str]:
+    """COMMAND with a program that can be run. Raises LaunchError where there is none.
+
+    `torchrun` and `accelerate` that are not on PATH are taken from the environment of this interpreter, as a script next to it
+    or as their module; `python` that is not on PATH becomes this interpreter.
+    """
+    if not command:
+        raise LaunchError("no command to run; give one after --")
+    program, *arguments = command
+    if shutil.which(program) is not None:
+        return [program, *arguments]
+    if os.sep not in program:
+        beside = Path(sys.executable).parent / program
+        if os.access(beside, os.X_OK) and beside.is_file():
+            return [str(beside), *arguments]
+        if program in _RUN_MODULES:
+            return [sys.executable, "-m", _RUN_MODULES[program], *arguments]
+        if program in ("python", "python3"):
+            return [sys.executable, *arguments]
+    raise LaunchError(f"{program}: command not found")
+
+
+def is_plain_python(command: Sequence[str]) -> bool:
+    """Whether COMMAND is an interpreter that runs a script of the user's, and no launcher of ranks."""
+    if not Path(command[0]).name.startswith("python"):
+        return False
+    for at, word in enumerate(command[1:], 1):
+        if word == "-m":
+            module = command[at + 1] if at + 1 < len(command) else ""
+            return not module.startswith(("torch.distributed", "accelerate", "deepspeed"))
+        if not word.startswith("-"):
+            return Path(word).name not in ("torchrun", "accelerate", "deepspeed")
+    return False
+
+
+def kill_tree(root: int, also: Sequence[int] = ()) -> None:
+    """Ends a process, its descendants and `also` with SIGTERM, and what is left after 3 seconds with SIGKILL.
+
+    The workers get their signal at once: torchrun alone would wait 30 seconds for workers that hang.
+    """
+    members = dict(_descendants(root))
+    members.update({pid: _ticks(pid) for pid in also if process_lives(pid)})
+    for number, patience in ((signal.SIGTERM, _TERM_TIME), (signal.SIGKILL, 1.0)):
+        for pid, ticks in members.items():
+            if process_lives(pid, ticks):
+                _send(pid, number)
+        end = time.monotonic() + patience
+        while time.monotonic() < end and any(process_lives(pid, ticks) for pid, ticks in members.items()):
+            time.sleep(0.05)
+            members.update(dict(_descendants(root)))
+
+
+def _descendants(root: int) -> Iterator[tuple[int, int]]:
+    """A process and all below it, with their start times."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    stack = [root]
+    while stack:
+        pid = stack.pop()
+        yield pid, _ticks(pid)
+        stack.extend(children.get(pid, ()))
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _ticks(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # it ended meanwhile, or is not ours
+        os.kill(pid, number)
+
+
+@contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Passes SIGINT and SIGTERM on to the command's process group; a third one kills its tree."""
+    received: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) >= 3:
+            kill_tree(process.pid)
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+
+
+def _prepare(folder: Path, command: Sequence[str], run_id: str) -> None:
+    """Makes the folder, removes an earlier trace from it, and writes run.json."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in (*folder.glob("rank-*.ddptrace*"), folder / layout.REQUEST_FILE):
+            old.unlink(missing_ok=True)
+        meta: dict[str, Any] = {
+            "version": 1,
+            "run": run_id,
+            "tool": {"name": "ddp-audit", "version": ddp_audit.__version__},
+            "command": list(command),
+            "launch": shlex.join(command),
+            "cwd": str(Path.cwd()),
+            "start": time.time(),
+            "host": socket.gethostname(),
+            "world_size": None,
+        }
+        _write_meta(folder, meta)
+    except OSError as error:
+        raise LaunchError(f"{folder}: cannot hold the trace: {error.strerror or error}") from error
+
+
+def _amend(folder: Path, exit_code: int, killed: bool) -> None:
+    """Adds how the command ended to run.json."""
+    try:
+        meta = json.loads((folder / layout.RUN_FILE).read_text(encoding="utf-8"))
+        meta.update(end=time.time(), exit_code=exit_code, killed=killed)
+        _write_meta(folder, meta)
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{folder / layout.RUN_FILE}: cannot be written: {error}") from error
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    temporary = folder / f"{layout.RUN_FILE}.{os.getpid()}"
+    temporary.write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    temporary.replace(folder / layout.RUN_FILE)

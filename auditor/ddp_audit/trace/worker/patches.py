@@ -1,0 +1,393 @@
+"""Records what is no collective: wrappers, forward and backward passes, steps, batches, groups, seeds, files.
+
+Each patch calls the original with the same arguments and returns what it returned. The patched functions are hidden from
+torch.compile, so that a compiled program is compiled as it would be without them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optim
+from torch.utils.data import dataloader
+from torch.utils.data.distributed import DistributedSampler
+
+from ddp_audit import events
+from ddp_audit.trace.worker import fingerprint, layout
+from ddp_audit.trace.worker.frames import BACKWARD_ENGINE, Stack
+from ddp_audit.trace.worker.hook import hide_from_compiler
+from ddp_audit.trace.worker.ring import mark, set_number
+from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
+
+_OPTIONS = (
+    "find_unused_parameters",
+    "static_graph",
+    "broadcast_buffers",
+    "forward_sync_buffers",
+    "gradient_as_bucket_view",
+    "bucket_cap_mb",
+    "init_sync",
+)
+_MOST_NAMES = 20000  # parameters or buffers that one WRAP event lists
+_DEVICE_PRINTS = 8  # forward passes whose inputs are fetched from a device; after those every hundredth
+
+
+class Patches:
+    """Installs the patches. `exit_code` is what is known of how the interpreter leaves."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self.wrappers = Wrappers(tracer)
+        self.exit_code: int | None = 0
+        self.exception: str | None = None
+        self._inside = threading.local()  # depth of backward passes and steps in this thread
+        self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._loaders = itertools.count()
+        self._forwards = 0
+        every = os.environ.get(layout.ENV_HASH_EVERY, "50")
+        self._hash_every = int(every) if every.isdigit() and int(every) else 50
+        self._wrap(DistributedDataParallel, "__init__", self._ddp_init)
+        forward = "_pre_forward" if hasattr(DistributedDataParallel, "_pre_forward") else "forward"
+        self._wrap(DistributedDataParallel, forward, self._ddp_forward)
+        self._wrap(torch.autograd, "backward", self._backward)
+        self._wrap(dataloader._BaseDataLoaderIter, "__next__", self._next_batch)
+        self._wrap(DistributedSampler, "set_epoch", self._set_epoch)
+        self._wrap(DistributedSampler, "__iter__", self._iterate_sampler)
+        self._wrap(torch, "save", self._save, also=(torch.serialization,))
+        self._wrap(torch, "manual_seed", self._seed, also=(torch.random,))
+        self._wrap(torch.cuda, "set_device", self._set_device)
+        for name, around in (
+            ("init_process_group", self._init_group),
+            ("new_group", self._new_group),
+            ("destroy_process_group", self._destroy_group),
+        ):
+            self._wrap(c10d, name, around, also=(dist,))
+        self._wrap(sys, "exit", self._exit)
+        self._wrap(sys, "excepthook", self._uncaught)
+        for hook in (self._before_step, self._after_step):
+            hide_from_compiler(hook.__func__.__code__, callees=True)  # type: ignore[attr-defined]
+        optim.register_optimizer_step_pre_hook(self._before_step)
+        optim.register_optimizer_step_post_hook(self._after_step)
+
+    def _wrap(self, owner: Any, name: str, around: Callable[..., Any], also: tuple[Any, ...] = ()) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def patched(*args: Any, **kwargs: Any) -> Any:
+            if self._tracer.failed:
+                return original(*args, **kwargs)
+            return around(original, *args, **kwargs)
+
+        hide_from_compiler(cast(FunctionType, patched).__code__, callees=False)
+        hide_from_compiler(around.__func__.__code__, callees=False)  # type: ignore[attr-defined]
+        setattr(owner, name, patched)
+        for other in also:
+            if getattr(other, name, None) is original:
+                setattr(other, name, patched)
+        try:  # TorchScript finds builtins by identity
+            from torch.jit._builtins import _find_builtin, _register_builtin
+
+            builtin = _find_builtin(original)
+            if builtin:
+                _register_builtin(patched, builtin)
+        except ImportError:
+            pass
+
+    def _safely(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a part of the tracer; an error in it ends tracing and not the program."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            self._tracer.fail(error)
+            return None
+
+    def _event(self, kind: str, *, value: int = 0, number: int = 0, group: str = events.DEFAULT_GROUP, **detail: Any) -> Any:
+        """Records an event at the user's line."""
+        stack = self._safely(self._tracer.here)
+        return self._tracer.event(kind, group=group, detail=detail, value=value, number=number, stack=stack)
+
+    # -- wrappers -----------------------------------------------------------------------------------------------------
+
+    def _ddp_init(self, original: Any, ddp: Any, /, *args: Any, **kwargs: Any) -> Any:
+        name = self.wrappers.next_name()
+        module = args[0] if args else kwargs.get("module")
+        if isinstance(module, torch.nn.Module):
+            self._safely(self._wrap_event, name, module, kwargs)
+        result = original(ddp, *args, **kwargs)
+        self._safely(self.wrappers.add, name, ddp)
+        return result
+
+    def _wrap_event(self, name: str, module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
+        parameters = list(module.named_parameters())
+        trained = [(n, p.numel(), _dtype(p)) for n, p in parameters if p.requires_grad]
+        group = kwargs.get("process_group")
+        self._event(
+            events.WRAP,
+            group=self._tracer.group(group).name if group is not None else events.DEFAULT_GROUP,
+            model=name,
+            module=type(module).__name__,
+            parameters=trained[:_MOST_NAMES],
+            frozen=len(parameters) - len(trained),
+            buffers=[(n, b.numel(), _dtype(b)) for n, b in module.named_buffers()][:_MOST_NAMES],
+            options={k: v for k in _OPTIONS if isinstance(v := kwargs.get(k), (bool, int, float))},
+        )
+
+    def _ddp_forward(self, original: Any, ddp: Any, /, *inputs: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            self._safely(self._forward_event, ddp, inputs, kwargs)
+        return original(ddp, *inputs, **kwargs)
+
+    def _forward_event(self, ddp: Any, inputs: Any, kwargs: Any) -> None:
+        wrapper = self.wrappers.get(ddp)
+        if wrapper is None:  # unpickled or copied
+            self.wrappers.add(self.wrappers.next_name(), ddp)
+            wrapper = self.wrappers.get(ddp)
+        count = self._forwards
+        self._forwards += 1
+        batch = 0
+        if count < _DEVICE_PRINTS or count % 100 == 0 or not _on_device((inputs, kwargs)):
+            batch = fingerprint.of_batch((inputs, kwargs))
+        self._event(
+            events.FORWARD,
+            value=batch,
+            group=wrapper.group.name if wrapper is not None and wrapper.group is not None else events.DEFAULT_GROUP,
+            model=wrapper.name if wrapper is not None else "",
+            grad=torch.is_grad_enabled(),
+            training=ddp.training,
+            sync=ddp.require_backward_grad_sync,
+        )
+
+    # -- backward and step --------------------------------------------------------------------------------------------
+
+    def _backward(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self._inside, "backward", False):  # re-entrant checkpointing calls it again
+            return original(*args, **kwargs)
+        tracer = self._tracer
+        stack = self._safely(tracer.here) or tracer.frames.empty
+        place = tracer.event(events.BACKWARD, stack=stack)
+        before = self._safely(self._gradients) or []
+        buckets = tracer.buckets
+        outer = tracer.backward
+        tracer.backward = Stack(stack.definition, BACKWARD_ENGINE, stack.frames)
+        self._inside.backward = True
+        state = layout.RAISED
+        try:
+            result = original(*args, **kwargs)
+            state = layout.DONE
+            return result
+        finally:
+            self._inside.backward = False
+            tracer.backward = outer
+            issued = tracer.buckets - buckets
+            if place is not None:
+                set_number(place, issued)
+                mark(place, state, time.time())
+            for wrapper, gradients in before:
+                if self._safely(wrapper.gradients) != gradients:
+                    wrapper.after_backward(issued, tracer.user_elements)
+
+    def _gradients(self) -> list[tuple[Wrapper, tuple[tuple[int, int], ...]]]:
+        return [(wrapper, wrapper.gradients()) for wrapper in self.wrappers]
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Runs before every optimizer's step. A step inside a step (ZeRO's local optimizer) is not the user's."""
+        steps = self._steps()
+        if id(optimizer) in steps:  # the last step of this optimizer raised
+            del steps[steps.index(id(optimizer)) :]
+        steps.append(id(optimizer))
+        if len(steps) == 1 and not self._tracer.failed:
+            self._safely(self._step_event, optimizer)
+
+    def _step_event(self, optimizer: Any) -> None:
+        held = self.wrappers.held_by(optimizer)
+        unreduced = any(w.is_unreduced(self._tracer.user_elements) for w in held)
+        self._event(
+            events.STEP,
+            number=max((w.reduced for w in held), default=0),
+            optimizer=type(optimizer).__name__,
+            models=[w.name for w in held],
+            unreduced=unreduced,
+        )
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        steps = self._steps()
+        if id(optimizer) in steps:
+            del steps[steps.index(id(optimizer)) :]
+        if steps or self._tracer.failed:
+            return
+        for wrapper in self._safely(self.wrappers.held_by, optimizer) or ():
+            wrapper.reduced = 0
+            wrapper.is_local = False
+            wrapper.steps += 1
+            step = wrapper.steps
+            if step % self._hash_every == 0 or (step < self._hash_every and step & (step - 1) == 0):
+                self._safely(self._hash_event, wrapper, "step")
+
+    def _steps(self) -> list[int]:
+        if not hasattr(self._inside, "steps"):
+            self._inside.steps = []
+        steps: list[int] = self._inside.steps
+        return steps
+
+    def _hash_event(self, wrapper: Wrapper, at: str) -> None:
+        value = wrapper.hash()
+        if value is not None:
+            self._event(events.PARAMETERS, value=value, number=wrapper.steps, model=wrapper.name, at=at)
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def _next_batch(self, original: Any, iterator: Any) -> Any:
+        batch = original(iterator)
+        self._safely(self._batch_event, iterator, batch)
+        return batch
+
+    def _batch_event(self, iterator: Any, batch: Any) -> None:
+        if _on_device(batch):
+            return
+        number = self._iterators.get(iterator)
+        if number is None:
+            number = self._iterators[iterator] = next(self._loaders)
+        self._event(events.BATCH, value=fingerprint.of_batch(batch), loader=number)
+
+    def _set_epoch(self, original: Any, sampler: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(sampler, *args, **kwargs)
+        self._safely(self._sampler_event, sampler, "set_epoch")
+        return result
+
+    def _iterate_sampler(self, original: Any, sampler: Any) -> Any:
+        self._safely(self._sampler_event, sampler, "iter")
+        return original(sampler)
+
+    def _sampler_event(self, sampler: Any, action: str) -> None:
+        self._event(
+            events.SAMPLER,
+            action=action,
+            epoch=int(sampler.epoch),
+            rank=sampler.rank,
+            replicas=sampler.num_replicas,
+            shuffle=bool(sampler.shuffle),
+        )
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
+
+    def _save(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else type(f).__name__
+        self._event(events.SAVE, path=str(path))
+        return original(obj, f, *args, **kwargs)
+
+    def _seed(self, original: Any, seed: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(seed, int):
+            self._event(events.SEED, seed=seed)
+        return original(seed, *args, **kwargs)
+
+    def _set_device(self, original: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(device, *args, **kwargs)
+        index = device if isinstance(device, int) else getattr(device, "index", None)
+        self._event(events.DEVICE, index=index if index is not None else str(device))
+        return result
+
+    def _init_group(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        self._safely(self._opened)
+        return result
+
+    def _opened(self) -> None:
+        """The rank is known now: a process that torchrun did not start opens its file here."""
+        tracer = self._tracer
+        tracer.open(dist.get_rank(), dist.get_world_size())
+        ranks = list(range(dist.get_world_size()))
+        self._event(events.GROUP, action="init", name=events.DEFAULT_GROUP, ranks=ranks, backend=str(dist.get_backend()))
+        tracer.group(c10d._get_default_group())
+
+    def _new_group(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        self._safely(self._made_group, made, args, kwargs)
+        return made
+
+    def _made_group(self, made: Any, args: Any, kwargs: Any) -> None:
+        if isinstance(made, dist.ProcessGroup):
+            group = self._tracer.group(made)
+            self._event(
+                events.GROUP,
+                group=group.name,
+                action="new",
+                name=group.name,
+                ranks=list(group.ranks),
+                backend=str(dist.get_backend(made)),
+            )
+        else:  # this rank is no member
+            ranks = kwargs.get("ranks", args[0] if args else None)
+            self._event(events.GROUP, action="new", name="", ranks=[int(r) for r in ranks or ()])
+
+    def _destroy_group(self, original: Any, group: Any = None, *args: Any, **kwargs: Any) -> Any:
+        known = self._tracer.groups.get(group) if group is not None else None
+        name = known.name if known is not None else events.DEFAULT_GROUP
+        self._event(events.GROUP, group=name, action="destroy", name=name, ranks=[])
+        result = original(group, *args, **kwargs)
+        self._tracer.groups.clear()  # it holds on to ProcessGroups
+        return result
+
+    def _exit(self, original: Any, status: Any = None, *args: Any) -> Any:
+        self.exit_code = status if isinstance(status, int) else 0 if status is None else 1
+        return original(status, *args)
+
+    def _uncaught(self, original: Any, kind: Any, error: Any, trace: Any) -> Any:
+        self._safely(self.exception_event, kind, error, trace)
+        return original(kind, error, trace)
+
+    def exception_event(self, kind: Any, error: Any, trace: Any) -> None:
+        """Records the exception that ends the program, at the user's innermost line."""
+        if self.exception is not None:
+            return
+        self.exception = kind.__name__
+        self.exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        lines = []
+        while trace is not None:
+            lines.append((trace.tb_frame, trace.tb_lineno))
+            trace = trace.tb_next
+        stack = self._tracer.frames.of_lines(lines[::-1])
+        text = " ".join(str(error).split())[:500]
+        self._tracer.event(events.EXCEPTION, detail={"type": kind.__name__, "text": text}, stack=stack)
+
+    def leave(self) -> None:
+        """At the interpreter's exit: the last hash of the parameters, and the exit code."""
+        tracer = self._tracer
+        last = getattr(sys, "last_value", None)
+        if last is not None and self.exception is None and not isinstance(last, SystemExit) and not sys.flags.interactive:
+            self._safely(self.exception_event, type(last), last, last.__traceback__)  # an excepthook that did not chain
+        if not tracer.on:
+            return
+        for wrapper in self.wrappers:
+            # A device may hang in a collective that never ends, and a copy from it would wait for that.
+            if wrapper.steps and not (wrapper.is_on_device() and (tracer.pending or self.exception)):
+                self._safely(self._hash_event, wrapper, "exception" if self.exception else "exit")
+        tracer.event(events.EXIT, detail={"code": self.exit_code})
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _on_device(value: Any, depth: int = 0) -> bool:
+    """Whether some tensor of a batch is not in this process's memory."""
+    if isinstance(value, torch.Tensor):
+        return bool(value.device.type != "cpu")
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return False
+    return depth < 4 and any(_on_device(item, depth + 1) for item in value)
