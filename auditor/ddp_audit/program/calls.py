@@ -41,6 +41,7 @@ _RANK_ZERO_DECORATORS = (
     "rank0_only",
     "master_only",
 )
+_GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MAX_CALLS_OF_ONE = 40
 
 
@@ -139,7 +140,7 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
             info = FunctionInfo("__call__", found[1], found[0].frame, found[0])
             return call_function(lw, info, args, kwargs, node, receiver=target)
     elif target.kind == "no-sync-method":
-        return Obj(key=target.key, kind="no-sync", made=lw.span(node), info=(target.info, None, True))
+        return Obj(key=target.key, kind="no-sync", made=lw.span(node), info=target.info)
     elif target.kind == "partial":
         bound, given, named_given = target.info
         return dispatch(lw, node, bound, [*given, *args], {**named_given, **kwargs})
@@ -196,6 +197,7 @@ def call_function(
     frame = Frame(
         id=("call", lw.frame_count), source=info.frame.source, name=info.name if info.owner is None else f"{info.owner.name}.{info.name}",
         parent=info.frame, module=info.frame.top, receiver=receiver, owner=info.owner, guard_base=len(lw.guards),
+        no_sync_base=len(lw.no_sync),
     )  # fmt: skip
     bound = bind(lw, info, args, kwargs, receiver, unknown_arguments)
     saved = (lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base)
@@ -222,7 +224,27 @@ def call_function(
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
     _drop(lw, frame)
-    return _returned(frame)
+    context = _generated_context(info, frame, saved[1]) if frame.yields else None
+    return _returned(frame) if context is None else context
+
+
+def _generated_context(info: FunctionInfo, frame: Frame, grad: bool | None) -> Value | None:
+    """What a generator function under `contextlib.contextmanager` puts around a block: no_sync() or no gradients, else None."""
+    if not any(isinstance(d, Ext) and d.name in _GENERATOR_CONTEXTS for d in info.decorators):
+        return None
+    blocks = [(guards, block) for guards, inside, _ in frame.yields for block in inside]
+    if blocks:
+        guards, block = blocks[0]
+        test: Value | None = block.test
+        polarity = block.polarity
+        if len(frame.yields) > 1 and guards:
+            test, polarity = guards[-1].test, guards[-1].polarity
+        return Obj(key=("no-sync", block.span), kind="no-sync", made=block.span, info=(block.wrapper, test, polarity))
+    modes = {mode for _, _, mode in frame.yields}
+    if len(modes) == 1 and modes != {grad}:
+        effect = "no_grad" if modes == {False} else "enable_grad"
+        return Obj(key=("grad", effect), kind="context", info=effect)
+    return None
 
 
 def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:

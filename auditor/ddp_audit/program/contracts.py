@@ -7,6 +7,7 @@ without a contract gives an unknown value that carries the taint and the forward
 from __future__ import annotations
 
 import ast
+import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -205,7 +206,8 @@ def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 def _parser(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = ("parser", lw.span(node), tuple(lw.calls[-4:]))
     lw.parsers.setdefault(key, {})
-    for parent in kwargs["parents"].items if isinstance(kwargs.get("parents"), Items) else ():  # type: ignore[union-attr]
+    parents = kwargs.get("parents")
+    for parent in parents.items if isinstance(parents, Items) else ():
         if isinstance(parent, Obj):
             lw.parsers[key].update(lw.parsers.get(parent.key, {}))
     return Obj(key=key, kind="parser", text="parser")
@@ -440,7 +442,28 @@ def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     return Unknown(text=lw.text(node))
 
 
-@contract("contextlib.nullcontext", "contextlib.suppress", "contextlib.ExitStack")
+@contract("contextlib.ExitStack")
+def _exit_stack(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made = Obj(key=("exit-stack", lw.span(node)), kind="context", info="", text=lw.text(node))
+    lw.exit_stacks[made.key] = len(lw.guards)
+    return made
+
+
+def _enter_context(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`stack.enter_context(model.no_sync())`, under a condition or not: it holds until the block of the stack ends."""
+    target = the_object(bound.receiver, "context")
+    depth = None if target is None else lw.exit_stacks.get(target.key)
+    if depth is None or not args:
+        return None
+    condition = lw.guards[-1] if len(lw.guards) > depth else None
+    lw.enter(args[0], node.args[0], condition)
+    return expressions.entered(args[0])
+
+
+BY_METHOD["enter_context"] = _enter_context
+
+
+@contract("contextlib.nullcontext", "contextlib.suppress")
 def _nullcontext(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Obj(key=("nullcontext",), kind="context", info="", text=lw.text(node))
 
@@ -477,6 +500,29 @@ def _items_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     return Items(items=owner.keys, kind="list", taint=owner.taint)
 
 
-BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method)
+def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`'cuda:{}'.format(rank)`; a template with anything but plain fields is left unknown."""
+    template = bound.receiver.value if isinstance(bound.receiver, Const) else None
+    if not isinstance(template, str):
+        return None
+    pieces: list[Value] = []
+    try:
+        for position, (text, field, form, conversion) in enumerate(string.Formatter().parse(template)):
+            if text:
+                pieces.append(Const(value=text))
+            if field is None:
+                continue
+            at: Value | None = kwargs.get(field)
+            if field == "" or field.isdigit():
+                at = args[int(field or position)]
+            if at is None or form or conversion:
+                return None
+            pieces.append(at)
+    except (ValueError, IndexError):
+        return None
+    return Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node))
+
+
+BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format)
 
 __all__ = ["DATA", "contract", "generic", "library_call", "method_call", "option", "unknown_call", "wrap"]

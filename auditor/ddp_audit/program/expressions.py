@@ -151,10 +151,9 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
         case ast.BinOp(left=left, op=op, right=right):
             return _binary(lw, node, lw.eval(left), names.OPERATORS.get(type(op), "?"), lw.eval(right))
         case ast.BoolOp(op=op, values=parts):
-            return operation(names.OPERATORS[type(op)], *(lw.eval(p) for p in parts), text=lw.text(node))
+            return _logic(lw, node, names.OPERATORS[type(op)], parts)
         case ast.UnaryOp(op=op, operand=operand):
-            value = lw.eval(operand)
-            return operation(names.OPERATORS.get(type(op), "?"), value, text=lw.text(node))
+            return operation(names.OPERATORS.get(type(op), "?"), lw.eval(operand), text=lw.text(node))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             return _compare(lw, node, lw.eval(left), ops, [lw.eval(c) for c in comparators])
         case ast.IfExp():
@@ -175,14 +174,14 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
         case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
             return _comprehension(lw, node)
         case ast.NamedExpr(target=target, value=inner):
-            value = lw.eval(inner)
-            lw.assign(target, value)
-            return value
+            assigned = lw.eval(inner)
+            lw.assign(target, assigned)
+            return assigned
         case ast.Starred(value=inner) | ast.Await(value=inner) | ast.YieldFrom(value=inner):
             return lw.eval(inner)
         case ast.Yield(value=inner):
-            value = lw.eval(inner)
-            lw.here.returns.append(((), value))
+            lw.here.returns.append(((), lw.eval(inner)))
+            lw.here.yields.append((tuple(lw.guards[lw.here.guard_base :]), tuple(lw.no_sync[lw.here.no_sync_base :]), lw.grad))
             return Unknown()
         case ast.Slice(lower=lower, upper=upper, step=step):
             bounds = tuple(lw.eval(b) for b in (lower, upper, step))
@@ -360,6 +359,28 @@ def _number(value: Value, other: Value) -> Value:
     ):
         return replace(value, value=int(value.value))
     return value
+
+
+def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Value:
+    """`a and b()`: what comes after the first operand runs only where those before it have not decided."""
+    values = [lw.eval(parts[0])]
+    for part in parts[1:]:
+        if not any(isinstance(inner, ast.Call) for inner in ast.walk(part)):
+            values.append(lw.eval(part))
+            continue
+        before = values[0] if len(values) == 1 else operation(op, *values)
+        outer, lw.block = lw.block, []
+        # The text of the guard is that of the operands before this one, which stand first in the source of the node.
+        guard = replace(lw.guard(before, op == "and", parts[len(values) - 1], "ifexp"), against_default=False)
+        lw.guards.append(guard)
+        values.append(lw.eval(part))
+        lw.guards.pop()
+        inner_block, lw.block = lw.block, outer
+        if inner_block and not lw.muted:
+            then: list[Item] = inner_block if op == "and" else []
+            orelse: list[Item] = [] if op == "and" else inner_block
+            lw.block.append(Branch(replace(guard, polarity=True), then, orelse))
+    return operation(op, *values, text=lw.text(node))
 
 
 def _conditional(lw: Lowering, node: ast.IfExp) -> Value:

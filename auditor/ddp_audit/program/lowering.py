@@ -85,6 +85,7 @@ class Lowering:
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
         self.libraries: set[str] = set()
+        self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 
     # ---- places and nodes
 
@@ -229,7 +230,11 @@ class Lowering:
         """Lowers one statement."""
         match node:
             case ast.Expr(value=value):
-                return "exit" if names.leaves(self, value, self.eval(value)) else None
+                result = self.eval(value)
+                if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("set_grad_enabled"):
+                    effect = expressions.context_effect(result)
+                    self.grad = effect == "enable_grad" if effect else None
+                return "exit" if names.leaves(self, value, result) else None
             case ast.Assign(targets=targets, value=value):
                 result = self.eval(value)
                 for target in targets:
@@ -418,20 +423,26 @@ class Lowering:
         grad, depth = self.grad, len(self.no_sync)
         for entry in node.items:
             context = self.eval(entry.context_expr)
-            effect = expressions.context_effect(context)
-            if effect in ("no_grad", "enable_grad"):
-                self.grad = effect == "enable_grad"
-            for option in options(context):
-                if isinstance(option, Obj) and option.kind == "no-sync":
-                    wrapper, test, polarity = option.info
-                    self.no_sync.append(NoSync(wrapper, self.span(entry.context_expr), test, polarity))
-                    self.emit("no-sync", entry.context_expr, target=wrapper)
+            self.enter(context, entry.context_expr)
             if entry.optional_vars is not None:
                 self.assign(entry.optional_vars, expressions.entered(context))
         left = self.run_block(node.body)
         self.grad = grad
         del self.no_sync[depth:]
         return left
+
+    def enter(self, context: Value, node: ast.expr, condition: Guard | None = None) -> None:
+        """Enters a context, under a condition where an exit stack was given it in an arm of one."""
+        effect = expressions.context_effect(context)
+        if effect in ("no_grad", "enable_grad"):
+            self.grad = effect == "enable_grad" if condition is None else None
+        for option in options(context):
+            if isinstance(option, Obj) and option.kind == "no-sync":
+                wrapper, test, polarity = option.info
+                if condition is not None and test is None:
+                    test, polarity = condition.test, condition.polarity
+                self.no_sync.append(NoSync(wrapper, self.span(node), test, polarity))
+                self.emit("no-sync", node, target=wrapper)
 
     def try_block(self, node: ast.Try) -> str | None:
         """A try statement: the body, then its handlers as alternatives, then the finally block."""

@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.program.model import Guard
-from ddp_audit.program.values import Const, Ext, Obj, Value, merge, options
+from ddp_audit.program.model import Guard, NoSync
+from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, merge, options, the_object
 from ddp_audit.source.files import SourceFile
 
 # A slot is a variable (frame id, name) or an attribute (object key, name).
@@ -74,6 +74,9 @@ class Frame:
     owner: ClassInfo | None = None
     returns: list[tuple[tuple[Guard, ...], Value]] = field(default_factory=list)
     guard_base: int = 0
+    no_sync_base: int = 0
+    # Guards, no_sync() blocks and gradient mode at each yield: what a generator used as a context puts around its block.
+    yields: list[tuple[tuple[Guard, ...], tuple[NoSync, ...], bool | None]] = field(default_factory=list)
 
     @property
     def top(self) -> Frame:
@@ -85,6 +88,11 @@ def merge_value(cond: Value, then: Value, orelse: Value) -> Value:
     """`merge`, but a no_sync context against another context keeps the condition under which it is one."""
     if then == orelse:
         return then
+    for method, other, polarity in ((then, orelse, True), (orelse, then, False)):
+        if isinstance(method, Bound) and method.name == "no_sync" and isinstance(other, (Obj, Ext, Func)):
+            wrapper = the_object(method.receiver, "ddp")
+            key = ("no-sync-method", None if wrapper is None else wrapper.key)
+            return Obj(key=key, kind="no-sync-method", info=(wrapper, cond, polarity), text=method.text)
     for context, other, polarity in ((then, orelse, True), (orelse, then, False)):
         if isinstance(context, Obj) and context.kind == "no-sync" and not (isinstance(other, Obj) and other.kind == "no-sync"):
             wrapper, test, _ = context.info
