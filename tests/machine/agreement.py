@@ -87,7 +87,24 @@ class Predictor:
             except MachineError:
                 self.spoiled.update(which)
                 raise
-        if name == "flag":
+        if name == "fail":
+            self.outputs.append(None)
+            return self.ddp.failing_forward(grad=arguments[0] == "grad")
+        if name == "extend":
+            handle = self.outputs[arguments[0]]
+            if handle is not None and arguments[0] not in self.spoiled and handle.grad:
+                self.ddp.extend(handle, frozenset(arguments[1]) & set(self.ddp.gradients))
+        elif name == "autograd_grad":
+            handle = self.outputs[arguments[0]]
+            if handle is not None and arguments[0] not in self.spoiled and handle.grad:
+                return self.ddp.autograd_grad([handle], retain_graph=True)
+        elif name in ("freeze", "replace") and arguments[0] not in self.ddp.gradients:
+            pass
+        elif name == "freeze":
+            self.ddp.set_requires_grad(arguments[0], arguments[1])
+        elif name == "replace":
+            self.ddp.replace_parameter(arguments[0])
+        elif name == "flag":
             self.ddp.require_backward_grad_sync = arguments[0]
         elif name == "enter":
             self.contexts.append(self.ddp.no_sync())
@@ -249,8 +266,14 @@ def draw_program(choose: random.Random, length: int, names: list[str]) -> list[l
             for i in which:
                 live.remove(i)
 
+    common = ["forward"] * 5 + ["backward"] * 5 + ["iteration"] * 4 + ["module", "flag", "enter", "exit", "step", "zero"]
+    changing = choose.random() < 0.15
+    if choose.random() < 0.3:
+        common += ["fail", "extend", "autograd_grad", "barrier", "all_reduce", "all_gather_object"]
+    if changing:
+        common += ["freeze", "replace"]
     while len(program) < length:
-        action = choose.choice(["forward"] * 5 + ["backward"] * 5 + ["iteration"] * 4 + ["module", "flag", "enter", "exit", "step", "zero"])
+        action = choose.choice(common)
         if action == "forward":
             forward()
         elif action == "module":
@@ -262,6 +285,20 @@ def draw_program(choose: random.Random, length: int, names: list[str]) -> list[l
             backward()
             if choose.random() < 0.5:
                 program.extend([["step"], ["zero", True]])
+        elif action == "fail":
+            program.append(["fail", choose.choice(["grad", "no_grad"])])
+            outputs += 1
+        elif action in ("extend", "autograd_grad"):
+            if live and live[-1] == outputs - 1:
+                program.append([action, live[-1], *([names[: choose.randint(1, 3)]] if action == "extend" else [])])
+        elif action == "all_reduce":
+            program.append(["all_reduce", 3, "float32", choose.choice(["SUM", "MAX"])])
+        elif action == "all_gather_object":
+            program.append(["all_gather_object", "text"])
+        elif action == "freeze":
+            program.append(["freeze", choose.choice(names), choose.random() < 0.4])
+        elif action == "replace":
+            program.append(["replace", choose.choice(names)])
         elif action == "flag":
             program.append(["flag", choose.random() < 0.5])
         elif action == "zero":
@@ -302,9 +339,9 @@ def shrink(case: Case, real: RealRanks) -> Case:
 def without(program: list[list[Any]], at: int) -> list[list[Any]] | None:
     """The program without one operation; a forward takes its backward passes along and the later outputs are renumbered."""
     name = program[at][0]
-    if name not in ("forward", "module"):
+    if name not in ("forward", "module", "fail"):
         return program[:at] + program[at + 1 :]
-    number = sum(op[0] in ("forward", "module") for op in program[:at])
+    number = sum(op[0] in ("forward", "module", "fail") for op in program[:at])
     out = []
     for i, op in enumerate(program):
         if i == at:
@@ -314,6 +351,10 @@ def without(program: list[list[Any]], at: int) -> list[list[Any]] | None:
             if not which:
                 continue
             op = ["backward", which, op[2]]
+        if op[0] in ("extend", "autograd_grad"):
+            if op[1] == number:
+                continue
+            op = [op[0], op[1] - (op[1] > number), *op[2:]]
         out.append(op)
     return out
 

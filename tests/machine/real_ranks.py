@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 WORLD_SIZE = 2
+FAIL = ["fail"]  # given as the used parameters, makes the module raise
 MAX_OPS = 400
 
 
@@ -260,6 +261,12 @@ class Executor:
         self.outputs: list[Any] = []
         self.spoiled: set[int] = set()
         self.contexts: list[Any] = []
+        self.used_by: dict[int, set[str]] = {}
+
+    def usable(self, number: int) -> Any:
+        """An output that has a graph and was in no failed backward, or None."""
+        output = self.outputs[number]
+        return output if output is not None and output.requires_grad and number not in self.spoiled else None
 
     def execute(self, operation: list[Any]) -> None:
         import torch
@@ -282,6 +289,9 @@ class Executor:
             with context():
                 x = torch.full((), input_value(self.rank, len(self.outputs)))
                 self.outputs[-1] = target(x, used)
+            module = self.ddp.module
+            names = [n for n, p in module.named_parameters() if p.requires_grad and (used is None or n in used)]
+            self.used_by[len(self.outputs) - 1] = set(names)
         elif name == "backward":
             which, retain = arguments
             if any(self.outputs[i] is None or i in self.spoiled for i in which):
@@ -291,6 +301,30 @@ class Executor:
             except Exception:
                 self.spoiled.update(which)
                 raise
+        elif name == "fail":
+            self.outputs.append(None)
+            context = {"grad": contextlib.nullcontext, "no_grad": torch.no_grad}[arguments[0]]
+            with context(), contextlib.suppress(KeyError):
+                self.ddp(torch.zeros(()), FAIL)
+        elif name == "extend":
+            output, used = self.usable(arguments[0]), arguments[1]
+            if output is not None:
+                used = [n for n in used if n not in self.used_by[arguments[0]] and self.ddp.module.has(n)]
+                self.used_by[arguments[0]].update(n for n in used if self.ddp.module.get_parameter(n).requires_grad)
+                x = torch.full((), input_value(self.rank, arguments[0] + 1))
+                self.outputs[arguments[0]] = output + self.ddp.module(x, used)
+        elif name == "autograd_grad":
+            output = self.usable(arguments[0])
+            if output is not None:
+                params = [p for p in self.ddp.parameters() if p.requires_grad]
+                torch.autograd.grad(output, params, retain_graph=True, allow_unused=True)
+        elif name == "freeze":
+            if self.ddp.module.has(arguments[0]):
+                self.ddp.module.get_parameter(arguments[0]).requires_grad_(arguments[1])
+        elif name == "replace":
+            if self.ddp.module.has(arguments[0]):
+                old = self.ddp.module.get_parameter(arguments[0])
+                setattr(self.ddp.module, arguments[0], torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad))
         elif name == "flag":
             self.ddp.require_backward_grad_sync = arguments[0]
         elif name == "enter":
@@ -371,11 +405,16 @@ def build(model: dict[str, Any]) -> Any:
             for name, numel, dtype in model["buffers"]:
                 self.register_buffer(name, torch.zeros(numel, dtype=getattr(torch, dtype)))
 
+        def has(self, name: str) -> bool:
+            return name in self._parameters
+
         def forward(self, x: Any, used: list[str] | None) -> Any:
             total = torch.zeros(())
             for position, (name, p) in enumerate(self.named_parameters()):
                 if used is None or name in used:
                     total = total + (p * (x * weight(position)).to(p.dtype)).sum()
+            if used is FAIL:
+                raise KeyError("the module fails")
             if self.training:
                 for buffer in self.buffers():
                     buffer += 1

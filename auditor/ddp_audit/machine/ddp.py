@@ -37,11 +37,16 @@ MISSING = "missing"
 
 @dataclass(slots=True)
 class Handle:
-    """The output of one forward: what a backward can start from. `used` are the parameters that it depends on."""
+    """The output of one forward: what a backward can start from.
+
+    `used` are the keys of the parameters that it depends on (their names, except for one that replaced another); `late` those
+    of them that were applied past the wrapper, after the call.
+    """
 
     number: int
     grad: bool
     used: frozenset[str]
+    late: frozenset[str] = frozenset()
     sink: bool = False  # whether torch put its sink on the output, which starts the delayed all-reduce of a static graph
     training: bool = True
     freed: bool = False
@@ -91,10 +96,13 @@ class Ddp:
         self.root = root
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        self.gradients = {p.name: Gradient() for p in spec.params}
+        self._gradients = {p.name: Gradient() for p in spec.params}
+        self._keys = {p.name: p.name for p in spec.params}  # the key of the parameter that has a name now
         self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad]
         self._index = {p.name: i for i, p in enumerate(self._params)}
         order = list(ready_order) if ready_order is not None else [p.name for p in reversed(spec.params)]
+        self._requires_grad = {p.name: p.requires_grad for p in spec.params}
+        self._hooked = dict(self._index)  # parameters whose gradient accumulation still calls the reducer
         self._rank_in_order = {name: i for i, name in enumerate(order)}
         self._delay_enqueued = False
         self._forwards = 0
@@ -108,7 +116,7 @@ class Ddp:
             limits = [first, cap] if first < cap else [cap]
         return Reducer(
             self._params,
-            [self.gradients[p.name] for p in self._params],
+            [self._gradients[p.name] for p in self._params],
             assign_buckets(self._params, limits)[::-1],
             [first, cap],
             find_unused=self.find_unused_parameters,
@@ -148,18 +156,18 @@ class Ddp:
         """
         reducer = self._reducer
         sync = grad and self.require_backward_grad_sync
-        events: list[Event] = []
-        if grad:
-            self._run(reducer.rebuild_buckets, events)
-        if self.will_broadcast_buffers:
-            events.extend(self._broadcasts(self.spec.buffers, DDP_BUFFERS))
+        events = self._before_forward(grad)
         handle = self._module_output(grad, training, used)
         events.extend(self._sync_batchnorm_forward(training))
         self.require_forward_param_sync = sync
         if sync:
-            reducer.prepare_for_backward(frozenset(self._index[n] for n in handle.used if n in self._index))
+            reducer.prepare_for_backward(frozenset(self._hooked[n] for n in handle.used if n in self._hooked))
         handle.sink = self.static_graph and not self._delay_enqueued
         return ForwardResult(events, handle)
+
+    def failing_forward(self, *, grad: bool = True) -> list[Event]:
+        """A call of the wrapper whose module raises: what was sent before it did. Flags stay as they were."""
+        return self._before_forward(grad)
 
     def module_forward(
         self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None
@@ -178,15 +186,56 @@ class Ddp:
         if any(h.freed for h in live):
             raise MachineError(errors.BACKWARD_TWICE)
         events = self._sync_batchnorm_backward(live)
-        self._run(lambda: self._backward(live), events)
+        self._run(lambda: self._backward_of_outputs(live, lambda: self._accumulate(live)), events)
         if not retain_graph:
             for handle in live:
                 handle.freed = True
         return events
 
+    def autograd_grad(self, handles: Sequence[Handle], *, retain_graph: bool = False) -> list[Event]:
+        """`torch.autograd.grad` of these outputs: returns local gradients and leaves `.grad` alone.
+
+        Nothing is sent, except that the first one of a static graph starts its first reduction, in which nothing is used.
+        """
+        events: list[Event] = []
+        self._run(lambda: self._backward_of_outputs(handles), events)
+        if not retain_graph:
+            for handle in handles:
+                handle.freed = True
+        return events
+
+    def extend(self, handle: Handle, used: AbstractSet[str]) -> None:
+        """Parameters of the module that are applied to an output after the call, past the wrapper."""
+        keys = (self._keys[name] for name in used)
+        late = frozenset(key for key in keys if self._requires_grad[key]) - handle.used
+        handle.used |= late
+        handle.late |= late
+        handle.grad = handle.grad or bool(late)
+
+    # Changes of the module after the wrap. DDP looks at parameters in its constructor only.
+
+    def set_requires_grad(self, name: str, value: bool) -> None:
+        """Freezes or unfreezes a parameter. One that was frozen at the wrap is never reduced."""
+        self._requires_grad[self._keys[name]] = value
+
+    def replace_parameter(self, name: str) -> None:
+        """Another Parameter takes the name: `load_state_dict(assign=True)`, or a new layer. The reducer keeps the old one."""
+        old = self._keys[name]
+        key = f"{name}#{len(self._gradients)}"
+        self._keys[name] = key
+        self._gradients[key] = Gradient()
+        self._requires_grad[key] = self._requires_grad[old]
+        self._rank_in_order[key] = self._rank_in_order.get(old, -1)
+
+    def add_parameter(self, spec: ParamSpec) -> None:
+        """A parameter that is registered after the wrap: neither broadcast nor reduced."""
+        self._keys[spec.name] = spec.name
+        self._gradients[spec.name] = Gradient()
+        self._requires_grad[spec.name] = spec.requires_grad
+
     def step(self) -> list[str]:
         """An optimizer step: the parameters whose gradient is LOCAL at it, in registration order. Nothing is sent."""
-        return [name for name in self.gradients if self.gradient_state(name) == LOCAL]
+        return [name for name in self._keys if self.gradient_state(name) == LOCAL]
 
     def zero_grad(self, *, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters; without `set_to_none` those that exist become zero."""
@@ -215,7 +264,7 @@ class Ddp:
 
     def gradient_state(self, name: str) -> str:
         """`averaged`, `local` (some of it is this rank's alone) or `missing` (`.grad` is None)."""
-        terms = self.gradients[name].terms
+        terms = self.terms(name)
         if terms is None:
             return MISSING
         return AVERAGED if all(t.averaged for t in terms) else LOCAL
@@ -223,11 +272,16 @@ class Ddp:
     @property
     def gradient_states(self) -> dict[str, str]:
         """`gradient_state` of every parameter, in registration order."""
-        return {name: self.gradient_state(name) for name in self.gradients}
+        return {name: self.gradient_state(name) for name in self._keys}
+
+    @property
+    def gradients(self) -> dict[str, Gradient]:
+        """The gradients of the parameters that the module has now, by name."""
+        return {name: self._gradients[key] for name, key in self._keys.items()}
 
     def terms(self, name: str) -> tuple[Term, ...] | None:
         """The contributions that `.grad` of a parameter sums, None where it is missing."""
-        return self.gradients[name].terms
+        return self._gradients[self._keys[name]].terms
 
     @property
     def bucket_sizes(self) -> list[int | None]:
@@ -236,26 +290,40 @@ class Ddp:
 
     # Parts.
 
-    def _backward(self, handles: Sequence[Handle]) -> None:
+    def _backward_of_outputs(self, handles: Sequence[Handle], params: Callable[[], None] = lambda: None) -> None:
+        """The engine's pass: the sinks on the outputs, then the parameters, then what was queued for the end."""
         reducer = self._reducer
         reducer.callbacks = []
         if not self._delay_enqueued and any(h.sink for h in handles):
             self._delay_enqueued = True
             reducer.callbacks.append(reducer.delay_all_reduce)
+        params()
+        reducer.run_callbacks()
+
+    def _accumulate(self, handles: Sequence[Handle]) -> None:
         # The engine walks the newest graph first; the gradient of a parameter is ready once its oldest use is done.
         for position, handle in enumerate(handles):
             later = frozenset[str]().union(*(h.used for h in handles[position + 1 :]))
-            for name in sorted(handle.used - later, key=lambda n: self._rank_in_order.get(n, -1)):
+            late = handle.late
+            order = sorted(handle.used - later, key=lambda n: (n not in late, self._rank_in_order.get(n, -1)))
+            for name in order:
                 for source in handles[: position + 1]:
-                    if name in source.used:
-                        self.gradients[name].add(source.number)
-                if name in self._index:
-                    reducer.hook(self._index[name])
-        reducer.run_callbacks()
+                    if name in source.used and self._requires_grad[name]:
+                        self._gradients[name].add(source.number)
+                if name in self._hooked:
+                    self._reducer.hook(self._hooked[name])
+
+    def _before_forward(self, grad: bool) -> list[Event]:
+        events: list[Event] = []
+        if grad:
+            self._run(self._reducer.rebuild_buckets, events)
+        if self.will_broadcast_buffers:
+            events.extend(self._broadcasts(self.spec.buffers, DDP_BUFFERS))
+        return events
 
     def _module_output(self, grad: bool, training: bool, used: AbstractSet[str] | None) -> Handle:
-        reachable = frozenset(p.name for p in self.spec.params if p.requires_grad)
-        names = reachable if used is None else reachable & frozenset(used)
+        named = self._keys if used is None else [n for n in self._keys if n in used]
+        names = frozenset(self._keys[n] for n in named if self._requires_grad[self._keys[n]])
         self._forwards += 1
         return Handle(self._forwards, grad and bool(names), names, training=training)
 

@@ -152,7 +152,7 @@ class Reducer:
         if not self.hook_called:
             self.hook_called = True
             self.backwards += 1
-        if self.dynamic_unused or self.static_first:
+        if (self.dynamic_unused or self.static_first) and self.gradients[index].terms is not None:
             self.locally_used.add(index)
         if self.static_first:
             self.hooks_fired[index] += 1
@@ -192,7 +192,7 @@ class Reducer:
             self.callbacks.append(self.all_ready)
 
     def copy_to_bucket(self, index: int) -> None:
-        """Copies a gradient, missing ones as zeros. Raises MachineError where a missing one counts as used since the last one."""
+        """Copies a gradient, a missing one as zeros. Raises MachineError where a missing one counts as used."""
         gradient = self.gradients[index]
         if gradient.terms is None and (self.dynamic_unused or self.static_first) and index in self.locally_used:
             raise MachineError(errors.UNDEFINED)
