@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from compare_events import all_reduce, barrier, broadcast, call, forward, site
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,44 +13,12 @@ from ddp_audit.compare.align import Aligner, align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import (
     BATCH,
-    COLLECTIVE,
     DDP_BUCKET,
     DDP_BUFFERS,
     DDP_JOIN,
-    FORWARD,
     OBJECT,
     Event,
-    Site,
 )
-
-
-def site(line: int, function: str = "main", path: str = "train.py") -> Site:
-    return Site(path, line, function)
-
-
-def call(op: str, line: int = 1, **fields: object) -> Event:
-    fields.setdefault("stack", (site(line),))
-    fields.setdefault("site", fields["stack"][0] if fields["stack"] else None)  # type: ignore[index]
-    return Event(COLLECTIVE, op, **fields)  # type: ignore[arg-type]
-
-
-def all_reduce(line: int = 1, numel: int | None = 4, **fields: object) -> Event:
-    fields.setdefault("dtype", "float32")
-    fields.setdefault("reduce_op", "sum")
-    return call("all_reduce", line, numel=numel, **fields)
-
-
-def broadcast(line: int = 1, numel: int | None = 4, root: int | None = 0, **fields: object) -> Event:
-    fields.setdefault("dtype", "float32")
-    return call("broadcast", line, numel=numel, root=root, **fields)
-
-
-def barrier(line: int = 1, **fields: object) -> Event:
-    return call("barrier", line, **fields)
-
-
-def forward(grad: bool) -> Event:
-    return Event(FORWARD, detail={"grad": grad, "model": 0})
 
 
 def never(path: str, a: int, b: int) -> bool:

@@ -82,8 +82,7 @@ class Aligner:
     def _group(self, key: Key) -> Group:
         group = self.groups.get(key)
         if group is None:
-            members = self.names.get(key[0], self.expected if key[0] == DEFAULT_GROUP else None)
-            group = self.groups[key] = Group(key[0], members)
+            group = self.groups[key] = Group(key[0], self._members(key[0]))
         return group
 
     def _join_row(self, group: Group, rank: int, index: int, new: Signature) -> None:
@@ -95,13 +94,38 @@ class Aligner:
             note_places(group, index)
             del group.rows[index]
 
+    def know(self, expected: Iterable[int], groups: Mapping[str, Sequence[int]]) -> None:
+        """Takes what has become known of the run: its ranks, and the ranks of its groups."""
+        self.expected = frozenset(expected) | self.expected
+        self.names.update({name: frozenset(ranks) for name, ranks in groups.items() if ranks})
+        for (name, _), group in self.groups.items():
+            members = self._members(name)
+            if members != group.members:
+                group.members = members
+                self._close_rows(group, len(members or ()))
+
+    def _members(self, name: str) -> frozenset[int] | None:
+        return self.names.get(name, self.expected if name == DEFAULT_GROUP else None) or None
+
+    def _close_rows(self, group: Group, enough: int) -> None:
+        """Looks for crossed places in rows on which at least `enough` ranks agree, and is done with them."""
+        for index, row in sorted(group.rows.items()):
+            if len(row) == 1 and len(row[0][1]) >= enough > 1:
+                note_places(group, index)
+                del group.rows[index]
+
     def settle(self) -> None:
         """Says that nothing more will be fed: rows in which some ranks are missing are looked at for crossed places."""
         for group in self.groups.values():
-            for index, row in sorted(group.rows.items()):
-                if len(row) == 1 and len(row[0][1]) > 1:
-                    note_places(group, index)
-                    del group.rows[index]
+            self._close_rows(group, 2)
+
+    def before(self, name: str, index: int, count: int = 3) -> list[tuple[int, dict[int, Event]]]:
+        """The last rows of a group before an index, each with the events of the ranks that are in it."""
+        group = next((g for (n, _), g in reversed(self.groups.items()) if n == name and g.holders(index)), None)
+        if group is None:
+            return []
+        rows = [(k, {r: e.event for r, e in group.holders(k).items()}) for k in range(max(0, index - count), index)]
+        return [row for row in rows if row[1]]
 
     def signature(self, event: Event) -> Signature:
         return signature(event, uneven_gather=self.uneven_gather)

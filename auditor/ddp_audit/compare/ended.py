@@ -22,6 +22,7 @@ _PEER = re.compile(
     re.IGNORECASE,
 )
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
+_INTERRUPTS = ("KeyboardInterrupt", "SignalException")
 
 
 def has_ended(run: RankRun) -> bool:
@@ -34,23 +35,30 @@ def exited_in_order(run: RankRun) -> bool:
 
 
 def failed_by_peer(run: RankRun) -> bool:
-    """Whether the exception that ended a rank tells of another rank's end, a timeout, or the user's interrupt."""
+    """Whether the exception that ended a rank tells of another rank's end or of a timeout."""
+    kind, text = _error(run)
+    return kind in _PEER_TYPES or bool(_PEER.search(text))
+
+
+def was_stopped(run: RankRun) -> bool:
+    """Whether a rank was ended from outside: by a launcher's signal or the user's interrupt."""
+    return (run.state == KILLED and run.code in _STOPPED) or _error(run)[0] in _INTERRUPTS
+
+
+def _error(run: RankRun) -> tuple[str, str]:
+    """Type (without its module) and text of the exception that ended a rank; empty where none did."""
     if run.state != RAISED:
-        return False
-    for event in reversed(run.events):
-        if event.kind == EXCEPTION:
-            kind, text = str(event.detail.get("type", "")), str(event.detail.get("text", ""))
-            interrupt = kind.rsplit(".", 1)[-1] in ("KeyboardInterrupt", "SignalException")
-            return interrupt or kind.rsplit(".", 1)[-1] in _PEER_TYPES or bool(_PEER.search(text))
-    return False
+        return "", ""
+    last = next((event.detail for event in reversed(run.events) if event.kind == EXCEPTION), {})
+    return str(last.get("type", "")).rsplit(".", 1)[-1], str(last.get("text", ""))
 
 
 def failed_by_itself(run: RankRun) -> bool:
     """Whether a rank ended by an error of its own: an exception, an exit code, or a signal that no launcher sends."""
     if run.state == RAISED:
-        return not failed_by_peer(run)
+        return not failed_by_peer(run) and not was_stopped(run)
     if run.state == KILLED:
-        return run.code not in _STOPPED
+        return not was_stopped(run)
     return run.state == EXITED and run.code not in (0, None)
 
 

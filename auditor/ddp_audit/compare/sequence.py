@@ -43,7 +43,7 @@ class Divergence:
 
     `ranks` holds each rank's event, None for a rank that has none there. `odd` is the minority where three or more ranks
     allow a strict majority, else empty. `forwards` has, for torch's own collectives, the forward that they belong to. `count`
-    is how often a crossed pair of places was seen.
+    is how often a crossed pair of places was seen. `before` has the last collectives of the group before this one.
     """
 
     group: str
@@ -54,6 +54,7 @@ class Divergence:
     explanation: str = ""
     count: int = 1
     forwards: dict[int, Event | None] = field(default_factory=dict)
+    before: list[tuple[int, dict[int, Event]]] = field(default_factory=list)
 
     @property
     def is_notice(self) -> bool:

@@ -1,0 +1,62 @@
+"""The comparison of a run while it is recorded: cheap to ask several times a second."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ddp_audit.compare.align import Aligner
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.compare.verdict import Comparison, compare_run, ended_ranks, find_divergences, new_aligner
+
+
+class LiveComparison:
+    """Follows one run. `update` looks at what is new; `finish` gives the whole comparison.
+
+    `patience` is the time, in seconds, for which a divergence is held back: the other ranks may still arrive at it and show
+    who is odd, and a rank that just ended may have recorded more than was read.
+    """
+
+    def __init__(self, *, patience: float = 1.0, root: Path | None = None) -> None:
+        self.patience = patience
+        self.root = root
+        self._aligner: Aligner | None = None
+        self._fed: dict[int, int] = {}
+        self._ended_since: dict[int, float] = {}
+        self._seen_since: dict[tuple[str, int, str], float] = {}
+        self._reported: set[tuple[str, int, str]] = set()
+
+    def update(self, run: RecordedRun) -> list[Divergence]:
+        """Divergences that were not returned before. The same run must be given each time, grown."""
+        now = time.monotonic()
+        aligner = self._feed(run)
+        for rank in ended_ranks(run):
+            self._ended_since.setdefault(rank, now)
+        final = {rank for rank, since in self._ended_since.items() if now - since >= self.patience}
+        found = []
+        for divergence in find_divergences(run, aligner, final):
+            key = (divergence.group, divergence.index, divergence.kind)
+            since = self._seen_since.setdefault(key, now)
+            everyone = set(divergence.ranks) >= set(run.ranks) and divergence.kind not in ("group", "missing-rank", "extra")
+            if key not in self._reported and (everyone or now - since >= self.patience):
+                self._reported.add(key)
+                found.append(divergence)
+        return found
+
+    def finish(self, run: RecordedRun, *, stalled: bool = False, now: float | None = None) -> Comparison:
+        """The comparison of all that is recorded by now. The run may be updated and finished again."""
+        return compare_run(run, stalled=stalled, aligner=self._feed(run), root=self.root, now=now)
+
+    def _feed(self, run: RecordedRun) -> Aligner:
+        shrunk = any(len(run.ranks[rank].events) < count for rank, count in self._fed.items() if rank in run.ranks)
+        if self._aligner is None or shrunk:  # shrunk: the worker was started again
+            self._aligner = new_aligner(run)
+            self._fed.clear()
+        self._aligner.know(range(run.world_size), run.groups)
+        for rank, rank_run in run.ranks.items():
+            start = self._fed.get(rank, 0)
+            if len(rank_run.events) > start:
+                self._aligner.feed(rank, rank_run.events[start:])
+                self._fed[rank] = len(rank_run.events)
+        return self._aligner

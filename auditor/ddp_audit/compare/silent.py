@@ -1,0 +1,206 @@
+"""Silent faults: what goes wrong on all ranks alike, so that their sequences agree and nothing fails.
+
+Each is read from records of its own: optimizer steps, hashes of parameters, fingerprints of what went into a wrapper. The
+detail of each kind of event is documented in `ddp_audit.trace.store`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ddp_audit.compare.explain import capital, frames, rank_list
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.sequence import minority
+from ddp_audit.events import DEFAULT_GROUP, FORWARD, PARAMETERS, SAMPLER, STEP, WRAP, Event, Site
+
+GRADIENTS_NOT_REDUCED = "gradients-not-reduced"
+PARAMETERS_DIFFER = "parameters-differ"
+SAME_SAMPLES = "same-samples"
+
+_MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
+
+
+@dataclass(frozen=True, slots=True)
+class SilentFault:
+    """One fault: its kind, the ranks it concerns, the user's line (None where none was recorded) and what it means."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    site: Site | None
+    explanation: str
+
+
+def silent_faults(run: RecordedRun) -> list[SilentFault]:
+    """The silent faults of a run, in the order of cause and consequence. A run of one rank has none."""
+    if run.world_size < 2:
+        return []
+    unreduced = list(_unreduced(run))
+    return [*unreduced, *_parameters_differ(run, bool(unreduced)), *_same_samples(run), *_same_order(run)]
+
+
+def _sites(rank_sites: Iterable[tuple[int, Event]]) -> Iterator[tuple[Site | None, dict[int, list[Event]]]]:
+    """Events by their innermost user line, each with its ranks."""
+    grouped: dict[Site | None, dict[int, list[Event]]] = {}
+    for rank, event in rank_sites:
+        site = next(iter(frames(event)), None)
+        grouped.setdefault(site, defaultdict(list))[rank].append(event)
+    yield from grouped.items()
+
+
+def _at(site: Site | None) -> str:
+    return "" if site is None else f" at {site}"
+
+
+def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
+    steps = ((rank, event) for rank, event in run.all_events() if event.kind == STEP)
+    for site, by_rank in _sites(steps):
+        local = {rank: [e for e in events if e.detail.get("unreduced") is True] for rank, events in by_rank.items()}
+        local = {rank: events for rank, events in local.items() if events}
+        if not local:
+            continue
+        most = max(len(events) for events in local.values())
+        total = max(len(by_rank[rank]) for rank in local)
+        who = rank_list(local)
+        yield SilentFault(
+            GRADIENTS_NOT_REDUCED,
+            tuple(sorted(local)),
+            site,
+            f"The optimizer step{_at(site)} used gradients that were never reduced over the ranks, in {most:,} of {total:,} "
+            f"steps on {who}: no bucket all-reduce ran since they were accumulated. Each rank trains on its own gradients from "
+            "there on, and the parameters drift apart.",
+        )
+
+
+def _parameters_differ(run: RecordedRun, explained: bool) -> Iterator[SilentFault]:
+    """For each wrapper, the first hash that differs between ranks of its group."""
+    hashes: dict[str, dict[tuple[int, str], dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
+    for rank, event in run.all_events():
+        if event.kind == PARAMETERS and event.detail.get("hash"):
+            key = (int(event.detail.get("step") or 0), str(event.detail.get("at", "step")))
+            hashes[str(event.detail.get("model", ""))][key][rank] = event
+    groups = _model_groups(run)
+    for model, by_step in sorted(hashes.items()):
+        members = groups.get(model)
+        last_equal: int | None = None
+        for (step, at), by_rank in sorted(by_step.items()):
+            ranks = [rank for rank in sorted(by_rank) if members is None or rank in members]
+            parts: dict[str, list[int]] = defaultdict(list)
+            for rank in ranks:
+                parts[by_rank[rank].detail["hash"]].append(rank)
+            if len(parts) < 2:
+                last_equal = step if len(ranks) > 1 else last_equal
+                continue
+            yield _differ(model, step, at, last_equal, list(parts.values()), by_rank[ranks[0]], explained)
+            break
+
+
+def _differ(
+    model: str, step: int, at: str, last_equal: int | None, parts: list[list[int]], event: Event, explained: bool
+) -> SilentFault:
+    ranks = sorted(rank for part in parts for rank in part)
+    odd = minority(parts, len(ranks))
+    when = f"after optimizer step {step}" if at == "step" else f"at the end, after {step} optimizer steps"
+    since = f"; after step {last_equal} they were still equal" if last_equal is not None and last_equal != step else ""
+    among = f"; {rank_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the majority" if odd else ""
+    cause = (
+        "This follows from the gradients that were not reduced."
+        if explained
+        else "DDP broadcasts parameters once, when it is constructed, and only averages gradients later: something "
+        "changed them on some ranks alone since then, or the optimizers or gradients differ."
+    )
+    site = next(iter(frames(event)), None)
+    text = f"The parameters of {model or 'the model'} differ between {rank_list(ranks)} {when}{since}{among}. {cause}"
+    return SilentFault(PARAMETERS_DIFFER, tuple(ranks), site, text)
+
+
+def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
+    """Ranks of one wrapper's group that got the same samples in most training forwards (those with gradients)."""
+    groups = _model_groups(run)
+    for model, forwards in sorted(_training(run).items()):
+        members = groups.get(model)
+        by_rank = {rank: events for rank, events in forwards.items() if members is None or rank in members}
+        shared: Counter[int] = Counter()
+        compared: Counter[int] = Counter()
+        distinct: dict[int, set[str]] = defaultdict(set)
+        partners: dict[int, set[int]] = defaultdict(set)
+        for number in range(max((len(events) for events in by_rank.values()), default=0)):
+            at: dict[str, list[int]] = defaultdict(list)
+            for rank, events in by_rank.items():
+                if number < len(events) and events[number].detail.get("batch"):
+                    at[events[number].detail["batch"]].append(rank)
+            present = sum(len(ranks) for ranks in at.values())
+            for fingerprint, ranks in at.items():
+                for rank in ranks:
+                    compared[rank] += present > 1
+                    if len(ranks) > 1:
+                        shared[rank] += 1
+                        distinct[rank].add(fingerprint)
+                        partners[rank].update(ranks)
+        # A batch that never changes (a dummy input, a run on one batch) says nothing about how samples are shared out.
+        guilty = [r for r in sorted(shared) if shared[r] > _MOST_SHARED * compared[r] and len(distinct[r]) > 1]
+        if len(guilty) > 1:
+            first = guilty[0]
+            site = next(iter(frames(by_rank[first][0])), None)
+            text = (
+                f"{capital(rank_list(guilty))} got the same samples in {shared[first]:,} of {compared[first]:,} training "
+                f"forwards: the ranks repeat each other's work, and the effective batch is that of fewer ranks. The loader "
+                "needs a DistributedSampler, or each rank its own share or seed."
+            )
+            yield SilentFault(SAME_SAMPLES, tuple(guilty), site, text)
+
+
+def _same_order(run: RecordedRun) -> Iterator[SilentFault]:
+    """A shuffling DistributedSampler that gave the training forwards of two epochs the same samples in the same order."""
+    found: dict[Site | None, list[int]] = defaultdict(list)
+    times: dict[Site | None, int] = {}
+    for rank, rank_run in sorted(run.ranks.items()):
+        epochs: dict[tuple[Site | None, object], list[list[str]]] = defaultdict(list)
+        current: list[str] | None = None
+        for event in rank_run.events:
+            if event.kind == SAMPLER and event.detail.get("action") == "iter":
+                current = None
+                if event.detail.get("shuffle") and int(event.detail.get("replicas") or 0) > 1:
+                    current = []
+                    epochs[next(iter(frames(event)), None), event.detail.get("epoch")].append(current)
+            elif event.kind == FORWARD and current is not None and event.detail.get("grad") and event.detail.get("batch"):
+                current.append(str(event.detail["batch"]))
+        for (site, _), orders in epochs.items():
+            whole = [order for order in orders if len(set(order)) > 1]
+            repeats = sum(_is_prefix(order, whole[0]) for order in whole[1:])
+            if repeats and rank not in found[site]:
+                found[site].append(rank)
+                times[site] = max(times.get(site, 0), repeats + 1)
+    for site, ranks in found.items():
+        if ranks:
+            text = (
+                f"{times[site]} epochs{_at(site)} gave {rank_list(ranks)} the same samples in the same order: "
+                "DistributedSampler shuffles by its epoch, and set_epoch was not called with a new one between them."
+            )
+            yield SilentFault(SAME_SAMPLES, tuple(ranks), site, text)
+
+
+def _is_prefix(order: list[str], of: list[str]) -> bool:
+    """Whether an epoch, perhaps cut short by the end of the run, repeats another from its start."""
+    length = min(len(order), len(of))
+    return order[:length] == of[:length]
+
+
+def _training(run: RecordedRun) -> Mapping[str, Mapping[int, list[Event]]]:
+    """The forwards with gradients of each wrapper, by rank."""
+    found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for rank, event in run.all_events():
+        if event.kind == FORWARD and event.detail.get("grad"):
+            found[str(event.detail.get("model", ""))][rank].append(event)
+    return found
+
+
+def _model_groups(run: RecordedRun) -> dict[str, frozenset[int]]:
+    """The ranks of each wrapper's process group, where the trace tells them and they are the same for all ranks."""
+    found: dict[str, set[frozenset[int]]] = defaultdict(set)
+    for _, event in run.all_events():
+        if event.kind == WRAP:
+            ranks = run.groups.get(str(event.detail.get("group") or DEFAULT_GROUP))
+            found[str(event.detail.get("model", ""))].add(frozenset(ranks or range(run.world_size)))
+    return {model: next(iter(groups)) for model, groups in found.items() if len(groups) == 1}

@@ -1,0 +1,172 @@
+"""What a recorded run comes to: its divergences, silent faults and where each rank stands, and the verdicts on findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddp_audit.compare.absent import missing, wait_cycle
+from ddp_audit.compare.align import Aligner
+from ddp_audit.compare.crossed import Crossed
+from ddp_audit.compare.ended import exited_in_order, has_ended
+from ddp_audit.compare.explain import last_text, standing
+from ddp_audit.compare.run import MISSING, RecordedRun
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.compare.silent import SilentFault, silent_faults
+from ddp_audit.events import COLLECTIVE, GROUP
+
+if TYPE_CHECKING:
+    from ddp_audit.findings import Finding
+    from ddp_audit.rule import Rule
+
+AGREED = "agreed"
+DIVERGED = "diverged"
+STALLED = "stalled"
+INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """Where one rank is or how it ended. `text` goes on after the rank's name: `waits in broadcast .. at train.py:224`."""
+
+    rank: int
+    events: int
+    collectives: int
+    state: str
+    code: int | None
+    last: str
+    text: str
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The result. `divergences` holds real ones, earliest first, and then the `crossed` notices."""
+
+    verdict: str
+    world_size: int
+    complete: bool
+    divergences: list[Divergence] = field(default_factory=list)
+    silent: list[SilentFault] = field(default_factory=list)
+    ranks: dict[int, RankState] = field(default_factory=dict)
+
+    @property
+    def parted(self) -> list[Divergence]:
+        """The real divergences, without notices."""
+        return [divergence for divergence in self.divergences if not divergence.is_notice]
+
+    @property
+    def crossed(self) -> list[Divergence]:
+        return [divergence for divergence in self.divergences if divergence.is_notice]
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a divergence, a stall or a silent fault; 2 where no rank, or not every rank, left a trace; else 0."""
+        if self.verdict in (DIVERGED, STALLED) or self.silent:
+            return 1
+        lacking = not self.ranks or any(rank.state == MISSING for rank in self.ranks.values())
+        return 2 if lacking else 0
+
+
+def compare_run(
+    run: RecordedRun,
+    *,
+    stalled: bool = False,
+    aligner: Aligner | None = None,
+    root: Path | None = None,
+    now: float | None = None,
+) -> Comparison:
+    """Compares the ranks of a run as far as it is recorded.
+
+    `stalled` says that a rank has waited too long, so that no rank is taken for slow any more. `aligner` may have been fed with
+    the run before (see `ddp_audit.compare.live`). `root` is the folder that sites are relative to, by default the traced
+    command's. `now`, in seconds since the epoch, dates the waits of a run that is alive.
+    """
+    stalled = stalled or bool(run.meta.get("stalled"))
+    root = root or Path(str(run.meta.get("cwd") or "."))
+    if aligner is None:
+        aligner = new_aligner(run)
+        for rank, rank_run in run.ranks.items():
+            aligner.feed(rank, rank_run.events)
+    aligner.settle()
+    divergences = find_divergences(run, aligner, set(run.ranks) if stalled else ended_ranks(run), stalled=stalled)
+    notices = Crossed(root).notices(aligner.groups)
+    return Comparison(
+        _verdict(run, divergences, stalled),
+        run.world_size,
+        run.complete,
+        divergences + notices,
+        silent_faults(run),
+        rank_states(run, now),
+    )
+
+
+def first_divergence(run: RecordedRun) -> Divergence | None:
+    """The earliest divergence of a run as far as it is recorded; for a growing run use `LiveComparison`."""
+    return next(iter(compare_run(run).parted), None)
+
+
+def new_aligner(run: RecordedRun) -> Aligner:
+    return Aligner(range(run.world_size), run.groups, uneven_gather=_uses_nccl(run))
+
+
+def ended_ranks(run: RecordedRun) -> set[int]:
+    return {rank for rank, rank_run in run.ranks.items() if has_ended(rank_run)}
+
+
+def find_divergences(run: RecordedRun, aligner: Aligner, final: set[int], *, stalled: bool = False) -> list[Divergence]:
+    """Mismatches; where there are none, ranks that wait for each other in different groups; else a rank that is not there."""
+    found = aligner.mismatches()
+    if not found:
+        cycle = wait_cycle(aligner.groups, aligner.last, run.ranks, stalled=stalled)
+        absent = missing(aligner.groups, run.ranks, final, stalled=stalled) if cycle is None else None
+        found = [divergence for divergence in (cycle, absent) if divergence is not None]
+    for divergence in found:
+        divergence.before = aligner.before(divergence.group, divergence.index)
+    return found
+
+
+def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankState]:
+    return {
+        rank: RankState(
+            rank,
+            len(rank_run.events),
+            sum(event.kind == COLLECTIVE for event in rank_run.events),
+            rank_run.state,
+            rank_run.code,
+            last_text(rank_run),
+            standing(rank_run, now),
+        )
+        for rank, rank_run in sorted(run.ranks.items())
+    }
+
+
+def judge(findings: Iterable[Finding], run: RecordedRun, rules: Mapping[str, Rule] | Iterable[Rule]) -> None:
+    """Sets the verdict of each finding whose rule is known: confirmed, not-observed or not-covered."""
+    by_code = rules if isinstance(rules, Mapping) else {rule.code: rule for rule in rules}
+    for finding in findings:
+        rule = by_code.get(finding.code)
+        if rule is not None:
+            finding.verdict = rule.witness(finding, run)
+
+
+def _verdict(run: RecordedRun, divergences: list[Divergence], stalled: bool) -> str:
+    # A rank that is alive and merely not there is a stall, until something says that it never comes.
+    waits = [d for d in divergences if d.kind == "missing-rank" and not _lacks_ended(run, d)]
+    if len(divergences) > len(waits):
+        return DIVERGED
+    if stalled:
+        return STALLED
+    in_order = bool(run.ranks) and run.complete and all(exited_in_order(rank) for rank in run.ranks.values())
+    return AGREED if in_order else INCOMPLETE
+
+
+def _lacks_ended(run: RecordedRun, divergence: Divergence) -> bool:
+    """Whether a rank that is missing in a divergence has ended."""
+    return any(event is None and has_ended(run.ranks[rank]) for rank, event in divergence.ranks.items() if rank in run.ranks)
+
+
+def _uses_nccl(run: RecordedRun) -> bool:
+    backends = [str(event.detail.get("backend") or "") for _, event in run.all_events() if event.kind == GROUP]
+    return any("nccl" in backend for backend in (*backends, str(run.meta.get("backend") or "")))

@@ -1,0 +1,82 @@
+"""The documented JSON of a comparison (`ddp-audit diff --format json`, `ddp-audit trace --format json`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ddp_audit.compare.explain import frames
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.compare.silent import SilentFault
+from ddp_audit.compare.verdict import Comparison, RankState
+from ddp_audit.events import Event
+
+VERSION = 1
+
+
+def as_object(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain objects. `crossed` notices stand among the divergences, after the real ones."""
+    return {
+        "version": VERSION,
+        "world_size": comparison.world_size,
+        "complete": comparison.complete,
+        "verdict": comparison.verdict,
+        "divergences": [_divergence(divergence) for divergence in comparison.divergences],
+        "silent": [_silent(fault) for fault in comparison.silent],
+        "ranks": {str(rank): _rank(state) for rank, state in sorted(comparison.ranks.items())},
+    }
+
+
+def render(comparison: Comparison) -> str:
+    """The JSON text, one object, with a newline at its end."""
+    return json.dumps(as_object(comparison), indent=2, ensure_ascii=False) + "\n"
+
+
+def _divergence(divergence: Divergence) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "group": divergence.group,
+        "index": divergence.index,
+        "kind": divergence.kind,
+        "ranks": {str(rank): _event(event) for rank, event in sorted(divergence.ranks.items())},
+        "odd": divergence.odd,
+        "explanation": divergence.explanation,
+    }
+    if divergence.is_notice:
+        out["count"] = divergence.count
+    return out
+
+
+def _event(event: Event | None) -> dict[str, Any] | None:
+    """One rank's collective; null where the rank has none. Root and reduction only where the operation has them."""
+    if event is None:
+        return None
+    sites = frames(event)
+    out: dict[str, Any] = {
+        "op": event.op,
+        "origin": event.origin,
+        "numel": event.numel,
+        "dtype": event.dtype,
+        "site": str(event.site or sites[0]) if event.site or sites else None,
+        "stack": [f"{site} {site.function}".rstrip() for site in sites],
+    }
+    if event.root is not None:
+        out["root"] = event.root
+    if event.reduce_op is not None:
+        out["reduce_op"] = event.reduce_op
+    return out
+
+
+def _silent(fault: SilentFault) -> dict[str, Any]:
+    return {
+        "kind": fault.kind,
+        "ranks": list(fault.ranks),
+        "site": None if fault.site is None else str(fault.site),
+        "explanation": fault.explanation,
+    }
+
+
+def _rank(state: RankState) -> dict[str, Any]:
+    out: dict[str, Any] = {"events": state.events, "state": state.state, "last": state.last}
+    if state.code is not None:
+        out["code"] = state.code
+    return out

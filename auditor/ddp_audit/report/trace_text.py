@@ -1,0 +1,300 @@
+"""The per-rank diff for people: what each rank was in, side by side, and what follows from it.
+
+The report is made as lines with a style each. Plain text joins them; a terminal gets them coloured by rich, which is imported
+only then.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ddp_audit.compare.explain import capital, code_text, frames, name, phase, rank_list
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.compare.silent import SilentFault
+from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
+from ddp_audit.events import Event, Site
+from ddp_audit.findings import Finding
+
+WIDTH = 80
+_GUTTER = 9  # columns left of the ranks' columns: a mark and the number of the collective
+_GAP = 2
+_LEAST_COLUMN = 30
+_MOST_FRAMES = 3
+_MOST_CROSSED = 5
+
+_TITLES = {
+    "operation": "different operations",
+    "size": "different sizes",
+    "dtype": "different types",
+    "reduce-op": "different reductions",
+    "root": "different roots",
+    "order": "opposite order",
+    "group": "groups used in opposite order",
+    "missing-rank": "a rank is missing",
+    "extra": "one collective too many",
+}
+_VERDICTS = {
+    "confirmed": ("CONFIRMED", "the run shows it", "bad"),
+    "not-observed": ("NOT OBSERVED", "the run was there and did not show it", "good"),
+    "not-covered": ("NOT COVERED", "the run never came there", "dim"),
+}
+_STYLES = {"bad": "bold red", "warn": "yellow", "good": "green", "head": "bold", "dim": "dim", "mark": "red", "": ""}
+
+
+class Line(NamedTuple):
+    text: str
+    style: str = ""
+
+
+def render(comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH) -> str:
+    """The report as plain text, no line wider than `width` but for paths. `root`: the folder that sites are relative to."""
+    return "".join(f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width))
+
+
+def show(
+    comparison: Comparison,
+    stream: IO[str],
+    *,
+    root: Path | None = None,
+    findings: Sequence[Finding] = (),
+    width: int | None = None,
+) -> None:
+    """Prints the report: coloured where the stream is a terminal, else plain."""
+    if not stream.isatty():
+        stream.write(render(comparison, root=root, findings=findings, width=width or WIDTH))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in report(comparison, root=root, findings=findings, width=width or min(console.width, 120)):
+        console.print(Text(line.text.rstrip(), _STYLES.get(line.style, "")))
+
+
+def report(
+    comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH
+) -> Iterator[Line]:
+    """The lines of the whole report."""
+    yield _headline(comparison)
+    for divergence in comparison.parted:
+        yield Line("")
+        yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
+    if comparison.verdict != AGREED:
+        yield Line("")
+        yield from standing_lines(comparison.ranks, width)
+    if comparison.silent:
+        yield Line("")
+        yield from _silent_lines(comparison.silent, root, width)
+    if comparison.crossed:
+        yield Line("")
+        yield from _crossed_lines(comparison.crossed, width)
+    judged = [finding for finding in findings if finding.verdict is not None]
+    if judged:
+        yield Line("")
+        yield from _finding_lines(judged, width)
+
+
+def _headline(comparison: Comparison) -> Line:
+    ranks = f"{comparison.world_size} rank{'' if comparison.world_size == 1 else 's'}"
+    most = max((state.collectives for state in comparison.ranks.values()), default=0)
+    silent = len(comparison.silent)
+    if comparison.verdict == DIVERGED:
+        return Line(f"The {ranks} diverged.", "bad")
+    if comparison.verdict == STALLED:
+        return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
+    faults = f" {silent} silent fault{'' if silent == 1 else 's'} all the same." if silent else ""
+    if comparison.verdict == AGREED:
+        return Line(f"The {ranks} agree in {most:,} collectives.{faults}", "bad" if silent else "good")
+    return Line(f"The {ranks} agree in what is recorded; the run did not end in order.{faults}", "bad" if silent else "warn")
+
+
+# The diff
+
+
+def divergence_lines(
+    divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None, width: int = WIDTH
+) -> Iterator[Line]:
+    """One divergence: the last collectives on which the ranks agreed, then the one where they part, side by side."""
+    where = f"collective {divergence.index} of group {divergence.group}"
+    yield Line(f"{capital(where)}: {_TITLES.get(divergence.kind, divergence.kind)}", "head")
+    for index, events in divergence.before:
+        yield from _agreed_row(index, events, width)
+    columns = _columns(divergence, states, root)
+    fits = (width - _GUTTER - _GAP * (len(columns) - 1)) // len(columns)
+    if fits >= _LEAST_COLUMN:
+        yield from _side_by_side(divergence, columns, fits)
+    else:
+        yield from _stacked(divergence, columns, width)
+    yield Line("")
+    yield from _wrapped(divergence.explanation, width)
+
+
+def _agreed_row(index: int, events: Mapping[int, Event], width: int) -> Iterator[Line]:
+    first = events[min(events)]
+    places: dict[str, None] = dict.fromkeys(str(frames(event)[0]) for event in events.values() if frames(event))
+    text = f"{_mark('=', index)}{name(first)}{phase(first, None)}"
+    at = " | ".join(_short(place, 30) for place in list(places)[:2])
+    if len(text) + len(at) + 2 <= width:
+        yield Line(f"{text}  {at}", "dim")
+    else:
+        yield Line(_cut(text, width), "dim")
+        yield Line(_cut(" " * _GUTTER + at, width), "dim")
+
+
+class Column(NamedTuple):
+    """The ranks that are in one thing, and its description; the first line of the cell is its head."""
+
+    ranks: list[int]
+    cell: list[str]
+
+
+def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path | None) -> list[Column]:
+    """Ranks that do the same from the same place share a column."""
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for rank, event in sorted(divergence.ranks.items()):
+        forward = divergence.forwards.get(rank)
+        cell = _nothing(states.get(rank)) if event is None else _cell(event, forward, divergence.group, root)
+        cells.setdefault(tuple(cell), []).append(rank)
+    return [Column(ranks, list(cell)) for cell, ranks in cells.items()]
+
+
+def _cell(event: Event, forward: Event | None, group: str, root: Path | None) -> list[str]:
+    head = name(event) + phase(event, forward)
+    lines = [head if event.group == group else f"{head}, group {event.group}"]
+    for site in frames(event)[:_MOST_FRAMES]:
+        lines.append(f"@{site} in {site.function}" if site.function else f"@{site}")
+        text = source_line(root, site)
+        if text:
+            lines.append(f">{text}")
+    if not frames(event):
+        lines.append("@an unknown place")
+    return lines
+
+
+def _nothing(state: RankState | None) -> list[str]:
+    if state is None or state.state == MISSING:
+        return ["nothing: left no trace"]
+    how = {EXITED: "exited", RAISED: "ended with an exception", KILLED: "was killed"}.get(state.state)
+    if how is None:
+        return ["nothing yet", f"last: {state.last}"]
+    return [f"nothing: {how}{code_text(state.code)}", f"last: {state.last}"]
+
+
+def _header(column: Column, odd: Iterable[int]) -> str:
+    return rank_list(column.ranks) + (" (odd)" if set(column.ranks) <= set(odd) else "")
+
+
+def _side_by_side(divergence: Divergence, columns: Sequence[Column], fits: int) -> Iterator[Line]:
+    heads = [_cut(_header(column, divergence.odd), fits) for column in columns]
+    yield Line(" " * _GUTTER + _joined(heads, fits), "head")
+    cells = [[line for text in column.cell for line in _fitted(text, fits)] for column in columns]
+    for number, row in enumerate(zip_longest(*cells, fillvalue="")):
+        gutter = _mark(">", divergence.index) if number == 0 else " " * _GUTTER
+        yield Line(gutter + _joined(row, fits), "mark")
+
+
+def _stacked(divergence: Divergence, columns: Sequence[Column], width: int) -> Iterator[Line]:
+    for column in columns:
+        yield Line(" " * _GUTTER + _cut(_header(column, divergence.odd), width - _GUTTER), "head")
+        for number, text in enumerate(line for part in column.cell for line in _fitted(part, width - _GUTTER - 2)):
+            yield Line((_mark(">", divergence.index) if number == 0 else " " * _GUTTER) + "  " + text, "mark")
+
+
+def _mark(sign: str, index: int) -> str:
+    return f"{sign} {index}".ljust(_GUTTER - 1) + " "
+
+
+def _joined(parts: Sequence[str], fits: int) -> str:
+    return (" " * _GAP).join(part.ljust(fits) for part in parts).rstrip()
+
+
+def _fitted(text: str, fits: int) -> list[str]:
+    """A line of a cell as lines of its column: places keep their end, source its start, other text is wrapped."""
+    if text.startswith("@"):
+        return [_short(text[1:], fits)]
+    if text.startswith(">"):
+        return [_cut("  " + text[1:], fits)]
+    return textwrap.wrap(text, fits) or [""]
+
+
+# The other parts
+
+
+def standing_lines(states: Mapping[int, RankState], width: int = WIDTH) -> Iterator[Line]:
+    """Where each rank is or how it ended; ranks of equal standing share a line."""
+    yield Line("Where the ranks stand", "head")
+    folded: dict[str, list[int]] = {}
+    for rank, state in sorted(states.items()):
+        folded.setdefault(state.text, []).append(rank)
+    for text, ranks in folded.items():
+        each = "each " if len(ranks) > 1 else ""
+        yield from _wrapped(f"{capital(rank_list(ranks))}: {each}{text}.", width, "  ", hang=2)
+
+
+def _silent_lines(faults: Sequence[SilentFault], root: Path | None, width: int) -> Iterator[Line]:
+    yield Line("Silent faults: no rank notices them, and the run goes on", "head")
+    for fault in faults:
+        where = "" if fault.site is None else f"  {fault.site}"
+        yield Line(_cut(f"  {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
+        text = None if fault.site is None else source_line(root, fault.site)
+        if text:
+            yield Line(_cut(f"      {text}", width), "dim")
+        yield from _wrapped(fault.explanation, width, "    ")
+
+
+def _crossed_lines(notices: Sequence[Divergence], width: int) -> Iterator[Line]:
+    yield Line("Crossed: ranks met from different places, and the run went on", "head")
+    for notice in notices[:_MOST_CROSSED]:
+        yield Line(f"  collective {notice.index} of group {notice.group}", "warn")
+        yield from _wrapped(notice.explanation, width, "    ")
+    if len(notices) > _MOST_CROSSED:
+        yield Line(f"  and {len(notices) - _MOST_CROSSED} more pairs of places", "dim")
+
+
+def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
+    yield Line("What the run says of the audit's findings", "head")
+    for verdict, (title, meaning, style) in _VERDICTS.items():
+        chosen = sorted((f for f in findings if f.verdict == verdict), key=lambda f: f.sort_key)
+        if chosen:
+            yield Line(f"  {title}: {meaning}", style)
+            for finding in chosen:
+                place = f"{finding.span.path}:{finding.span.line}"
+                yield from _wrapped(f"{place} {finding.code} {finding.name}: {finding.message}", width, "    ", hang=2)
+
+
+def source_line(root: Path | None, site: Site) -> str | None:
+    """The user's line of source without indentation; None where the file cannot be read."""
+    lines = _source(str((root or Path()) / site.path))
+    return lines[site.line - 1].strip() if 0 < site.line <= len(lines) else None
+
+
+@lru_cache(maxsize=64)
+def _source(path: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(path).read_text("utf-8", "replace").splitlines())
+    except (OSError, ValueError):
+        return ()
+
+
+def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> Iterator[Line]:
+    later = indent + " " * hang
+    for line in textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    ):
+        yield Line(line)
+
+
+def _cut(text: str, width: int) -> str:
+    text = text.replace("\t", " ")
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def _short(text: str, width: int) -> str:
+    """A place with the start of its path left out where it is too long."""
+    return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
