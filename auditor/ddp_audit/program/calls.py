@@ -195,7 +195,8 @@ def call_function(
     lw.inlined.add(id(info.node))
     lw.frame_count += 1
     frame = Frame(
-        id=("call", lw.frame_count), source=info.frame.source, name=info.name if info.owner is None else f"{info.owner.name}.{info.name}",
+        id=("call", lw.frame_count), source=info.frame.source,
+        name=info.name if info.owner is None else f"{info.owner.name}.{info.name}",
         parent=info.frame, module=info.frame.top, receiver=receiver, owner=info.owner, guard_base=len(lw.guards),
         no_sync_base=len(lw.no_sync),
     )  # fmt: skip

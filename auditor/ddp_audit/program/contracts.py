@@ -1,7 +1,7 @@
 """What calls of libraries mean: dispatch by full name, by method name, and the contracts of Python's own library.
 
-A contract is a function (lowering, call, arguments, keyword arguments) -> value. Those of torch are in `contracts_torch.py`. A call
-without a contract gives an unknown value that carries the taint and the forwards of its arguments.
+A contract is a function (lowering, call, arguments, keyword arguments) -> value. Those of torch are in `contracts_torch.py`. A
+call without a contract gives an unknown value that carries the taint and the forwards of its arguments.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | a
     """A configuration value: what the job at hand sets it to, else its default, which stays open."""
     span = frame.source.span(node)
     override = lw.overrides.get(name)
-    if override is not None and not type(override.value).__name__ == "Unknown":
+    if override is not None and type(override.value).__name__ != "Unknown":
         where = str(override.where)
         origin = "set" if where.startswith("--set") else "config-file" if override.path else "launch"
         path, line = override.path or span.path, override.line or span.line
@@ -342,7 +342,8 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     return Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node))
 
 
-@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.iter", "builtins.reversed", "itertools.cycle", "itertools.islice",
+@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.iter", "builtins.reversed",
+          "itertools.cycle", "itertools.islice",
           "rich.progress.track", "builtins.list", "builtins.tuple", "itertools.chain")  # fmt: skip
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
+from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.model import Branch, Item
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
@@ -36,102 +37,6 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-# Attributes and methods that DistributedDataParallel has beside those of nn.Module (torch 2.13, nn/parallel/distributed.py).
-_DDP_ATTRIBUTES = frozenset(
-    [
-        "module",
-        "device_ids",
-        "output_device",
-        "broadcast_buffers",
-        "forward_sync_buffers",
-        "find_unused_parameters",
-        "static_graph",
-        "dim",
-        "reducer",
-        "logger",
-        "process_group",
-        "require_backward_grad_sync",
-        "require_forward_param_sync",
-        "gradient_as_bucket_view",
-        "bucket_bytes_cap",
-        "no_sync",
-        "join",
-        "register_comm_hook",
-        "will_sync_module_buffers",
-        "join_hook",
-        "join_device",
-        "join_process_group",
-        "is_multi_device_module",
-        "parameters_to_ignore",
-        "device",
-        "mixed_precision",
-        "modules_buffers",
-        "scatter",
-        "gather",
-        "train_collective",
-        "device_type",
-        "ddp_uneven_inputs_config",
-    ]
-)
-# nn.Module's own (torch 2.13, nn/modules/module.py).
-_MODULE_ATTRIBUTES = frozenset(
-    [
-        "training",
-        "forward",
-        "register_buffer",
-        "register_parameter",
-        "add_module",
-        "register_module",
-        "get_submodule",
-        "set_submodule",
-        "get_parameter",
-        "get_buffer",
-        "get_extra_state",
-        "set_extra_state",
-        "apply",
-        "cuda",
-        "ipu",
-        "xpu",
-        "mtia",
-        "cpu",
-        "type",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "to_empty",
-        "to",
-        "register_full_backward_pre_hook",
-        "register_backward_hook",
-        "register_full_backward_hook",
-        "register_forward_pre_hook",
-        "register_forward_hook",
-        "register_state_dict_post_hook",
-        "register_state_dict_pre_hook",
-        "state_dict",
-        "load_state_dict",
-        "register_load_state_dict_pre_hook",
-        "register_load_state_dict_post_hook",
-        "parameters",
-        "named_parameters",
-        "buffers",
-        "named_buffers",
-        "children",
-        "named_children",
-        "modules",
-        "named_modules",
-        "train",
-        "eval",
-        "requires_grad_",
-        "zero_grad",
-        "share_memory",
-        "extra_repr",
-        "compile",
-        "dump_patches",
-        "call_super_init",
-        "T_destination",
-    ]
-)
 _LOADER_NAME = ("loader", "dataloader", "data_iter", "train_iter", "batches")
 
 
@@ -285,7 +190,7 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> 
     slot = lw.state.get((wrapper.key, attr))
     if slot is not None:
         return slot
-    if attr not in _DDP_ATTRIBUTES and attr not in _MODULE_ATTRIBUTES and not attr.startswith("_"):
+    if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
         lw.emit("attribute", node, target=wrapper, name=attr)
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
 
@@ -420,10 +325,9 @@ def _dict(lw: Lowering, keys: list[ast.expr | None], values: list[Value]) -> Val
 
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
     taint: Taint = UNIFORM
-    count: Value | None = None
     for generator in node.generators:
         over = lw.eval(generator.iter)
-        element, count, _ = iterate(lw, generator.iter, over)
+        element, _, _ = iterate(lw, generator.iter, over)
         lw.assign(generator.target, element)
         taint |= over.taint
         for condition in generator.ifs:
@@ -501,7 +405,7 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
 
 
 def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | None, Taint]:
-    """What a for loop over a value yields: the element, the number of iterations where known, and why that can differ by rank."""
+    """What a for loop over a value yields: the element, the number of iterations where known, why that can differ by rank."""
     target = the_object(over)
     if target is not None:
         match target.kind:

@@ -1,8 +1,8 @@
 """From source to `Program`: the statements.
 
 The lowering runs the script once, abstractly: both arms of a condition that is not known, a loop in its steady state, calls of
-project functions inlined. What matters becomes a `Node` with the guards, loops and calls on its way. Nothing of the audited code is
-executed. Expressions are in `expressions.py`, calls in `calls.py`, what libraries do in `contracts.py`.
+project functions inlined. What matters becomes a `Node` with the guards, loops and calls on its way. Nothing of the audited
+code is executed. Expressions are in `expressions.py`, calls in `calls.py`, what libraries do in `contracts.py`.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Lowering:
     # ---- conditions
 
     def known(self, test: Value) -> bool | None:
-        """What a condition says on every rank of every job that is looked at, if that is one answer and no open default decides it."""
+        """What a condition says on all ranks of all jobs looked at, if that is one answer and no open default decides it."""
         if any(d.open for d in defaults_in(test)) and not self.defaults_hold:
             return None
         answers = {truth(test, world) for world in self.worlds}
@@ -193,7 +193,7 @@ class Lowering:
         return Guard(test, polarity, self.span(node), self.text(node), via, against, self.program.world_size)
 
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
-        """Whether a condition may be taken as decided: by its value, or because one arm is what makes the job a distributed one."""
+        """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
         known = self.known(value)
         if known is not None:
             return known
@@ -502,7 +502,7 @@ class Lowering:
         return frame
 
     def run_leftovers(self, source: SourceFile) -> None:
-        """Functions and methods of the entry file that nothing in it calls, each by itself with parameters known by name only."""
+        """Functions and methods of the entry file that nothing in it calls, each by itself, its parameters known by name."""
         frame = self.modules[source.abspath]
         for statement in source.tree.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(statement) not in self.inlined:
