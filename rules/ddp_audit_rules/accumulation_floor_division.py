@@ -9,12 +9,13 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.launch.scaling import (
     ACCUMULATION,
     Job,
+    assigned_number,
+    conditions,
     depends_on_world,
     division_parts,
-    tested_values,
 )
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Expr, Value, World, defaults_in, evaluate
+from ddp_audit.program.values import MISSING, Expr, Value, World, defaults_in, evaluate
 from ddp_audit.rule import Context, Rule
 
 _WORLD_NAMES = re.compile(
@@ -90,7 +91,7 @@ dist.destroy_process_group()
                 continue
             names = " ".join([dividend, *(default.name for default in defaults_in(left))])
             severity = _severity(target, names, after)
-            if severity is None or _is_checked(program, left, dividend, after):
+            if severity is None or _is_checked(program, left, dividend):
                 continue
             if target:
                 quotients.add((node.span.path, target))
@@ -112,6 +113,10 @@ dist.destroy_process_group()
         dividend, divisor = texts
         job = Job(context.program, context.launch)
         numbers = job.numbers(left, right)
+        value = job.value(left) if job.world_size is not None else evaluate(left, World(0, 1, 1))
+        own = None if value is MISSING else assigned_number(context.program, node, dividend, value)
+        if own is not None and not any(number.value == value for number in numbers):
+            numbers.append(own)
         named = next((str(number) for number in numbers if number.name.rpartition(".")[2] in dividend), dividend)
         example = _example(job, left, right)
         message = f"{named} is divided by {divisor} and rounded down without a check of the remainder{example}."
@@ -136,28 +141,16 @@ def _severity(target: str, names: str, after: bool) -> str | None:
     return "info" if _BATCH.search(names) else None
 
 
-def _is_checked(program: Program, left: Value, dividend: str, after: bool) -> bool:
+def _is_checked(program: Program, left: Value, dividend: str) -> bool:
     """Whether some condition of the program relates this dividend to the world size, or looks at its remainder."""
     own = {default.name for default in defaults_in(left)}
-    for test in tested_values(program):
-        if not depends_on_world(test) and not _has_remainder(test):
-            continue
-        named = {default.name for default in defaults_in(test)}
-        if (own and own & named) or dividend in _texts(test):
-            return True
+    word = re.compile(rf"(?<![\w.]){re.escape(dividend)}(?![\w.])")
+    for test, text in conditions(program):
+        if depends_on_world(test) or "%" in text:
+            named = {default.name for default in defaults_in(test)}
+            if own & named or word.search(text):
+                return True
     return False
-
-
-def _has_remainder(test: Value) -> bool:
-    return isinstance(test, Expr) and (test.op == "%" or any(_has_remainder(arg) for arg in test.args))
-
-
-def _texts(value: Value) -> set[str]:
-    found = {value.text} if value.text else set()
-    if isinstance(value, Expr):
-        for arg in value.args:
-            found |= _texts(arg)
-    return found
 
 
 def _counts_one_node(value: Value) -> bool:

@@ -10,8 +10,7 @@ from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.launch.arithmetic import nearest_accumulations, options
 from ddp_audit.launch.model import PYTHON, Launch
 from ddp_audit.launch.notes import accumulation_of, batch_of, block_of
-from ddp_audit.launch.scaling import ACCUMULATION, Divisibility, Job, Number, divisibility_checks, starts
-from ddp_audit.program.values import Const, Value
+from ddp_audit.launch.scaling import ACCUMULATION, Divisibility, Job, Number, assigned_number, divisibility_checks, starts
 from ddp_audit.rule import Context, Rule
 
 
@@ -78,13 +77,13 @@ dist.destroy_process_group()
         if type(value) is not int or type(divisor) is not int or divisor < 1 or value % divisor == 0:
             return None
         numbers = job.numbers(check.left, check.right)
-        shown = _shown(job, check.left, value, numbers)
+        shown = _shown(job, check, value, numbers)
         place = check.node.span
         near = nearest_accumulations(value, divisor)
         counts = " and ".join(f"{count:,}" for count in near)
-        kind = "accumulation counts" if ACCUMULATION.search(shown + check.left.text) else "values"
+        kind = "accumulation counts" if ACCUMULATION.search(shown) else "values"
         starts_what = launch.describe_world()
-        by = f"{divisor:,}" if divisor == launch.world_size else f"{check.right.text or 'the divisor'} = {divisor:,}"
+        by = f"{divisor:,}" if divisor == launch.world_size else f"{check.right_text or 'the divisor'} = {divisor:,}"
         who = "This launch" if launch.path is not None else launch.where()[:1].upper() + launch.where()[1:]
         message = (
             f"{who} starts {starts_what}, and {shown} is not divisible by {by} ({value:,} % {divisor:,} = "
@@ -102,7 +101,7 @@ dist.destroy_process_group()
             span = Span(launch.path, launch.line, launch.column or 1, launch.end_line or launch.line, _end(context, launch))
         else:
             span = place
-        description = f"set {check.left.text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
+        description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
         return self.finding(
             span,
             message,
@@ -144,14 +143,14 @@ def _judged(context: Context) -> Sequence[Launch]:
     return [one for one in context.documented if one.world_size is not None and one.kind != PYTHON and starts(one, entry)]
 
 
-def _shown(job: Job, left: Value, value: int, numbers: Sequence[Number]) -> str:
+def _shown(job: Job, check: Divisibility, value: int, numbers: Sequence[Number]) -> str:
     """The dividend with its origin: the configuration value that it is, or its text with those it was computed from."""
-    if isinstance(left, Const) and left.default is not None:
-        number = job.number(left.default)
-        if number is not None and number.value == value:
-            return str(number)
-    origin = ", ".join(str(number) for number in numbers)
-    return f"{left.text or 'the total'} = {value:,}" + (f" (from {origin})" if origin else "")
+    number = next((n for n in numbers if n.value == value and n.name.rpartition(".")[2] in check.left_text), None)
+    number = number or assigned_number(job.program, check.node, check.left_text, value)
+    if number is not None:
+        return str(number)
+    origin = ", ".join(str(number) for number in job.numbers(check.left))
+    return f"{check.left_text or 'the total'} = {value:,}" + (f" (from {origin})" if origin else "")
 
 
 def _keeping(job: Job, launch: Launch, value: int) -> str:

@@ -84,7 +84,7 @@ if __name__ == "__main__":
                 )
                 comments = " ".join(part.partition("#")[2] for part in [around] if "#" in part)
                 if not _DIAGNOSIS.search(comments):
-                    yield self._finding(node.span, name, "is set to 1 here")
+                    yield self._finding(node.span, name, " is set to 1 here")
         for path, text in program.documents.items():
             yield from self._advice(path, text)
 
@@ -99,10 +99,10 @@ if __name__ == "__main__":
                         continue
                     column = line.column + match.start()
                     span = Span(path, line.number, column, line.number, line.column + match.end())
-                    yield self._finding(span, match.group(1), "= 1 is advised here for every run")
+                    yield self._finding(span, match.group(1), "=1 is advised here without a diagnosis")
 
     def _finding(self, span: Span, name: str, what: str) -> Finding:
-        message = f"{name} {what}, which takes away {_VARIABLES[name]}."
+        message = f"{name}{what}, which takes away {_VARIABLES[name]}."
         explanation = (
             "All ranks that get the variable use the slower way for every collective. A machine without the transport needs no "
             "setting: NCCL finds out by itself. It has a point only where the transport is there and does not work."

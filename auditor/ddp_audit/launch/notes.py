@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from ddp_audit.launch.arithmetic import nearest_accumulations
 from ddp_audit.launch.model import WORLD_SIZE
 from ddp_audit.launch.overrides import missing_config_files
-from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, config_folders, depends_on_world, division_parts, starts
+from ddp_audit.launch.scaling import (
+    ACCUMULATION,
+    Job,
+    Number,
+    assigned_number,
+    config_folders,
+    depends_on_world,
+    division_parts,
+    starts,
+)
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Node, Program
@@ -100,7 +109,8 @@ def accumulation_of(job: Job) -> Accumulation | None:
         if not any(ACCUMULATION.search(name) for name in names) or job.reaches(node) is False:
             continue
         if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
-            total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else Number(dividend, value, _place(node))
+            total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None
+            total = total or assigned_number(job.program, node, dividend, value) or Number(dividend, value, _place(node))
             return Accumulation(total, value // divisor, value % divisor, node)
     return _undivided(job)
 

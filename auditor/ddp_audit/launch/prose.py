@@ -59,6 +59,12 @@ def claim_in(text: str, line: int) -> ProseClaim | Unclear | None:
     return ProseClaim(next(iter(gpus), None), next(iter(nodes), None), line, " ".join(text.split()).lstrip("#-* "))
 
 
+def _noun(claim: ProseClaim) -> str:
+    """What the sentence counts, in its number."""
+    one, many = ("GPU", "GPUs") if re.search(r"gpu", claim.text, re.IGNORECASE) else ("process", "processes")
+    return one if claim.gpus == 1 else many
+
+
 def _value(match: re.Match[str]) -> int:
     count = match.group("count").lower()
     return int(count) if count.isdigit() else _WORDS[count]
@@ -81,7 +87,7 @@ def disagreement(launch: Launch) -> str | None:
             )
         per_node = isinstance(launch.nproc_per_node, int) and launch.nproc_per_node == claim.gpus
         if world not in readings and not per_node:
-            noun = "GPU" if claim.gpus == 1 else "GPUs"
+            noun = _noun(claim)
             return (
                 f"the sentence says {claim.gpus} {noun} ({' or '.join(readings.values())})"
                 if len(readings) > 1

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ddp_audit.launch.model import Launch
-from ddp_audit.launch.overrides import Override, overrides_of
+from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 
@@ -33,12 +33,14 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Divisibility:
-    """A test in the script that `left % right` is 0, where `right` depends on the world size."""
+    """A test in the script that `left % right` is 0, where `right` depends on the world size; with the source of both."""
 
     node: Node
     left: Value
     right: Value
     test: Value
+    left_text: str
+    right_text: str
 
 
 class Job:
@@ -162,9 +164,33 @@ def divisibility_checks(program: Program) -> list[Divisibility]:
         test = node.args.get("test")
         if test is None:
             continue
-        for left, right in remainders(test):
+        texts = _remainder_texts(node.text)
+        pairs = list(remainders(test))
+        for index, (left, right) in enumerate(pairs):
             if depends_on_world(right) and not depends_on_world(left):
-                found.append(Divisibility(node, left, right, test))
+                left_text, right_text = texts[index] if len(texts) == len(pairs) else (left.text, right.text)
+                found.append(Divisibility(node, left, right, test, left_text, right_text))
+    return found
+
+
+def _remainder_texts(text: str) -> list[tuple[str, str]]:
+    """Source of the operands of each `%` in a statement or condition, outermost first; empty where it does not parse."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        try:
+            tree = ast.parse(f"{text.rstrip(': ')}:\n pass")
+        except SyntaxError:
+            return []
+    found: list[tuple[str, str]] = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            found.append((ast.unparse(node.left), ast.unparse(node.right)))
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
     return found
 
 
@@ -177,12 +203,29 @@ def remainders(test: Value) -> Iterator[tuple[Value, Value]]:
             yield from remainders(arg)
 
 
-def tested_values(program: Program) -> list[Value]:
-    """Every condition that the program tests: of asserts, of ifs, and of ifs on the way to something."""
-    tests = [node.args["test"] for node in program.of("assert") if "test" in node.args]
-    tests += [guard.test for node in program.nodes for guard in node.guards]
-    tests += [guard.test for guard in _branch_guards(program.tree)]
-    return list({id(test): test for test in tests}.values())
+def conditions(program: Program) -> list[tuple[Value, str]]:
+    """Every condition that the program tests, with its source: of asserts, of ifs, and of ifs on the way to something."""
+    found = [(node.args["test"], node.text) for node in program.of("assert") if "test" in node.args]
+    found += [(guard.test, guard.text) for node in program.nodes for guard in node.guards]
+    found += [(guard.test, guard.text) for guard in _branch_guards(program.tree)]
+    return list({(id(test), text): (test, text) for test, text in found}.values())
+
+
+def assigned_number(program: Program, node: Node, name: str, value: Any) -> Number | None:
+    """A constant by the assignment above a node, in its file, that gives a name this value; None where none is found."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        return None
+    lines = program.sources.get(node.span.path, [])
+    for number in range(node.span.line - 1, 0, -1):
+        match = re.match(rf"\s*{name}\s*(?::[^=]+)?=(?!=)(.*)", lines[number - 1])
+        if match is None:
+            continue
+        try:
+            given = fold(ast.parse(match.group(1).strip(), mode="eval").body, {})
+        except SyntaxError:
+            return None
+        return Number(name, value, f"{node.span.path}:{number}", node.span.path, number) if given == value else None
+    return None
 
 
 def _branch_guards(items: Sequence[Item]) -> Iterator[Guard]:
