@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import expressions, names
+from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.model import ConfigValue
 from ddp_audit.program.state import ClassInfo, Frame
 from ddp_audit.program.values import (
@@ -82,7 +83,7 @@ def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: 
 
 def library_call(lw: Lowering, node: ast.Call, function: Ext, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a library function by its full name."""
-    from ddp_audit.program import contracts_torch
+    from ddp_audit.program import contracts_data, contracts_torch  # noqa: F401  they register their contracts
 
     known = BY_NAME.get(function.name)
     if known is not None:
@@ -115,7 +116,7 @@ def _rank_call(name: str) -> Value | None:
 
 def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a method by its name, on an object of a library or on something unknown."""
-    from ddp_audit.program import contracts_torch  # noqa: F401  registers its methods
+    from ddp_audit.program import contracts_data, contracts_torch  # noqa: F401  they register their methods
 
     known = BY_METHOD.get(bound.name)
     if known is not None:
@@ -404,7 +405,27 @@ def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 
 @contract("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
 def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    answer = _answered(ast.unparse(node.func), *args[:2]) if len(args) == 2 else None
+    if answer is not None:
+        return Const(value=answer, text=lw.text(node))
     return Unknown(text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]))
+
+
+def _answered(question: str, subject: Value, about: Value) -> bool | None:
+    """hasattr and isinstance of a wrapper or of a module of the project; None where there is more than one answer."""
+    if not isinstance(subject, Obj) or subject.kind not in ("ddp", "module"):
+        return None
+    if question == "hasattr":
+        known = isinstance(about, Const) and (about.value in WRAPPER_ATTRIBUTES or about.value in MODULE_ATTRIBUTES)
+        return True if subject.kind == "ddp" and known else None
+    classes = about.items if isinstance(about, Items) else (about,)
+    if question != "isinstance" or not all(isinstance(c, Ext) for c in classes):
+        return None
+    named = {c.name for c in classes if isinstance(c, Ext)}
+    if subject.kind == "ddp":
+        return bool(named & {"torch.nn.parallel.DistributedDataParallel", "torch.nn.Module"}) or None
+    parallel = all(name.endswith(("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")) for name in named)
+    return False if parallel and isinstance(subject.cls, ClassInfo) else None
 
 
 @contract("builtins.vars", "builtins.super", "builtins.print", "builtins.type", "builtins.id", "builtins.input")

@@ -1,4 +1,4 @@
-"""What calls of torch mean: process groups and collectives, modules and optimizers, loaders and samplers, files, devices, seeds."""
+"""What calls of torch mean: process groups and collectives, gradients, modules and optimizers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import expressions
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, wrap
 from ddp_audit.program.model import BufferSite, Guard
-from ddp_audit.program.state import ClassInfo, FunctionInfo
+from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
-    DATA,
-    RANDOM,
     UNIFORM,
     Bound,
     Const,
-    Expr,
     Ext,
     Func,
-    Items,
     Obj,
     Unknown,
     Value,
-    join_deps,
     join_taint,
     leaf,
-    options,
     the_object,
     uniform,
 )
@@ -34,7 +28,7 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-# torch.distributed's collectives: parameters by position, and whether what they leave in the first argument is equal on all ranks.
+# torch.distributed's collectives: parameters by position, and whether the first argument is equal on all ranks afterwards.
 _GROUP = ("group", "async_op")
 COLLECTIVES: dict[str, tuple[tuple[str, ...], bool]] = {
     "all_reduce": (("tensor", "op", *_GROUP), True),
@@ -309,7 +303,7 @@ def _register_buffer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Valu
 
 def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     loss: Value = bound.receiver
-    if not loss.deps and args and (args[0].deps or isinstance(bound.receiver, Obj) or isinstance(bound.receiver, Ext)):
+    if not loss.deps and args and (args[0].deps or isinstance(bound.receiver, (Obj, Ext))):
         loss = args[0]
     lw.emit("backward", node, target=loss, args=kwargs)
     return Const(value=None)
@@ -358,16 +352,19 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return Unknown(taint=taint, deps=deps, text=bound.receiver.text)
 
 
-def _set_epoch(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit("set-epoch", node, target=bound.receiver, args={"epoch": args[0]} if args else dict(kwargs))
-    return Const(value=None)
-
-
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     lw.emit(
         "collective", node, target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name]
     )
     return Unknown(text=lw.text(node))
+
+
+def _explicit_forward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`wrapper.forward(x)`: what DDP does, it does in forward, so this is a forward through the wrapper."""
+    from ddp_audit.program.calls import call_object
+
+    wrapper = the_object(bound.receiver, "ddp")
+    return None if wrapper is None else call_object(lw, node, wrapper, args, kwargs)
 
 
 def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -386,172 +383,9 @@ def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
 BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
 BY_METHOD.update(
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
-    set_epoch=_set_epoch, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
+    forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
     **dict.fromkeys(_SAME_OBJECT, _same_object), **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
 
 
-# ---- data
-
-
-@contract("torch.utils.data.DistributedSampler")
-def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("dataset", "num_replicas", "rank", "shuffle", "seed", "drop_last"), args, strict=False)) | kwargs
-    made = Obj(
-        key=("sampler", lw.span(node), tuple(lw.calls[-4:])),
-        kind="sampler",
-        cls="DistributedSampler",
-        made=lw.span(node),
-        info=given,
-    )
-    lw.emit("sampler", node, target=made, args=given, cls="DistributedSampler", custom=False)
-    return made
-
-
-@contract("torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler", "torch.utils.data.WeightedRandomSampler",
-          "torch.utils.data.SubsetRandomSampler", "torch.utils.data.BatchSampler")  # fmt: skip
-def _plain_sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    inner = args[0] if args else kwargs.get("sampler")
-    target = the_object(inner, "sampler")
-    if target is not None:
-        return target
-    cls = ast.unparse(node.func).rsplit(".", 1)[-1]
-    return Obj(key=("plain-sampler", lw.span(node)), kind="plain-sampler", cls=cls, made=lw.span(node), info=kwargs)
-
-
-_LOADER_PARAMETERS = (
-    "dataset",
-    "batch_size",
-    "shuffle",
-    "sampler",
-    "batch_sampler",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "drop_last",
-)
-
-
-@contract("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
-def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(_LOADER_PARAMETERS, args, strict=False)) | kwargs
-    made = Obj(
-        key=("loader", lw.span(node), tuple(lw.calls[-4:])), kind="loader", made=lw.span(node), info=given, text=lw.text(node)
-    )
-    lw.emit("loader", node, target=made, args=given)
-    for name in ("sampler", "batch_sampler", "dataset"):
-        if name in given:
-            lw.state[(made.key, name)] = given[name]
-    return made
-
-
-@contract("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation", "random.sample",
-          "numpy.random.choice")  # fmt: skip
-def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    text = lw.text(node)
-    generator = kwargs.get("generator")
-    if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
-        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=ast.unparse(node.func))
-    return generic(args, kwargs, text, frozenset({RANDOM}))
-
-
-def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
-    """Positional arguments under their positions."""
-    return [(str(i), a) for i, a in enumerate(args)]
-
-
-# ---- files, devices, seeds, processes
-
-
-@contract("torch.save")
-def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("obj", "path"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
-    content = given.get("obj")
-    keys = [str(k.value) for k in content.keys or () if isinstance(k, Const)] if isinstance(content, Items) else None
-    lw.emit("save", node, args=given, content=keys)
-    return Const(value=None)
-
-
-@contract("torch.load")
-def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("path", "map_location"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
-    lw.emit("load", node, args=given)
-    return Unknown(text=lw.text(node))
-
-
-@contract(
-    "torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device"
-)
-def _set_device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("device", node, args={"index": args[0] if args else Unknown()}, via="set_device")
-    return Obj(key=("nullcontext",), kind="context", info="")
-
-
-@contract("torch.device")
-def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    parts = [*args, *kwargs.values()]
-    index = args[1] if len(args) > 1 else kwargs.get("index", args[0] if args else Unknown())
-    if "rank" in join_taint(*parts):
-        lw.emit("device", node, args={"index": index}, via="torch.device")
-    return Expr(op="device", args=tuple(parts), taint=join_taint(*parts), text=lw.text(node))
-
-
-@contract("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "numpy.random.seed", "random.seed",
-          "lightning.seed_everything", "pytorch_lightning.seed_everything", "transformers.set_seed", "accelerate.utils.set_seed")  # fmt: skip
-def _seed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("seed", node, args={"seed": args[0] if args else Unknown()}, what=ast.unparse(node.func))
-    return Unknown()
-
-
-@contract(
-    "torch.get_rng_state",
-    "torch.cuda.get_rng_state",
-    "torch.cuda.get_rng_state_all",
-    "numpy.random.get_state",
-    "random.getstate",
-)
-def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Unknown(taint=frozenset({RANDOM}), text="rng_state")
-
-
-@contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    function = args[0] if args else kwargs.get("fn")
-    given = args[1] if len(args) > 1 else kwargs.get("args")
-    rest = list(given.items) if isinstance(given, Items) else []
-    for option in options(function) if function is not None else ():
-        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
-            from ddp_audit.program.calls import call_function
-
-            return call_function(lw, option.definition, [leaf("local_rank"), *rest], {}, node)
-    return Unknown()
-
-
-@contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
-def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    function, given = kwargs.get("target"), kwargs.get("args")
-    if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in ast.unparse(node.func):
-        from ddp_audit.program.calls import call_function
-
-        rest = (
-            [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in given.items]
-            if isinstance(given, Items)
-            else []
-        )
-        call_function(lw, function.definition, rest, {}, node)
-    return Obj(key=("process", lw.span(node)), kind="process", text="process")
-
-
-@contract("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")
-def _fire(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    from ddp_audit.program.calls import call_function, instantiate
-
-    for option in options(args[0]) if args else ():
-        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
-            return call_function(lw, option.definition, [], {}, node, unknown_arguments=True)
-        if isinstance(option, Obj) and option.kind == "class":
-            return instantiate(lw, node, option, [], {})
-    return Unknown()
-
-
-__all__ = ["DATA", "Ext", "Guard", "by_prefix", "join_deps"]
+__all__ = ["Guard", "by_prefix"]

@@ -1,0 +1,309 @@
+"""Who gets where: conditions asked rank by rank, and the collectives that some ranks issue while the others do not.
+
+A collective is one-sided only where all three hold (the conditions of PARCOACH, a static analysis for MPI): it depends on a
+condition, across calls; the condition can differ between ranks; and the ranks on the other side issue no matching collective.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddp_audit.findings import Span
+from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
+from ddp_audit.program.values import (
+    ERROR,
+    MISSING,
+    RANK,
+    Const,
+    Expr,
+    Ext,
+    Items,
+    Obj,
+    Taint,
+    Value,
+    World,
+    differs,
+    evaluate,
+    truth,
+    worlds,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneSided:
+    """A collective that ranks on one side of `guard` issue alone, or (`counterpart`) against another one on the other side."""
+
+    node: Node
+    guard: Guard
+    taint: Taint  # why the ranks part
+    counterpart: Node | None = None
+    difference: str = ""  # "reduce operation", "root" or "operation" where there is a counterpart
+
+
+# ---- conditions
+
+
+def holds(test: Value, world: World) -> bool | None:
+    """Whether a condition holds on one rank. Operands of `and` / `or` that are unknown and equal on all ranks leave the decision
+    to the others; None where no operand decides."""
+    match test:
+        case Expr(op="and" | "or" as op, args=args):
+            decisive = op == "or"
+            answers: list[bool | None] = []
+            for arg in args:
+                answer = holds(arg, world)
+                if answer == decisive:
+                    return decisive
+                if answer is not None or arg.taint:
+                    answers.append(answer)
+            return None if not answers or None in answers else not decisive
+        case Expr(op="not", args=(inner,)):
+            answer = holds(inner, world)
+            return None if answer is None else not answer
+        case Expr(op="ifexp", args=(chooser, then, orelse)):
+            chosen = holds(chooser, world)
+            return None if chosen is None else holds(then if chosen else orelse, world)
+    answer = truth(test, world)
+    if answer is None and RANK in test.taint:
+        first = {name: 0 for name in loop_leaves(test)}
+        answer = truth(test, World(world.rank, world.world_size, world.local_world_size, first)) if first else None
+    return answer
+
+
+def loop_leaves(value: Value) -> Iterator[str]:
+    """The names of the loop indices in an expression."""
+    if isinstance(value, Expr):
+        if value.op.startswith("loop:"):
+            yield value.op
+        for arg in value.args:
+            yield from loop_leaves(arg)
+    elif isinstance(value, Items):
+        for inner in value.items:
+            yield from loop_leaves(inner)
+
+
+def local_taint(value: Value) -> Taint:
+    """Why a condition differs between ranks by what only one of them knows, with the program's defaults; empty where it does not.
+
+    The arm of a conditional expression that the defaults do not choose does not count.
+    """
+    world = worlds()[0]
+    match value:
+        case Expr(op="ifexp", args=(chooser, then, orelse)) if not chooser.taint:
+            chosen = truth(chooser, world)
+            if chosen is not None:
+                return local_taint(then if chosen else orelse)
+        case Expr(op="and" | "or" as op, args=args):
+            if any(not arg.taint and truth(arg, world) == (op == "or") for arg in args):
+                return frozenset()
+            return frozenset().union(*(local_taint(arg) for arg in args))
+        case Expr(op="not", args=(inner,)):
+            return local_taint(inner)
+    return differs(value, worlds())
+
+
+def is_default(value: Value) -> bool:
+    """Whether an argument that may be left out is left out, None, or the group of all ranks."""
+    if isinstance(value, Ext):
+        return value.name.endswith("group.WORLD")
+    return isinstance(value, Const) and value.value is None
+
+
+def members(group: Value | None, world: World) -> frozenset[int] | None:
+    """The ranks of a process group in one job; None where they are not known."""
+    everybody = frozenset(range(world.world_size))
+    if group is None or is_default(group):
+        return everybody
+    if not isinstance(group, Obj) or group.kind != "group":
+        return None
+    ranks: Value | None = group.info
+    if ranks is None or is_default(ranks):
+        return everybody
+    if isinstance(ranks, Obj) and ranks.kind == "range" and isinstance(ranks.info, Value):
+        count = evaluate(ranks.info, world)
+        return frozenset(range(count)) if isinstance(count, int) else None
+    listed = evaluate(ranks, world) if isinstance(ranks, Value) else MISSING
+    return frozenset(listed) if isinstance(listed, tuple) else None
+
+
+# ---- one-sided collectives
+
+
+def one_sided(program: Program) -> list[OneSided]:
+    """Collectives, DDP constructors included, that only some ranks issue; each node once, in order.
+
+    Silent on a collective over a group that could not be followed, and on point-to-point operations.
+    """
+    found: dict[int, OneSided] = {}
+    for traffic in _roots(program):
+        for world_size in sorted({w.world_size for w in worlds(program.world_size)}):
+            job = [w for w in worlds(program.world_size) if w.world_size == world_size]
+            known = [n for n in traffic if members(_group(n), job[0]) is not None]
+            for world in job[1:]:
+                for part in _between_ranks(known, job[0], world):
+                    found.setdefault(part.node.number, part)
+        for part in _between_answers(traffic):
+            found.setdefault(part.node.number, part)
+    return [found[number] for number in sorted(found)]
+
+
+def _group(node: Node) -> Value | None:
+    return node.args.get("group", node.args.get("process_group"))
+
+
+def _roots(program: Program) -> Iterator[list[Node]]:
+    """Collectives of the script, and those of each function that nothing calls, in order of execution."""
+    of_leftovers: set[int] = set()
+    blocks: list[list[Node]] = []
+    for item in program.tree:
+        if isinstance(item, CallItem):
+            inside = list(_nodes_in(item.body))
+            if inside and inside[0].calls[:1] != (item.span,):
+                of_leftovers.update(n.number for n in inside)
+                blocks.append(inside)
+    blocks.insert(0, [n for n in program.nodes if n.number not in of_leftovers])
+    for block in blocks:
+        traffic = [n for n in block if n.kind == "collective" or (n.kind == "wrap" and n.detail.get("style") == "ddp")]
+        if traffic:
+            yield traffic
+
+
+def _nodes_in(items: Sequence[Item]) -> Iterator[Node]:
+    for item in items:
+        if isinstance(item, Node):
+            yield item
+        else:
+            for name in ("body", "then", "orelse", "handlers", "final"):
+                part = getattr(item, name, None) or []
+                for block in part if name == "handlers" else [part]:
+                    yield from _nodes_in(block)
+
+
+def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterator[OneSided]:
+    """What two ranks of one job do not issue alike."""
+    mine: list[Node] = []
+    theirs: list[Node] = []
+    for node in (*traffic, None):
+        here, there = (False, False) if node is None else (_issues(node, one), _issues(node, other))
+        if node is None or (here and there):
+            for left, right, difference in _unmatched(mine, theirs):
+                part = _part(left, right, difference, one, other)
+                if part is not None:
+                    yield part
+            mine, theirs = [], []
+        elif here:
+            mine.append(node)
+        elif there:
+            theirs.append(node)
+
+
+def _part(left: Node, right: Node | None, difference: str, one: World, other: World) -> OneSided | None:
+    for guard in left.guards:
+        if RANK in guard.test.taint:
+            answers = holds(guard.test, one), holds(guard.test, other)
+            if None not in answers and answers[0] != answers[1]:
+                return OneSided(left, guard, frozenset({RANK}), right, difference)
+    return None
+
+
+def _issues(node: Node, world: World) -> bool:
+    """Whether a rank issues a collective: its guards let it pass, as far as they are known, and it is a member of the group."""
+    ranks = members(_group(node), world)
+    if ranks is not None and world.rank not in ranks:
+        return False
+    return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
+
+
+def _between_answers(traffic: Sequence[Node]) -> Iterator[OneSided]:
+    """What ranks issue where a condition on their own data, files, clock or random numbers holds, against where it does not."""
+    keys: dict[str, Taint] = {}
+    for node in traffic:
+        for guard in node.guards:
+            if guard.via in ("if", "ifexp") and not _by_rank(guard):
+                taint = local_taint(guard.test)
+                if taint and ERROR not in taint:
+                    keys.setdefault(_key(guard)[0], taint)
+    for key, taint in keys.items():
+        yes: list[Node] = []
+        no: list[Node] = []
+        for node in (*traffic, None):
+            guard = None if node is None else next((g for g in node.guards if _key(g)[0] == key), None)
+            if node is not None and guard is not None:
+                (yes if _key(guard)[1] else no).append(node)
+                continue
+            for left, right, difference in _unmatched(yes, no):
+                found = next(g for g in left.guards if _key(g)[0] == key)
+                if found.via != "early-exit":
+                    yield OneSided(left, found, taint, right, difference)
+            yes, no = [], []
+
+
+def _by_rank(guard: Guard) -> bool:
+    """Whether a guard is computable by rank, and so belongs to the comparison of ranks."""
+    return all(holds(guard.test, world) is not None for world in worlds(guard.world_size))
+
+
+def _key(guard: Guard) -> tuple[str, bool]:
+    """The condition of a guard without `not`, and what it has to be."""
+    test, polarity, text = guard.test, guard.polarity, guard.text
+    while isinstance(test, Expr) and test.op == "not":
+        test, polarity = test.args[0], not polarity
+        text = text.removeprefix("not").strip()
+    return text, polarity
+
+
+def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[Node, Node | None, str]]:
+    """Pairs of collectives that do not match, and those without a partner (the first of the pair is always a node)."""
+    if not mine and not theirs:
+        return
+    matcher = difflib.SequenceMatcher(None, [_token(n) for n in mine], [_token(n) for n in theirs], autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            for left, right in zip(mine[a:b], theirs[c:d], strict=True):
+                difference = _arguments_differ(left, right)
+                if difference:
+                    yield left, right, difference
+        elif tag == "replace":
+            yield mine[a], theirs[c], "operation"
+        else:
+            for node in (*mine[a:b], *theirs[c:d]):
+                yield node, None, ""
+
+
+def _token(node: Node) -> tuple[object, ...]:
+    op = node.detail.get("op", "DDP constructor").lower()
+    return (op, tuple(loop.text for loop in node.loops))
+
+
+def _arguments_differ(left: Node, right: Node) -> str:
+    one, other = reduce_op(left), reduce_op(right)
+    if one and other and one != other:
+        return "reduce operation"
+    for name in ("src", "dst", "root"):
+        a, b = left.args.get(name), right.args.get(name)
+        if isinstance(a, Const) and isinstance(b, Const) and a.value != b.value:
+            return "root"
+    return ""
+
+
+def reduce_op(node: Node) -> str:
+    """The reduce operation of a collective as torch names it, SUM where none is given; empty where it has none or it is not known."""
+    if node.detail.get("hidden") or node.detail.get("op") not in ("all_reduce", "reduce", "reduce_scatter", "all_reduce_coalesced"):
+        return ""
+    value = node.args.get("op")
+    if value is None:
+        return "SUM"
+    return value.name.rsplit(".", 1)[-1].upper() if isinstance(value, Ext) else ""
+
+
+# ---- words
+
+
+def anchor(node: Node, guard: Guard) -> Span:
+    """Where a reader meets the fault: the call that stands under the guard and leads to the node, or the node itself."""
+    return node.calls[guard.depth] if guard.depth < len(node.calls) else node.span
+
+
+__all__ = ["OneSided", "anchor", "holds", "is_default", "local_taint", "loop_leaves", "members", "one_sided", "reduce_op"]
