@@ -126,7 +126,7 @@ dist.destroy_process_group()
         )
         if _counts_one_node(right) or "device_count" in divisor:
             explanation += " The divisor counts the devices of one node, so on several nodes it is not the world size."
-        elif not depends_on_world(right):
+        elif not depends_on_world(right) and _WORLD_NAMES.search(divisor):
             explanation += f" {divisor} is a number in the source and not the world size of the job."
         related = [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)

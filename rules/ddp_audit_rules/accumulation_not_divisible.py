@@ -118,9 +118,14 @@ dist.destroy_process_group()
         )
         accumulation = accumulation_of(job)
         world = launch.world_size
-        if accumulation is not None and accumulation.rest and world is not None and accumulation.division is not None:
+        if (
+            accumulation is not None
+            and accumulation.rest
+            and accumulation.divisor == world
+            and accumulation.division is not None
+        ):
             place = accumulation.division.span
-            done = accumulation.per_rank * world
+            done = accumulation.per_rank * accumulation.divisor
             return text + (
                 f"{place.path}:{place.line} rounds {value} / {world} down to {accumulation.per_rank}, and an update has {done} "
                 f"micro-batches instead of {value}."
@@ -156,12 +161,12 @@ def _shown(job: Job, check: Divisibility, value: int, numbers: Sequence[Number])
 def _keeping(job: Job, launch: Launch, value: int) -> str:
     """The nearest choice of B that keeps the tokens of an update, where A, B and T are known."""
     accumulation, batch, block = accumulation_of(job), batch_of(job), block_of(job)
-    if accumulation is None or accumulation.total.value != value or batch is None or launch.world_size is None:
+    if accumulation is None or accumulation.divisor != launch.world_size or accumulation.total.value != value or batch is None:
         return ""
     length = block.value if block is not None else 1
     tokens = value * batch.value * length
     unit = "tokens" if block is not None else "samples"
-    exact = [o for o in options(launch.world_size, tokens, length, batch.value) if o.exact]
+    exact = [o for o in options(accumulation.divisor, tokens, length, batch.value) if o.exact]
     if not exact:
         return f"; no micro-batch size keeps the {tokens:,} {unit} of an update"
     best = exact[0]

@@ -13,7 +13,7 @@ SCRIPT = '''\
 
 On 3 GPUs:
   $ torchrun --standalone --nproc_per_node=3 fit.py
-On 4 GPUs of 2 machines:
+On 6 GPUs of 2 machines:
   $ torchrun --nnodes=2 --node_rank=0 --nproc_per_node=4 --master_addr=a fit.py
   $ torchrun --nnodes=2 --node_rank=1 --nproc_per_node=4 --master_addr=a fit.py
 With another count:
@@ -93,7 +93,7 @@ def test_a_named_launch_is_judged_alone(folder: Path) -> None:
 def test_a_setting_goes_before_the_default(folder: Path) -> None:
     assert check("DDP505", settings=["accum_steps=24"]).findings == []
     found = check("DDP505", settings=["accum_steps=7"]).findings
-    assert lines(found) == [4, 6, 7] and "accum_steps = 7 (given by --set)" in found[0].message
+    assert lines(found) == [4, 6, 7, 9] and "accum_steps = 7 (given by --set)" in found[0].message
 
 
 def test_notes_of_a_named_launch(folder: Path) -> None:
@@ -103,17 +103,17 @@ def test_notes_of_a_named_launch(folder: Path) -> None:
     assert "K = 3,456 tokens an update = W x a x B x T = 4 x 9 x 3 x 32" in notes
     assert "batch_size = 3 (--batch_size=3 of the named launch)" in notes and "block_size = 32 (fit.py:20, default)" in notes
     assert "gone.py of the launch is not there" in "\n".join(check("DDP505", launch="torchrun fit.py gone.py").notes)
-    assert (
-        "an open number of processes (nproc_per_node=gpu)"
-        in check("DDP505", launch="torchrun --nproc_per_node=gpu fit.py").notes[0]
-    )
+    open_launch = check("DDP505", launch="torchrun --nproc_per_node=gpu fit.py")
+    assert "an open number of processes (nproc_per_node=gpu)" in open_launch.notes[0]
     assert check("DDP505").notes == []
 
 
 def test_launch_mismatch(folder: Path) -> None:
     (finding,) = check("DDP504").findings
-    assert (finding.severity, finding.span.line, finding.span.end_line) == ("warning", 5, 7) or finding.message == ""
-    assert finding.message == ""
+    assert (finding.severity, finding.span.line, finding.span.end_line) == ("warning", 5, 7)
+    assert "6 GPUs (6 in total or 12 as 6 on each of 2 nodes)" in finding.message
+    assert "lines 6 and 7 start 2 x 4 = 8 processes" in finding.message
+    assert [related.line for related in finding.related] == [6, 7]
 
 
 def test_guarded_division_is_quiet(folder: Path) -> None:
@@ -180,6 +180,8 @@ def test_total_batch_over_tokens_of_all_ranks(folder: Path) -> None:
     assert "total_batch_size = 65,536 (part.py:9)" in finding.message
     assert "B * T * world_size = 24,576" in finding.message and "49,152 and 73,728" in finding.message
     assert check("DDP502", "part.py").findings == []
+    notes = "\n".join(check("DDP505", "part.py", world_size=8).notes)
+    assert "a = 2 micro-batches" in notes and "total_batch_size = 65,536 (part.py:9) // 32,768 (part.py:13)" in notes
 
 
 TRANSPORTS = [

@@ -38,12 +38,16 @@ BLOCK_NAMES = ("block_size", "seq_len", "sequence_length", "seq_length", "max_se
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A as the script is given it, and a as a process uses it; `division` where the script divides one by W."""
+    """A as the script is given it, and a as a process uses it; `division` where the script divides one by W.
+
+    `divisor` is W, or W times the size of a micro-batch where the script divides the total of an update by both.
+    """
 
     total: Number
     per_rank: int
     rest: int
     division: Node | None
+    divisor: int
 
 
 def launch_notes(context: Context) -> list[str]:
@@ -65,35 +69,31 @@ def launch_notes(context: Context) -> list[str]:
     batch, block = batch_of(job), block_of(job)
     if accumulation is None:
         return lines
-    total = accumulation.total
-    if accumulation.division is None:
-        lines.append(
-            f"{program.entry}: a = {accumulation.per_rank} micro-batches an update in each process: {total}, which the "
-            "script does not divide by the world size"
-        )
-    elif accumulation.rest:
-        near = " and ".join(str(count) for count in nearest_accumulations(int(total.value), world))
-        lines.append(f"{program.entry}: a = {total.value} / {world} is not whole: {total}; {near} would be")
-        return lines
-    else:
-        place = accumulation.division.span
-        lines.append(
-            f"{program.entry}: a = {accumulation.per_rank} micro-batches an update in each process:"
-            f" {total} / {world} ({place.path}:{place.line})"
-        )
-    if batch is not None:
-        micro = world * accumulation.per_rank
-        if block is None:
-            lines.append(
-                f"{program.entry}: {micro * batch.value:,} samples an update = W x a x B ="
-                f" {world} x {accumulation.per_rank} x {batch.value}, with {batch}"
-            )
-        else:
-            lines.append(
-                f"{program.entry}: K = {micro * batch.value * block.value:,} tokens an update = W x a x B x T ="
-                f" {world} x {accumulation.per_rank} x {batch.value} x {block.value:,}, with {batch} and {block}"
-            )
+    lines.append(f"{program.entry}: {_about_accumulation(accumulation, world)}")
+    if accumulation.rest == 0 and batch is not None and accumulation.divisor == world:
+        lines.append(f"{program.entry}: {_about_update(accumulation, world, batch, block)}")
     return lines
+
+
+def _about_accumulation(accumulation: Accumulation, world: int) -> str:
+    total, a, divisor = accumulation.total, accumulation.per_rank, accumulation.divisor
+    unit = "micro-batch" if a == 1 else "micro-batches"
+    if accumulation.division is None:
+        return f"a = {a} {unit} an update in each process: {total}, which the script does not divide by the world size"
+    if accumulation.rest:
+        near = " and ".join(f"{count:,}" for count in nearest_accumulations(int(total.value), divisor))
+        return f"a = {total.value:,} / {divisor:,} is not whole: {total}; {near} would be"
+    sign = "/" if divisor == world else "//"
+    return f"a = {a} {unit} an update in each process: {total} {sign} {divisor:,} ({_place(accumulation.division)})"
+
+
+def _about_update(accumulation: Accumulation, world: int, batch: Number, block: Number | None) -> str:
+    a = accumulation.per_rank
+    if block is None:
+        product = f"W x a x B = {world} x {a} x {batch.value}"
+        return f"{world * a * batch.value:,} samples an update = {product}, with {batch}"
+    product = f"W x a x B x T = {world} x {a} x {batch.value} x {block.value:,}"
+    return f"K = {world * a * batch.value * block.value:,} tokens an update = {product}, with {batch} and {block}"
 
 
 def accumulation_of(job: Job) -> Accumulation | None:
@@ -103,15 +103,15 @@ def accumulation_of(job: Job) -> Accumulation | None:
         if left is None or right is None or not depends_on_world(right) or depends_on_world(left):
             continue
         numbers = job.numbers(left)
-        _, dividend, _ = division_parts(job.program, node)
-        names = [number.name for number in numbers] + [dividend]
+        target, dividend, _ = division_parts(job.program, node)
+        names = [*(number.name for number in numbers), dividend, target]
         value, divisor = job.value(left), job.value(right)
         if not any(ACCUMULATION.search(name) for name in names) or job.reaches(node) is False:
             continue
         if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
             total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None
             total = total or assigned_number(job.program, node, dividend, value) or Number(dividend, value, _place(node))
-            return Accumulation(total, value // divisor, value % divisor, node)
+            return Accumulation(total, value // divisor, value % divisor, node, divisor)
     return _undivided(job)
 
 
@@ -123,7 +123,7 @@ def _undivided(job: Job) -> Accumulation | None:
     number = job.number(names[0])
     if number is None or type(number.value) is not int or number.value < 1:
         return None
-    return Accumulation(number, number.value, 0, None)
+    return Accumulation(number, number.value, 0, None, job.world_size or 1)
 
 
 def batch_of(job: Job) -> Number | None:
