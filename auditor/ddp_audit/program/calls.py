@@ -109,9 +109,8 @@ def _call_method(
     result = call_function(lw, info, args, kwargs, node, receiver=target)
     if isinstance(result, (Const, Obj)):
         return result
-    return Unknown(
-        taint=result.taint | {"local data"}, deps=result.deps | ({number} if number is not None else set()), text=result.text
-    )
+    own = {number} if number is not None and lw.grad is not False else set()
+    return Unknown(taint=result.taint | {"local data"}, deps=result.deps | own, text=result.text)
 
 
 def numbered(args: Sequence[Value], kwargs: Mapping[str, Value]) -> dict[str, Value]:
@@ -260,7 +259,10 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
         if text.split(".")[-1] in _RANK_ZERO_DECORATORS:
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             lw.guards.append(
-                Guard(test, True, lw.span(node), f"@{text.split('.')[-1]}", "decorator", False, lw.program.world_size)
+                Guard(
+                    test, True, lw.span(node), f"@{text.split('.')[-1]}", "decorator", False, lw.program.world_size,
+                    len(lw.calls), len(lw.loops),
+                )  # fmt: skip
             )
 
 
@@ -388,7 +390,10 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
     span = lw.span(node)
     target = Obj(key=(span, tuple(lw.calls[-4:])), kind=kind, cls=info, made=span, text=info.name)
     if kind == "ddp-subclass":
-        return contracts.wrap(lw, node, args, kwargs, "ddp")
+        wrapper = contracts.wrap(lw, node, args, kwargs, "ddp")
+        if isinstance(wrapper, Obj):
+            lw.state[(wrapper.key, "__class__")] = made
+        return wrapper
     if kind == "sampler":
         lw.emit("sampler", node, target=target, args=numbered(args, kwargs), cls=info.name, custom=True)
     found = info.find("__init__")

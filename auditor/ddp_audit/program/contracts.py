@@ -326,16 +326,21 @@ def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 
 @contract("builtins.range", "tqdm.trange", "tqdm.auto.trange")
 def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    count: Value = args[0] if len(args) == 1 else Unknown(text=lw.text(node), taint=join_taint(*args))
-    if len(args) == 2 and isinstance(args[0], Const) and args[0].value == 0:
-        count = args[1]
-    return Obj(key=("range", lw.span(node)), kind="range", info=count, taint=join_taint(*args), text=lw.text(node))
+    bounds = [Const(value=0), *args] if len(args) == 1 else args
+    start, stop, step = (*bounds, *(Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))[len(bounds) :])[:3]
+    count: Value = Unknown(text=lw.text(node), taint=join_taint(*args))
+    if isinstance(step, Const) and step.value == 1:
+        count = stop if isinstance(start, Const) and start.value == 0 else operation("-", stop, start, text=lw.text(node))
+    key, taint = ("range", lw.span(node)), join_taint(*args)
+    return Obj(key=key, kind="range", cls=(start, step), info=count, taint=taint, text=lw.text(node))
 
 
 @contract("builtins.enumerate")
 def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     inner = args[0] if args else Unknown()
-    return Obj(key=("enumerate", lw.span(node)), kind="enumerate", info=inner, taint=inner.taint, text=lw.text(node))
+    start = args[1] if len(args) > 1 else kwargs.get("start", Const(value=0))
+    key, taint = ("enumerate", lw.span(node)), inner.taint | start.taint
+    return Obj(key=key, kind="enumerate", cls=start, info=inner, taint=taint, text=lw.text(node))
 
 
 @contract("builtins.zip", "itertools.zip_longest")

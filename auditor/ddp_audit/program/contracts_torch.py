@@ -322,6 +322,11 @@ def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
     return Const(value=None)
 
 
+def _detached(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """A tensor or number without the graph that it was computed by."""
+    return Unknown(taint=bound.receiver.taint | bound.taint, text=bound.receiver.text or lw.text(node))
+
+
 def _zero_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     lw.emit("zero-grad", node, target=bound.receiver)
     return Const(value=None)
@@ -384,7 +389,7 @@ BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_va
 BY_METHOD.update(
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
-    **dict.fromkeys(_SAME_OBJECT, _same_object), **dict.fromkeys(_HIDDEN_METHODS, _hidden),
+    **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object), **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
 
 

@@ -190,6 +190,13 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> 
     slot = lw.state.get((wrapper.key, attr))
     if slot is not None:
         return slot
+    subclass = the_object(lw.state.get((wrapper.key, "__class__")), "class")
+    if subclass is not None and isinstance(subclass.cls, ClassInfo):
+        found = subclass.cls.find(attr)
+        if found is not None:
+            return Func(definition=FunctionInfo(attr, found[1], found[0].frame, found[0]), receiver=wrapper, text=attr)
+        if subclass.cls.find("__getattr__") is not None:
+            return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
     if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
         lw.emit("attribute", node, target=wrapper, name=attr)
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
@@ -410,12 +417,10 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
     if target is not None:
         match target.kind:
             case "range":
-                position = Expr(op=f"loop:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}", text="index")
-                return position, target.info, target.info.taint
+                return _position(node, *target.cls), target.info, target.info.taint
             case "enumerate":
                 inner, count, taint = iterate(lw, node, target.info)
-                position = Expr(op=f"loop:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}", text="index")
-                return Items(items=(position, inner), kind="tuple", taint=inner.taint), count, taint
+                return Items(items=(_position(node, target.cls), inner), kind="tuple", taint=inner.taint), count, taint
             case "zip":
                 parts = [iterate(lw, node, part) for part in target.info]
                 elements = tuple(p[0] for p in parts)
@@ -437,6 +442,14 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
     text = over.text.lower()
     taint = over.taint | (frozenset({DATA}) if any(part in text for part in _LOADER_NAME) else UNIFORM)
     return Unknown(taint=taint, deps=over.deps), None, over.taint - {DATA}
+
+
+def _position(node: ast.expr, start: Value, step: Value | None = None) -> Value:
+    """The index of a loop over range() or enumerate(): a leaf that counts iterations from 0, with what the call makes of it."""
+    index: Value = Expr(op=f"loop:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}", text="index")
+    if step is not None and not (isinstance(step, Const) and step.value == 1):
+        index = operation("*", index, step, text="index")
+    return index if isinstance(start, Const) and start.value == 0 else operation("+", start, index, text="index")
 
 
 def context_effect(context: Value) -> str:

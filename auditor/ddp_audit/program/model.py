@@ -61,7 +61,8 @@ class Guard:
     """A condition on the way to a node: the node is reached where bool(test) is `polarity`.
 
     `via` is if, while, ifexp, early-exit (an arm before the node left), except, or loop.
-    `against_default` says that with the program's own defaults this way is not taken.
+    `against_default` says that with the program's own defaults this way is not taken. `depth` and `loops` count the calls and
+    loops around the condition.
     """
 
     test: Value
@@ -71,6 +72,8 @@ class Guard:
     via: str = "if"
     against_default: bool = False
     world_size: int | None = None
+    depth: int = 0
+    loops: int = 0
 
     @property
     def taint(self) -> Taint:

@@ -120,7 +120,7 @@ def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
         return False
     name = ast.unparse(node.func)
     if name in ("sys.exit", "os._exit", "exit", "quit"):
-        lowering.emit("jump", node, what="exit")
+        lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
         return True
     return False
 
