@@ -77,7 +77,7 @@ def run_traced(
     folder = Path(directory).resolve()
     run_id = uuid.uuid4().hex
     _prepare(folder, command, run_id)
-    environment = traced_environment(folder, run_id, stall_after)
+    environment = traced_environment(folder, run_id)
     if is_plain_python(resolved):
         environment[layout.ENV_SOLO] = str(os.getpid())
     try:
@@ -186,7 +186,7 @@ class _Session:
         return found
 
 
-def traced_environment(folder: Path, run_id: str, stall_after: float) -> dict[str, str]:
+def traced_environment(folder: Path, run_id: str) -> dict[str, str]:
     """The environment in which every Python process that becomes a rank traces itself."""
     here = Path(__file__).resolve().parent
     environment = dict(os.environ)
@@ -195,7 +195,7 @@ def traced_environment(folder: Path, run_id: str, stall_after: float) -> dict[st
     environment[layout.ENV_DIRECTORY] = str(folder)
     environment[layout.ENV_RUN] = run_id
     environment[layout.ENV_PACKAGE] = str(here.parent)
-    environment[layout.ENV_STALL] = f"{stall_after:g}"
+    environment[layout.ENV_STALL] = "0"  # the launcher asks
     environment.pop(layout.ENV_OWNER, None)
     return environment
 

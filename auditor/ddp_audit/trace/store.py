@@ -52,6 +52,7 @@ from ddp_audit.trace.worker import layout
 
 _BLOCK = 1 << 16
 _WAIT_AFTER = 0.5  # seconds in a collective before a rank counts as waiting
+_ASKED_AFTER = 0.15
 _SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
@@ -360,9 +361,13 @@ class RankReader:
             run.state = KILLED
         else:
             run.state = WAITING if oldest is not None else RUNNING
-        last = oldest or next((e for e in reversed(run.events) if e.kind != events.STACK), None)
+        raised = next((e for e in reversed(run.events) if e.kind == events.EXCEPTION), None)
+        last = raised or oldest or next((e for e in reversed(run.events) if e.kind != events.STACK), None)
         if last is not None:
-            prefix = "waits in " if oldest is not None and run.state == WAITING else "in " if oldest is not None else ""
+            prefix = ""
+            if last is oldest:
+                asked = self._heartbeat - oldest.time > _ASKED_AFTER  # its completion was looked for at least once
+                prefix = "waits in " if run.state == WAITING else "in " if asked else "in or just after "
             run.last = prefix + _described(last)
 
 

@@ -44,9 +44,9 @@ class Watch:
             try:
                 now = time.time()
                 self.poll(now)
+                tracer.ring.heartbeat(now)
                 if now - beat >= 1.0:
                     beat = now
-                    tracer.ring.heartbeat(now)
                     self._answer()
                     self._ask(now)
             except Exception as error:

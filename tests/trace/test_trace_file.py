@@ -1,0 +1,199 @@
+"""The file of a rank: written by `Ring`, read by the store, live, after a crash, and when damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_audit import events
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RUNNING, WAITING
+from ddp_audit.trace.store import FollowRun, TraceError, load_run
+from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.ring import Ring, is_marked, mark, set_number
+
+
+def signature(ring: Ring, op: str = "all_reduce", stack: int = 0, **more: object) -> int:
+    text: dict[str, object] = {
+        "op": op,
+        "call": "allreduce_",
+        "group": "default",
+        "origin": events.USER,
+        "numel": 4,
+        "dtype": "float32",
+        "shape": [[4]],
+        "root": None,
+        "reduce_op": "sum",
+        "async": False,
+        "stack": stack,
+    }
+    return ring.define(layout.SIGNATURE_TEXT, {**text, **more})
+
+
+def write_event(ring: Ring, kind: str, number: int = 0, value: int = 0, **detail: object) -> tuple[object, int]:
+    text = {"kind": kind, "group": "default", "stack": 0, "detail": detail}
+    return ring.write_value(0, ring.define(layout.EVENT_TEXT, text), number, time.time(), value)
+
+
+def begin(folder: Path, rank: int = 0, world_size: int = 1, pid: int | None = None) -> Ring:
+    ring = Ring(str(folder / layout.FILE_PATTERN.format(rank)), rank)
+    host = os.uname().nodename
+    detail = {"rank": rank, "world_size": world_size, "pid": pid or os.getpid(), "host": host, "ticks": 0, "run": "r"}
+    write_event(ring, events.START, **detail)
+    return ring
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    stack = ring.define(layout.STACK_TEXT, [["train.py", 7, "step"], ["train.py", 20, "<module>"]])
+    place = ring.write(layout.COLLECTIVE, 0, signature(ring, "broadcast", stack, root=1, reduce_op=None), 5, 0, 100.0)
+    mark(place, layout.DONE, 101.5)
+    ring.write(layout.COLLECTIVE, 3, signature(ring, "send", peer=1), layout.NO_INDEX, 0, 102.0)
+    write_event(ring, events.FORWARD, value=0xABCDEF, model="ddp0", grad=True)
+    backward = write_event(ring, events.BACKWARD)
+    set_number(backward, 3)  # type: ignore[arg-type]
+    mark(backward, layout.DONE, 103.0)  # type: ignore[arg-type]
+
+    start, first, send, forward, back = load_run(tmp_path).ranks[0].events
+    assert start.kind == events.START
+    assert (first.op, first.index, first.root, first.reduce_op, first.numel, first.time) == ("broadcast", 5, 1, None, 4, 100.0)
+    assert str(first.site) == "train.py:7"
+    assert [str(s) for s in first.stack] == ["train.py:7", "train.py:20"]
+    assert first.detail["done"] == 101.5
+    assert (send.op, send.index, send.detail["peer"], send.detail["done"], send.detail["thread"]) == ("send", None, 1, None, 3)
+    assert forward.detail == {"model": "ddp0", "grad": True, "batch": "0000000000abcdef"}
+    assert back.detail["buckets"] == 3
+
+
+def test_a_live_reader_sees_completion_later(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    place = ring.write(layout.COLLECTIVE, 0, signature(ring), 0, 0, time.time() - 5)
+    follow = FollowRun(tmp_path)
+    rank = follow.poll().ranks[0]
+    assert (rank.state, rank.waiting) == (WAITING, rank.events[1])
+    assert rank.last.startswith("waits in all_reduce of 4 float32")
+    before = follow.progress
+    mark(place, layout.DONE, time.time())
+    assert is_marked(place)
+    rank = follow.poll().ranks[0]
+    assert (rank.state, rank.waiting) == (RUNNING, None)
+    assert rank.events[1].detail["done"] is not None
+    assert follow.progress > before
+    write_event(ring, events.EXIT, code=0)
+    run = follow.poll()
+    assert (run.ranks[0].state, run.ranks[0].code, run.complete) == (EXITED, 0, True)
+
+
+def test_records_fill_many_chunks_and_threads_do_not_mix_them(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    definition = signature(ring)
+
+    def write(thread: int) -> None:
+        for index in range(20_000):
+            ring.write(layout.COLLECTIVE, thread, definition, index, 0, 1.0, 2.0)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.path.getsize(ring.path) > layout.CHUNK
+    recorded = load_run(tmp_path).ranks[0].events[1:]
+    for number in range(3):
+        assert [e.index for e in recorded if e.detail["thread"] == number] == list(range(20_000))
+
+
+def test_a_record_in_flight_holds_a_live_reader_back_and_a_dead_one_not(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    definition = signature(ring)
+    ring._place()  # allocated by a thread that has not written yet
+    ring.write(layout.COLLECTIVE, 0, definition, 1, 0, time.time())
+    assert len(FollowRun(tmp_path).poll().ranks[0].events) == 1
+    assert [e.index for e in load_run(tmp_path).ranks[0].events[1:]] == [1]
+
+
+def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
+    code = f"""
+import os, sys, signal
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import test_trace_file as t
+ring = t.begin(Path({str(tmp_path)!r}))
+for index in range(1000):
+    ring.write(t.layout.COLLECTIVE, 0, t.signature(ring), index, 0, t.time.time())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    rank = load_run(tmp_path).ranks[0]
+    assert rank.state == KILLED
+    assert [e.index for e in rank.events[1:]] == list(range(1000))
+    assert rank.waiting is not None and rank.waiting.index == 0
+
+
+def test_missing_ranks_and_leftovers_of_an_earlier_run(tmp_path: Path) -> None:
+    begin(tmp_path, rank=2, world_size=4)
+    old = Ring(str(tmp_path / layout.FILE_PATTERN.format(1)), 1)
+    layout.F64.pack_into(old._first, 32, 1.0)  # began long ago
+    write_event(old, events.START, rank=1, world_size=9, pid=os.getpid(), host="h", ticks=0, run="older")
+    run = load_run(tmp_path)
+    assert run.world_size == 4
+    assert {rank: one.state for rank, one in run.ranks.items()} == {0: MISSING, 1: MISSING, 2: RUNNING, 3: MISSING}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: b"not a trace at all" + data[18:], "not a file of the ddp-audit tracer"),
+        (lambda data: data[:40], "truncated"),
+        (lambda data: data[:-100], "truncated"),
+        (lambda data: b"", "truncated"),
+        (lambda data: data[:8] + b"\x63\0" + data[10:], "version 99"),
+        (lambda data: data[:64] + b"\x77" + data[65:], "damaged at byte 64"),
+        (lambda data: data[:64] + bytes(32 * 3) + data[160:], "damaged at byte"),
+        (lambda data: data[:76] + b"{]" + data[78:], "damaged at byte"),
+        (lambda data: data[:16] + b"\x05" + data[17:], "holds rank 5"),
+    ],
+)
+def test_damage_gives_one_clear_line(tmp_path: Path, damage: object, message: str) -> None:
+    ring = begin(tmp_path)
+    ring.write(layout.COLLECTIVE, 0, signature(ring), 0, 0, time.time())
+    path = Path(ring.path)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))  # type: ignore[operator]
+    with pytest.raises(TraceError) as caught:
+        load_run(tmp_path)
+    text = str(caught.value)
+    assert message in text
+    assert path.name in text
+    assert "\n" not in text
+
+
+def test_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no trace in it"):
+        load_run(tmp_path)
+    with pytest.raises(TraceError, match="no such folder"):
+        load_run(tmp_path / "nowhere")
+    begin(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(TraceError, match=r"run\.json: cannot be read"):
+        load_run(tmp_path)
+
+
+def test_a_full_file_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    ring = Ring(str(tmp_path / "f"), 0, limit=layout.CHUNK)
+    with pytest.raises(OSError, match="limit of 1 MB"):
+        for index in range(layout.CHUNK // layout.RECORD_SIZE):
+            ring.write(layout.COLLECTIVE, 0, 1, index, 0, 1.0)
+
+
+def test_equal_prefixes_have_equal_checks(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    ring.write_check(1024, 2**64 - 1)
+    follow = FollowRun(tmp_path)
+    follow.poll()
+    assert follow._readers[0].checks == {1024: 2**64 - 1}
