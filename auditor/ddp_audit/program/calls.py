@@ -258,12 +258,8 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
         text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")
         if text.split(".")[-1] in _RANK_ZERO_DECORATORS:
             test = operation("==", leaf("rank"), Const(value=0), text=text)
-            lw.guards.append(
-                Guard(
-                    test, True, lw.span(node), f"@{text.split('.')[-1]}", "decorator", False, lw.program.world_size,
-                    len(lw.calls), len(lw.loops),
-                )  # fmt: skip
-            )
+            name, size = f"@{text.split('.')[-1]}", lw.program.world_size
+            lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))
 
 
 def run_decorators(lw: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame | None = None) -> Iterator[Value]:

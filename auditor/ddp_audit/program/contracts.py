@@ -327,7 +327,8 @@ def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 @contract("builtins.range", "tqdm.trange", "tqdm.auto.trange")
 def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     bounds = [Const(value=0), *args] if len(args) == 1 else args
-    start, stop, step = (*bounds, *(Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))[len(bounds) :])[:3]
+    missing = (Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))
+    start, stop, step = (*bounds, *missing[len(bounds) :])[:3]
     count: Value = Unknown(text=lw.text(node), taint=join_taint(*args))
     if isinstance(step, Const) and step.value == 1:
         count = stop if isinstance(start, Const) and start.value == 0 else operation("-", stop, start, text=lw.text(node))

@@ -389,7 +389,8 @@ BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_va
 BY_METHOD.update(
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
-    **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object), **dict.fromkeys(_HIDDEN_METHODS, _hidden),
+    **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
+    **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
 
 

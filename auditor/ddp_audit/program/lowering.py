@@ -190,9 +190,8 @@ class Lowering:
             found = list(defaults_in(test))
             said = truth(test, self.worlds[0]) if found and all(d.open for d in found) else None
             against = said is not None and said != polarity
-        return Guard(
-            test, polarity, self.span(node), self.text(node), via, against, self.program.world_size, len(self.calls), len(self.loops)
-        )
+        size, depth, loops = self.program.world_size, len(self.calls), len(self.loops)
+        return Guard(test, polarity, self.span(node), self.text(node), via, against, size, depth, loops)
 
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
@@ -461,7 +460,8 @@ class Lowering:
         for handler in node.handlers:
             self.state = dict(after)
             test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
-            self.guards.append(Guard(test, True, self.span(handler), test.text, "except", depth=len(self.calls), loops=len(self.loops)))
+            place, around = self.span(handler), (len(self.calls), len(self.loops))
+            self.guards.append(Guard(test, True, place, test.text, "except", False, self.program.world_size, *around))
             gone = self.run_block(handler.body)
             del self.guards[depth:]
             if not gone:

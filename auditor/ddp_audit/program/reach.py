@@ -19,13 +19,14 @@ from ddp_audit.program.values import (
     Const,
     Expr,
     Ext,
-    Items,
     Obj,
     Taint,
     Value,
     World,
     differs,
     evaluate,
+    holds,
+    loop_leaves,
     truth,
     worlds,
 )
@@ -45,47 +46,8 @@ class OneSided:
 # ---- conditions
 
 
-def holds(test: Value, world: World) -> bool | None:
-    """Whether a condition holds on one rank. Operands of `and` / `or` that are unknown and equal on all ranks leave the decision
-    to the others; None where no operand decides."""
-    match test:
-        case Expr(op="and" | "or" as op, args=args):
-            decisive = op == "or"
-            answers: list[bool | None] = []
-            for arg in args:
-                answer = holds(arg, world)
-                if answer == decisive:
-                    return decisive
-                if answer is not None or arg.taint:
-                    answers.append(answer)
-            return None if not answers or None in answers else not decisive
-        case Expr(op="not", args=(inner,)):
-            answer = holds(inner, world)
-            return None if answer is None else not answer
-        case Expr(op="ifexp", args=(chooser, then, orelse)):
-            chosen = holds(chooser, world)
-            return None if chosen is None else holds(then if chosen else orelse, world)
-    answer = truth(test, world)
-    if answer is None and RANK in test.taint:
-        first = {name: 0 for name in loop_leaves(test)}
-        answer = truth(test, World(world.rank, world.world_size, world.local_world_size, first)) if first else None
-    return answer
-
-
-def loop_leaves(value: Value) -> Iterator[str]:
-    """The names of the loop indices in an expression."""
-    if isinstance(value, Expr):
-        if value.op.startswith("loop:"):
-            yield value.op
-        for arg in value.args:
-            yield from loop_leaves(arg)
-    elif isinstance(value, Items):
-        for inner in value.items:
-            yield from loop_leaves(inner)
-
-
 def local_taint(value: Value) -> Taint:
-    """Why a condition differs between ranks by what only one of them knows, with the program's defaults; empty where it does not.
+    """Why a condition differs between ranks, with the program's defaults; empty where it does not.
 
     The arm of a conditional expression that the defaults do not choose does not count.
     """
@@ -229,14 +191,14 @@ def _between_answers(traffic: Sequence[Node]) -> Iterator[OneSided]:
         yes: list[Node] = []
         no: list[Node] = []
         for node in (*traffic, None):
-            guard = None if node is None else next((g for g in node.guards if _key(g)[0] == key), None)
-            if node is not None and guard is not None:
-                (yes if _key(guard)[1] else no).append(node)
+            mine = [] if node is None else [g for g in node.guards if _key(g)[0] == key]
+            if node is not None and mine:
+                (yes if _key(mine[0])[1] else no).append(node)
                 continue
             for left, right, difference in _unmatched(yes, no):
-                found = next(g for g in left.guards if _key(g)[0] == key)
-                if found.via != "early-exit":
-                    yield OneSided(left, found, taint, right, difference)
+                guard = next(g for g in left.guards if _key(g)[0] == key)
+                if guard.via != "early-exit":
+                    yield OneSided(left, guard, taint, right, difference)
             yes, no = [], []
 
 
@@ -289,8 +251,13 @@ def _arguments_differ(left: Node, right: Node) -> str:
 
 
 def reduce_op(node: Node) -> str:
-    """The reduce operation of a collective as torch names it, SUM where none is given; empty where it has none or it is not known."""
-    if node.detail.get("hidden") or node.detail.get("op") not in ("all_reduce", "reduce", "reduce_scatter", "all_reduce_coalesced"):
+    """The reduce operation of a collective as torch names it, SUM where none is given; empty where it is not known."""
+    if node.detail.get("hidden") or node.detail.get("op") not in (
+        "all_reduce",
+        "reduce",
+        "reduce_scatter",
+        "all_reduce_coalesced",
+    ):
         return ""
     value = node.args.get("op")
     if value is None:

@@ -245,6 +245,47 @@ def truth(value: Value, world: World) -> bool | None:
     return None if result is MISSING else bool(result)
 
 
+def holds(test: Value, world: World) -> bool | None:
+    """Whether a condition holds on one rank, as far as that is what parts the ranks; None where it cannot be told.
+
+    Operands of `and` / `or` that are unknown and equal on all ranks leave the decision to the others; an index of a loop is 0.
+    """
+    match test:
+        case Expr(op="and" | "or" as op, args=args):
+            decisive = op == "or"
+            answers: list[bool | None] = []
+            for arg in args:
+                answer = holds(arg, world)
+                if answer == decisive:
+                    return decisive
+                if answer is not None or arg.taint:
+                    answers.append(answer)
+            return None if not answers or None in answers else not decisive
+        case Expr(op="not", args=(inner,)):
+            answer = holds(inner, world)
+            return None if answer is None else not answer
+        case Expr(op="ifexp", args=(chooser, then, orelse)):
+            chosen = holds(chooser, world)
+            return None if chosen is None else holds(then if chosen else orelse, world)
+    answer = truth(test, world)
+    if answer is None and RANK in test.taint:
+        first = dict.fromkeys(loop_leaves(test), 0)
+        answer = truth(test, World(world.rank, world.world_size, world.local_world_size, first)) if first else None
+    return answer
+
+
+def loop_leaves(value: Value) -> Iterator[str]:
+    """The names of the loop indices in an expression."""
+    if isinstance(value, Expr):
+        if value.op.startswith("loop:"):
+            yield value.op
+        for arg in value.args:
+            yield from loop_leaves(arg)
+    elif isinstance(value, Items):
+        for inner in value.items:
+            yield from loop_leaves(inner)
+
+
 def differs(value: Value, where: Iterable[World]) -> Taint:
     """The reasons for which a value differs between the ranks of one job: empty where it is computable and equal on all of them."""
     if not value.taint:

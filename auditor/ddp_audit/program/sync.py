@@ -1,0 +1,165 @@
+"""Which backward passes are synchronised: the switches before their forwards, asked at chosen positions of the loops.
+
+DDP decides in the forward of the wrapper whether the backward reduces gradients (torch 2.13, nn/parallel/distributed.py:
+_pre_forward and _post_forward read require_backward_grad_sync; backward does not).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddp_audit.program.model import Guard, Loop, Node, Program
+from ddp_audit.program.values import MISSING, Const, Expr, Items, Unknown, Value, World, evaluate, truth
+
+_MOST_ATOMS = 5
+_MOST_TRIALS = 6_000
+_LENGTH = re.compile(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Switch:
+    """What can turn synchronisation off for one forward: it is off where bool(test) is `off`; always, where `test` is None."""
+
+    test: Value | None
+    off: bool
+    place: Node | None  # the flag's assignment, None for a no_sync() block
+    line: int
+    text: str
+
+
+def forwards_behind(program: Program, backward: Node, through: str | None = "wrapper") -> list[Node]:
+    """The forwards with gradients that a backward goes through."""
+    found = [n for n in program.forwards_of(backward.target) if n.kind == "forward" and n.grad is not False]
+    return [n for n in found if through is None or n.detail.get("through") == through]
+
+
+def flags_of(program: Program, forward: Node) -> list[Node]:
+    """Assignments of require_backward_grad_sync of the forward's wrapper, in order."""
+    wrapper = forward.object
+    return [n for n in program.of("sync-flag") if wrapper is not None and n.object is not None and n.object.key == wrapper.key]
+
+
+def switches(program: Program, forward: Node) -> list[Switch]:
+    """The no_sync() blocks around a forward, and the last assignment of the flag before it."""
+    wrapper = forward.object
+    found: list[Switch] = []
+    for block in forward.no_sync:
+        if block.wrapper is None or wrapper is None or block.wrapper.key == wrapper.key:
+            text = program.line(block.span.path, block.span.line)
+            found.append(Switch(block.test, block.polarity, None, block.span.line, text))
+    before = [n for n in flags_of(program, forward) if n.number < forward.number and n.loops == forward.loops[: len(n.loops)]]
+    if before:
+        flag = before[-1]
+        found.append(Switch(flag.args["value"], False, flag, flag.span.line, program.line(flag.span.path, flag.span.line)))
+    return found
+
+
+def is_off(found: list[Switch], world: World) -> bool | None:
+    """Whether one of the switches is off; None where one is unknown and none is off."""
+    answers = [True if s.test is None else _says(truth(opened(s.test), world), s.off) for s in found]
+    if True in answers:
+        return True
+    return None if None in answers else False
+
+
+def _says(answer: bool | None, wanted: bool) -> bool | None:
+    return None if answer is None else answer == wanted
+
+
+# ---- what-if
+
+
+def opened(value: Value) -> Value:
+    """The value with each default that a user may override as an unknown of its own name."""
+    match value:
+        case Const(default=default) if default is not None and default.open:
+            return Unknown(text=f"option {default.name}")
+        case Expr(args=args) if args:
+            return replace(value, args=tuple(opened(a) for a in args))
+        case Items(items=items):
+            return replace(value, items=tuple(opened(a) for a in items))
+    return value
+
+
+def atoms(value: Value) -> set[str] | None:
+    """The names of what is unknown by itself in a value; None where something in it cannot be supposed."""
+    match value:
+        case Const():
+            return set()
+        case Unknown(text=text):
+            return {text} if text else None
+        case Expr(op=op, args=()):
+            return {op} if op.startswith("loop:") else set()
+        case Expr(args=args) | Items(items=args):
+            parts = [atoms(a) for a in args]
+            return None if None in parts else set().union(*(p for p in parts if p))
+    return None
+
+
+def is_length(atom: str) -> bool:
+    """Whether a name reads as the number of iterations of a loop."""
+    return bool(_LENGTH.search(atom))
+
+
+def suppositions(names: set[str], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Small values for every atom, in all combinations: positions from 0, lengths that no window divides, and their like."""
+    ordered = sorted(names)
+    if len(ordered) > _MOST_ATOMS:
+        return
+    domains = [_domain(name, defaults) for name in ordered]
+    for count, chosen in enumerate(itertools.product(*domains)):
+        if count >= _MOST_TRIALS:
+            return
+        yield dict(zip(ordered, chosen, strict=True))
+
+
+def _domain(name: str, defaults: Mapping[str, Any]) -> list[Any]:
+    if name.startswith("loop:"):
+        return [3, 2, 4, 1, 0, 5]
+    if is_length(name):
+        return [5, 6, 3]
+    if name in defaults and isinstance(defaults[name], (bool, str, type(None))):
+        return [defaults[name]] + ([not defaults[name]] if isinstance(defaults[name], bool) else [])
+    if name.startswith("option "):
+        return [4, 2, 3, 8, 1]
+    return [4, 2, 3, 1, 0, 5]
+
+
+def loop_atom(loop: Loop, names: set[str]) -> str | None:
+    """The atom that is the index of a loop, where the names hold it."""
+    for name in names:
+        if name.startswith(f"loop:{loop.span.line}:") and int(name.rsplit(":", 1)[1]) + 1 >= loop.span.column:
+            return name
+    return None
+
+
+def iterations(loop: Loop, world: World, names: set[str]) -> int | None:
+    """The number of iterations of a loop under a supposition, where it is computable."""
+    if loop.count is not None:
+        count = evaluate(opened(loop.count), world)
+        if count is not MISSING and isinstance(count, int):
+            return count
+    for name in names:
+        inner = name[4:-1] if name.startswith("len(") else ""
+        if inner and inner in loop.text:
+            count = world.atoms.get(name)
+            return count if isinstance(count, int) else None
+    return None
+
+
+def passes(guards: tuple[Guard, ...], world: World) -> bool | None:
+    """Whether all guards let a rank pass under a supposition; None where one is unknown and none stops it."""
+    answers = [_says(truth(opened(g.test), world), g.polarity) for g in guards]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+__all__ = [
+    "Switch", "atoms", "flags_of", "forwards_behind", "is_length", "is_off", "iterations", "loop_atom", "opened", "passes",
+    "suppositions", "switches",
+]  # fmt: skip
