@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, WAITING, RankRun
 from ddp_audit.events import (
-    BATCH,
     COLLECTIVE,
     DDP_BUCKET,
     DDP_BUFFERS,
@@ -77,12 +78,21 @@ def frames(event: Event) -> tuple[Site, ...]:
 
 def place(event: Event) -> str:
     """`train.py:224`, and the caller's line where another function called it."""
-    sites = frames(event)
+    sites = lines(event)
     if not sites:
         return "an unknown place"
     if len(sites) > 1:
         return f"{sites[0]} (called from {sites[1]})"
     return str(sites[0])
+
+
+def lines(event: Event) -> list[Site]:
+    """The user's frames without those that repeat the line of the one before, as a comprehension's does."""
+    found: list[Site] = []
+    for site in frames(event):
+        if not found or (site.path, site.line) != (found[-1].path, found[-1].line):
+            found.append(site)
+    return found
 
 
 def payload(event: Event) -> str:
@@ -139,12 +149,14 @@ def code_text(code: int | None) -> str:
 
 
 def exception_text(run: RankRun) -> str:
-    """The type and first line of the exception that left the script; empty where none was recorded."""
+    """The type and first line of the exception that left the script, shortened; empty where none was recorded."""
     for event in reversed(run.events):
         if event.kind == EXCEPTION:
             text = str(event.detail.get("text", "")).strip().splitlines()
             kind = str(event.detail.get("type", "an exception"))
-            return f"{kind}: {text[0][:160]}" if text else kind
+            # gloo starts its texts with the file of its own source that noticed the error.
+            first = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", text[0]) if text else ""
+            return f"{kind}: {textwrap.shorten(first, 120, placeholder=' ..')}" if first else kind
     return ""
 
 
@@ -176,24 +188,24 @@ def standing(run: RankRun, now: float | None = None) -> str:
             return f"waits in {event.what}{at}{since}"
         return f"waits; last recorded: {last_text(run)}"
     if run.state == EXITED:
-        return f"exited{code_text(run.code)} after {last_text(run)}"
+        return f"exited{code_text(run.code)} after {_last_done(run)}"
     if run.state == RAISED:
         error = exception_text(run)
-        return f"ended with {error or 'an exception'} after {_after(run)}"
+        return f"ended with {error or 'an exception'} after {_last_done(run)}"
     if run.state == KILLED:
-        if run.waiting is not None:
-            where = frames(run.waiting)
-            return f"was killed{code_text(run.code)} in {run.waiting.what}" + (f" at {where[0]}" if where else "")
+        if run.last.startswith("in "):
+            return f"was killed{code_text(run.code)} {run.last}"
         return f"was killed{code_text(run.code)}; last recorded: {last_text(run)}"
     return f"is running; last recorded: {last_text(run)}"
 
 
-def _after(run: RankRun) -> str:
-    """The last thing before an exception: `last` may be the exception itself, which the sentence has named already."""
-    for event in reversed(run.events):
-        if event.kind in (COLLECTIVE, BATCH) and frames(event):
-            return f"{event.what} at {frames(event)[0]}"
-    return "nothing else recorded"
+def _last_done(run: RankRun) -> str:
+    """The last collective before an end: the last record is the end itself, which the sentence has named already."""
+    event = last_collective(run)
+    if event is None:
+        return "no collective"
+    where = frames(event)
+    return event.what + (f" at {where[0]}" if where else "")
 
 
 def mismatch(kind: str, parts: Sequence[tuple[list[int], Event, Event | None]], hint: str) -> str:

@@ -11,7 +11,7 @@ from ddp_audit.compare.absent import missing, wait_cycle
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.crossed import Crossed
 from ddp_audit.compare.ended import exited_in_order, has_ended
-from ddp_audit.compare.explain import last_text, standing
+from ddp_audit.compare.explain import exception_text, last_text, standing
 from ddp_audit.compare.run import MISSING, RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import SilentFault, silent_faults
@@ -29,7 +29,10 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """Where one rank is or how it ended. `text` goes on after the rank's name: `waits in broadcast .. at train.py:224`."""
+    """Where one rank is or how it ended. `text` goes on after the rank's name: `waits in broadcast .. at train.py:224`.
+
+    `error` is the exception that left the script, in one line.
+    """
 
     rank: int
     events: int
@@ -38,6 +41,7 @@ class RankState:
     code: int | None
     last: str
     text: str
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -83,7 +87,7 @@ def compare_run(
     the run before (see `ddp_audit.compare.live`). `root` is the folder that sites are relative to, by default the traced
     command's. `now`, in seconds since the epoch, dates the waits of a run that is alive.
     """
-    stalled = stalled or bool(run.meta.get("stalled"))
+    stalled = stalled or bool(run.meta.get("killed"))  # the launcher kills only what has stalled
     root = root or Path(str(run.meta.get("cwd") or "."))
     if aligner is None:
         aligner = new_aligner(run)
@@ -137,6 +141,7 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             rank_run.code,
             last_text(rank_run),
             standing(rank_run, now),
+            exception_text(rank_run),
         )
         for rank, rank_run in sorted(run.ranks.items())
     }

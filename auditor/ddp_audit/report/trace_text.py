@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ddp_audit.compare.explain import capital, code_text, frames, name, phase, rank_list
+from ddp_audit.compare.explain import capital, code_text, frames, lines, name, phase, rank_list
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import SilentFault
@@ -166,24 +166,26 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
 
 def _cell(event: Event, forward: Event | None, group: str, root: Path | None) -> list[str]:
     head = name(event) + phase(event, forward)
-    lines = [head if event.group == group else f"{head}, group {event.group}"]
-    for site in frames(event)[:_MOST_FRAMES]:
-        lines.append(f"@{site} in {site.function}" if site.function else f"@{site}")
+    cell = [head if event.group == group else f"{head}, group {event.group}"]
+    for site in lines(event)[:_MOST_FRAMES]:
+        cell.append(f"@{site} in {site.function}" if site.function else f"@{site}")
         text = source_line(root, site)
         if text:
-            lines.append(f">{text}")
+            cell.append(f">{text}")
     if not frames(event):
-        lines.append("@an unknown place")
-    return lines
+        cell.append("@an unknown place")
+    return cell
 
 
 def _nothing(state: RankState | None) -> list[str]:
     if state is None or state.state == MISSING:
         return ["nothing: left no trace"]
-    how = {EXITED: "exited", RAISED: "ended with an exception", KILLED: "was killed"}.get(state.state)
+    how = {EXITED: "exited", RAISED: "ended", KILLED: "was killed"}.get(state.state)
     if how is None:
         return ["nothing yet", f"last: {state.last}"]
-    return [f"nothing: {how}{code_text(state.code)}", f"last: {state.last}"]
+    if state.state == RAISED:
+        return ["nothing: ended with", state.error or "an exception"]
+    return [f"nothing: {how}{code_text(state.code)}"]
 
 
 def _header(column: Column, odd: Iterable[int]) -> str:
@@ -270,8 +272,8 @@ def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
 
 def source_line(root: Path | None, site: Site) -> str | None:
     """The user's line of source without indentation; None where the file cannot be read."""
-    lines = _source(str((root or Path()) / site.path))
-    return lines[site.line - 1].strip() if 0 < site.line <= len(lines) else None
+    source = _source(str((root or Path()) / site.path))
+    return source[site.line - 1].strip() if 0 < site.line <= len(source) else None
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,160 @@
+"""Real torchrun runs of two ranks on gloo, traced and compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.compare.live import LiveComparison
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.verdict import Comparison
+from ddp_audit.report import trace_json, trace_text
+
+pytest.importorskip("torch")
+
+from ddp_audit.trace.launcher import run_traced
+from ddp_audit.trace.store import load_run
+
+PRELUDE = """
+import datetime
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+rank = dist.get_rank()
+"""
+
+DIFFERENT_OPERATIONS = """
+def metric():
+    dist.all_reduce(torch.ones(3))  # METRIC
+
+metric()
+if rank == 0:
+    metric()
+else:
+    dist.barrier()  # BARRIER
+"""
+
+OPPOSITE_ORDER = """
+small, large = torch.ones(2), torch.ones(3)
+works = [dist.all_reduce(t, async_op=True) for t in ((small, large) if rank == 0 else (large, small))]
+for work in works:
+    work.wait()
+"""
+
+EARLY_EXIT = """
+for step in range(4):
+    if rank == 1 and step == 2:
+        break
+    dist.all_reduce(torch.ones(1))  # STEP
+"""
+
+CROSSED_AND_SILENT = """
+torch.manual_seed(rank)
+model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def evaluate():
+    with torch.no_grad():
+        model(torch.randn(8, 4))  # EVALUATE
+
+def train(sync):
+    model.require_backward_grad_sync = sync
+    loss = model(torch.randn(8, 4)).sum()  # TRAIN
+    model.require_backward_grad_sync = True
+    loss.backward()
+    optimizer.step()  # UPDATE
+    optimizer.zero_grad()
+
+for step in range(4):
+    if step == 2 and rank == 0:
+        evaluate()
+    train(True)
+train(False)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+class Traced:
+    """One traced run: what was seen while it ran, and what its folder says afterwards."""
+
+    def __init__(self, folder: Path, body: str) -> None:
+        self.text = PRELUDE + body
+        self.script = folder / "train.py"
+        self.script.write_text(self.text)
+        live = LiveComparison()
+        self.seen: list[str] = []
+
+        def look(run: RecordedRun) -> bool:
+            self.seen += [divergence.kind for divergence in live.update(run)]
+            return bool(self.seen)
+
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(self.script)]
+        self.result = run_traced(
+            command, directory=folder / "trace", stall_after=2.0, on_stall="kill", on_divergence=look, poll=0.1
+        )
+        self.run = load_run(folder / "trace")
+        self.comparison: Comparison = live.finish(self.run)
+
+    def line(self, mark: str) -> int:
+        return next(n for n, line in enumerate(self.text.splitlines(), 1) if line.endswith(f"# {mark}"))
+
+    def only(self) -> dict[str, object]:
+        """The one divergence, from the JSON."""
+        (found,) = json.loads(trace_json.render(self.comparison))["divergences"]
+        return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+def test_different_operations_with_both_lines(folder: Path) -> None:
+    traced = Traced(folder, DIFFERENT_OPERATIONS)
+    found = traced.only()
+    assert (found["group"], found["index"], found["kind"], found["odd"]) == ("default", 1, "operation", [])
+    zero, one = found["ranks"]["0"], found["ranks"]["1"]  # type: ignore[index]
+    assert (zero["op"], zero["numel"], zero["site"]) == ("all_reduce", 3, f"train.py:{traced.line('METRIC')}")
+    assert (one["op"], one["site"]) == ("barrier", f"train.py:{traced.line('BARRIER')}")
+    assert traced.seen == ["operation"], "told while the ranks were waiting"
+    assert traced.result.killed
+    assert (traced.comparison.verdict, traced.comparison.exit_code) == ("diverged", 1)
+    text = trace_text.render(traced.comparison, root=folder)
+    assert "dist.all_reduce(torch.ones(3))" in text and "dist.barrier()" in text
+
+
+def test_opposite_order(folder: Path) -> None:
+    traced = Traced(folder, OPPOSITE_ORDER)
+    found = traced.only()
+    assert (found["index"], found["kind"]) == (0, "order")
+    assert [found["ranks"][rank]["numel"] for rank in "01"] == [2, 3]  # type: ignore[index]
+
+
+def test_a_rank_that_leaves_early(folder: Path) -> None:
+    traced = Traced(folder, EARLY_EXIT)
+    found = traced.only()
+    assert (found["index"], found["kind"], found["ranks"]["1"]) == (2, "missing-rank", None)  # type: ignore[index]
+    assert found["ranks"]["0"]["site"] == f"train.py:{traced.line('STEP')}"  # type: ignore[index]
+    assert "Rank 1 exited with code 0" in str(found["explanation"])
+
+
+def test_crossed_places_and_silent_faults_of_a_run_that_ends_well(folder: Path) -> None:
+    traced = Traced(folder, CROSSED_AND_SILENT)
+    comparison = traced.comparison
+    assert traced.result.exit_code == 0
+    assert (comparison.verdict, comparison.parted, traced.seen) == ("agreed", [], [])
+    assert comparison.crossed, "rank 0's evaluation met rank 1's training forward"
+    lines = {event.site.line for event in comparison.crossed[0].ranks.values() if event is not None and event.site is not None}
+    assert lines == {traced.line("EVALUATE"), traced.line("TRAIN")}
+    assert {fault.kind for fault in comparison.silent} == {"gradients-not-reduced", "parameters-differ"}
+    unreduced = comparison.silent[0]
+    assert (str(unreduced.site), unreduced.ranks) == (f"train.py:{traced.line('UPDATE')}", (0, 1))
+    assert comparison.exit_code == 1
