@@ -191,6 +191,48 @@ def test_project_sampler_and_subclass(lowered: Lowered) -> None:
     assert [n.detail["cls"] for n in program.of("sampler")] == ["Mine", "Theirs"]
 
 
+@pytest.mark.parametrize(
+    ("source", "sharded"),
+    [
+        ("data = torch.utils.data.TensorDataset(x)", False),
+        ("data = torch.utils.data.Subset(whole, range(dist.get_rank(), 10, dist.get_world_size()))", True),
+        ("data, rest = torch.utils.data.random_split(whole, [8, 2])", False),
+        ("import torchvision\ndata = torchvision.datasets.MNIST('.', train=True)", False),
+        ("class Set(torch.utils.data.Dataset):\n    def __init__(self, r):\n        pass\ndata = Set(r=dist.get_rank())", True),
+    ],
+)
+def test_data_sets(lowered: Lowered, source: str, sharded: bool) -> None:
+    program = lowered(f"{source}\nloader = DataLoader(data)\n")
+    data = the_object(only(program, "loader").args["dataset"], "dataset")
+    assert data is not None and ("rank" in data.taint) is sharded
+
+
+def test_a_device_option_that_is_overwritten(lowered: Lowered) -> None:
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--device', default='cuda')\n"
+        "args = parser.parse_args()\nargs.device = f\"cuda:{os.environ['LOCAL_RANK']}\"\n"
+    )
+    assert only(lowered(text), "forced-device").span.line == line_of(lowered(text), "args.device =")
+    assert not list(lowered(text.replace("cuda:{", "cpu:{")).of("forced-device"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Job:\n    def __enter__(self):\n        dist.init_process_group('gloo')\n        return self\n"
+        "    def __exit__(self, *error):\n        dist.destroy_process_group()\nwith Job() as job:\n    dist.barrier()",
+        "from contextlib import contextmanager\n@contextmanager\ndef job():\n    dist.init_process_group('gloo')\n    try:\n"
+        "        yield\n    finally:\n        dist.destroy_process_group()\nwith job():\n    dist.barrier()",
+        "import atexit\ndist.init_process_group('gloo')\natexit.register(dist.destroy_process_group)\ndist.barrier()",
+        "import atexit\ndef end():\n    dist.destroy_process_group()\natexit.register(end)\ndist.init_process_group('gloo')",
+        "from contextlib import ExitStack\nwith ExitStack() as stack:\n    dist.init_process_group('gloo')\n"
+        "    stack.callback(dist.destroy_process_group)\n    dist.barrier()",
+    ],
+)
+def test_what_ends_after_an_exception_too(lowered: Lowered, source: str) -> None:
+    assert only(lowered(source + "\n"), "destroy").detail.get("finally") is True
+
+
 def test_save_knows_the_keys(lowered: Lowered) -> None:
     program = lowered(
         "state = {'model': net.state_dict(), 'step': 3}\nstate['rng'] = torch.get_rng_state()\ntorch.save(state, 'a.pt')\n"

@@ -11,6 +11,7 @@ from ddp_audit.program import contracts, expressions, names
 from ddp_audit.program.model import CallItem, Guard, Item
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
+    RANK,
     UNIFORM,
     Bound,
     Const,
@@ -385,6 +386,8 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
     kind = names.kind_of_class(info)
     span = lw.span(node)
     target = Obj(key=(span, tuple(lw.calls[-4:])), kind=kind, cls=info, made=span, text=info.name)
+    if kind in ("dataset", "iterable-dataset"):
+        target = replace(target, info=[*args, *kwargs.values()], taint=join_taint(*args, *kwargs.values()) & {RANK})
     if kind == "ddp-subclass":
         wrapper = contracts.wrap(lw, node, args, kwargs, "ddp")
         if isinstance(wrapper, Obj):

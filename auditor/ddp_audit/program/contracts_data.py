@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, contract, generic
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
+    RANK,
     Bound,
     Const,
     Expr,
@@ -103,7 +105,56 @@ def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
     return [(str(i), a) for i, a in enumerate(args)]
 
 
+# ---- data sets
+
+
+@contract("torch.utils.data.TensorDataset", "torch.utils.data.Subset", "torch.utils.data.ConcatDataset",
+          "torch.utils.data.StackDataset")  # fmt: skip
+def _dataset(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return library_dataset(lw, node, ast.unparse(node.func).rsplit(".", 1)[-1], args, kwargs)
+
+
+def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], kwargs: dict[str, Value]) -> Obj:
+    """A map-style data set of a library; tainted by the rank where an argument is: then each rank has its own part."""
+    key = ("dataset", lw.span(node), tuple(lw.calls[-4:]))
+    taint = join_taint(*args, *kwargs.values()) & {RANK}
+    return Obj(
+        key=key, kind="dataset", cls=cls, made=lw.span(node), info=[*args, *kwargs.values()], taint=taint, text=lw.text(node)
+    )
+
+
+@contract("torch.utils.data.random_split")
+def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    whole = library_dataset(lw, node, "random_split", args, kwargs)
+    lengths = args[1] if len(args) > 1 else kwargs.get("lengths")
+    count = len(lengths.items) if isinstance(lengths, Items) and lengths.text != "comprehension" else 0
+    parts = tuple(replace(whole, key=(*whole.key, part)) for part in range(count))
+    return Items(items=parts, kind="list", taint=whole.taint) if parts else whole
+
+
 # ---- files, devices, seeds, processes
+
+
+@contract("atexit.register")
+def _at_exit(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function that runs when the interpreter ends, after an exception too: as a finally block would."""
+    from ddp_audit.program.calls import dispatch
+
+    start = len(lw.program.nodes)
+    if args:
+        dispatch(lw, node, args[0], args[1:], kwargs)
+    for made in lw.program.nodes[start:]:
+        made.detail["finally"] = True
+    return args[0] if args else Unknown()
+
+
+def _callback(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`stack.callback(f)` of an ExitStack: f runs when the block is left, after an exception too."""
+    target = the_object(bound.receiver, "context")
+    return None if target is None or target.key not in lw.exit_stacks else _at_exit(lw, node, args, kwargs)
+
+
+BY_METHOD["callback"] = _callback
 
 
 @contract("torch.save")

@@ -239,6 +239,10 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         if _WITH_BATCHNORM.match(name):
             _add_buffer(lw, node, made, "running_mean", name)
         return made
+    if name.startswith("torchvision.datasets.") and name.rsplit(".", 1)[-1][:1].isupper():
+        from ddp_audit.program.contracts_data import library_dataset
+
+        return library_dataset(lw, node, name, args, kwargs)
     if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
         return Obj(key=key, kind="optimizer", cls=name, made=span, text=lw.text(node))
     if name.startswith("torch.lr_scheduler."):

@@ -12,6 +12,7 @@ from ddp_audit.program.model import Branch, Item
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
     DATA,
+    RANK,
     UNIFORM,
     Alt,
     Bound,
@@ -24,6 +25,7 @@ from ddp_audit.program.values import (
     Taint,
     Unknown,
     Value,
+    World,
     defaults_in,
     join_deps,
     join_taint,
@@ -33,6 +35,7 @@ from ddp_audit.program.values import (
     options,
     the_object,
 )
+from ddp_audit.program.values import evaluate as compute
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -213,10 +216,20 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         frame: Frame = target.info
         lw.state[(frame.id, attr)] = value
         return
+    note_forced_device(lw, node, lw.state.get((target.key, attr)), value)
     kept = value if isinstance(value, Const) else named(value, f"{target.text or 'self'}.{attr}")
     lw.state[(target.key, attr)] = kept
     for option in options(value):
         adopt(lw, target, option)
+
+
+def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: Value) -> None:
+    """Notes an assignment that replaces an option which names a device by the CUDA device of the process."""
+    if not isinstance(old, Const) or old.default is None or not isinstance(old.value, str) or RANK not in value.taint:
+        return
+    chosen = compute(value, World(0, 2, 2))
+    if isinstance(chosen, str) and chosen.startswith("cuda"):
+        lw.emit("forced-device", node, args={"old": old, "value": value})
 
 
 def adopt(lw: Lowering, parent: Obj, value: Value) -> None:

@@ -33,6 +33,7 @@ from ddp_audit.program.values import (
     named,
     operation,
     options,
+    the_object,
     truth,
     worlds,
 )
@@ -154,6 +155,8 @@ class Lowering:
         """Binds an assignment target."""
         match target:
             case ast.Name(id=name):
+                old = self.state.get(((self.here.top if name in self.here.globals else self.here).id, name))
+                expressions.note_forced_device(self, target, old, value)
                 kept = named(value, name) if not isinstance(value, Const) else value
                 self.assign_name(name, kept)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
@@ -422,15 +425,34 @@ class Lowering:
     def with_block(self, node: ast.With | ast.AsyncWith) -> str | None:
         """A with statement: gradients off, no_sync, or a context of no interest."""
         grad, depth = self.grad, len(self.no_sync)
+        managers: list[tuple[Obj, ast.expr]] = []
         for entry in node.items:
             context = self.eval(entry.context_expr)
             self.enter(context, entry.context_expr)
+            entered = expressions.entered(context)
+            manager = the_object(context)
+            if manager is not None and isinstance(manager.cls, ClassInfo) and manager.cls.find("__exit__"):
+                managers.append((manager, entry.context_expr))
+                entered = self._call_method(manager, "__enter__", entry.context_expr)
             if entry.optional_vars is not None:
-                self.assign(entry.optional_vars, expressions.entered(context))
+                self.assign(entry.optional_vars, entered)
         left = self.run_block(node.body)
+        start = len(self.program.nodes)
+        for manager, expression in reversed(managers):
+            self._call_method(manager, "__exit__", expression)
+        for made in self.program.nodes[start:]:
+            made.detail["finally"] = True
         self.grad = grad
         del self.no_sync[depth:]
         return left
+
+    def _call_method(self, target: Obj, method: str, node: ast.AST) -> Value:
+        """Calls a method of an object of a project class by name."""
+        found = target.cls.find(method)
+        if found is None:
+            return Unknown()
+        holder, definition = found
+        return call_function(self, FunctionInfo(method, definition, holder.frame, holder), [], {}, node, receiver=target)
 
     def enter(self, context: Value, node: ast.expr, condition: Guard | None = None) -> None:
         """Enters a context, under a condition where an exit stack was given it in an arm of one."""

@@ -21,6 +21,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | iterate | a for loop over a loader | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
+| forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |
 | draw | random indices drawn from a whole set | detail what |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name |
