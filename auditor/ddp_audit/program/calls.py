@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import contracts, expressions, names
+from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard, Item
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
@@ -198,7 +199,7 @@ def call_function(
         id=("call", lw.frame_count), source=info.frame.source,
         name=info.name if info.owner is None else f"{info.owner.name}.{info.name}",
         parent=info.frame, module=info.frame.top, receiver=receiver, owner=info.owner, guard_base=len(lw.guards),
-        no_sync_base=len(lw.no_sync),
+        no_sync_base=len(lw.no_sync), loop_base=len(lw.loops),
     )  # fmt: skip
     bound = bind(lw, info, args, kwargs, receiver, unknown_arguments)
     saved = (lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base)
@@ -225,23 +226,30 @@ def call_function(
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
     _drop(lw, frame)
-    context = _generated_context(info, frame, saved[1]) if frame.yields else None
-    return _returned(frame) if context is None else context
+    generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
+    return _returned(frame) if generated is None else generated
 
 
-def _generated_context(info: FunctionInfo, frame: Frame, grad: bool | None) -> Value | None:
-    """What a generator function under `contextlib.contextmanager` puts around a block: no_sync() or no gradients, else None."""
+def _generated(lw: Lowering, info: FunctionInfo, frame: Frame, grad: bool | None, node: ast.AST) -> Value | None:
+    """What a call of a generator function gives, where that is more than its yielded value.
+
+    Under `contextlib.contextmanager` it is a context: no_sync() or a gradient mode. A generator that yields inside a loop over
+    a loader is that loader under another name.
+    """
     if not any(isinstance(d, Ext) and d.name in _GENERATOR_CONTEXTS for d in info.decorators):
+        for made in frame.yields:
+            loaders = loaders_in(made.loop.over) if made.loop is not None else []
+            if loaders:
+                return Obj(key=("generator", lw.span(node)), kind="generator", info=(loaders[0], made.value), text=info.name)
         return None
-    blocks = [(guards, block) for guards, inside, _ in frame.yields for block in inside]
+    blocks = [(made, block) for made in frame.yields for block in made.no_sync]
     if blocks:
-        guards, block = blocks[0]
-        test: Value | None = block.test
-        polarity = block.polarity
-        if len(frame.yields) > 1 and guards:
-            test, polarity = guards[-1].test, guards[-1].polarity
+        made, block = blocks[0]
+        test, polarity = block.test, block.polarity
+        if len(frame.yields) > 1 and made.guards:
+            test, polarity = made.guards[-1].test, made.guards[-1].polarity
         return Obj(key=("no-sync", block.span), kind="no-sync", made=block.span, info=(block.wrapper, test, polarity))
-    modes = {mode for _, _, mode in frame.yields}
+    modes = {made.grad for made in frame.yields}
     if len(modes) == 1 and modes != {grad}:
         effect = "no_grad" if modes == {False} else "enable_grad"
         return Obj(key=("grad", effect), kind="context", info=effect)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
-from ddp_audit.program.model import Branch, Item
-from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
+from ddp_audit.program.model import Branch, Item, Loop
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
     DATA,
     RANK,
@@ -86,10 +86,12 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
             lw.assign(target, assigned)
             return assigned
         case ast.Starred(value=inner) | ast.Await(value=inner) | ast.YieldFrom(value=inner):
-            return lw.eval(inner)
+            result = lw.eval(inner)
+            if isinstance(node, ast.YieldFrom):
+                _yielded(lw, result, whole=True)
+            return result
         case ast.Yield(value=inner):
-            lw.here.returns.append(((), lw.eval(inner)))
-            lw.here.yields.append((tuple(lw.guards[lw.here.guard_base :]), tuple(lw.no_sync[lw.here.no_sync_base :]), lw.grad))
+            _yielded(lw, lw.eval(inner))
             return Unknown()
         case ast.Slice(lower=lower, upper=upper, step=step):
             bounds = tuple(lw.eval(b) for b in (lower, upper, step))
@@ -286,6 +288,18 @@ def _number(value: Value, other: Value) -> Value:
     return value
 
 
+def _yielded(lw: Lowering, value: Value, whole: bool = False) -> None:
+    """Notes a yield of the running function; of every element of `value` where it is a `yield from`."""
+    frame = lw.here
+    loops = lw.loops[frame.loop_base :]
+    loop = loops[-1] if loops else None
+    if whole:
+        loop = Loop(frame.source.span(frame.source.tree.body[0]), "for", value, value.text)
+    frame.returns.append(((), value))
+    guards, blocks = tuple(lw.guards[frame.guard_base :]), tuple(lw.no_sync[frame.no_sync_base :])
+    frame.yields.append(Yielded(value, guards, blocks, lw.grad, loop))
+
+
 def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Value:
     """`a and b()`: what comes after the first operand runs only where those before it have not decided."""
     values = [lw.eval(parts[0])]
@@ -438,6 +452,10 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
                 parts = [iterate(lw, node, part) for part in target.info]
                 elements = tuple(p[0] for p in parts)
                 return Items(items=elements, kind="tuple", taint=join_taint(*elements)), None, UNIFORM
+            case "generator":
+                source, element = target.info
+                lw.emit("iterate", node, target=source)
+                return element, None, UNIFORM
             case "loader" | "dataset" | "iterable-dataset":
                 lw.emit("iterate", node, target=target)
                 count = Unknown(text=f"len({over.text})")

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.program.model import Guard, NoSync
+from ddp_audit.program.model import Guard, Loop, NoSync
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, merge, options, the_object
 from ddp_audit.source.files import SourceFile
 
@@ -60,6 +60,17 @@ class FunctionInfo:
     decorators: tuple[Value, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Yielded:
+    """A yield: its value, and what stands around it in its function; a context made of a generator puts that around a block."""
+
+    value: Value
+    guards: tuple[Guard, ...]
+    no_sync: tuple[NoSync, ...]
+    grad: bool | None
+    loop: Loop | None  # the innermost
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """A module or one call of a function. `path` of returned values with the guards under which each was returned."""
@@ -75,8 +86,8 @@ class Frame:
     returns: list[tuple[tuple[Guard, ...], Value]] = field(default_factory=list)
     guard_base: int = 0
     no_sync_base: int = 0
-    # Guards, no_sync() blocks and gradient mode at each yield: what a generator used as a context puts around its block.
-    yields: list[tuple[tuple[Guard, ...], tuple[NoSync, ...], bool | None]] = field(default_factory=list)
+    loop_base: int = 0
+    yields: list[Yielded] = field(default_factory=list)
 
     @property
     def top(self) -> Frame:

@@ -1,0 +1,163 @@
+"""Passes over data: which loops train on what a loader yields, which sampler it has, and whether ranks share the data out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import RANK, Const, Items, Obj, Unknown, Value, constant, options
+
+_SHARDS = re.compile(r"rank|world_size|num_replicas|num_shards|shard")
+DISTRIBUTED = "DistributedSampler"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """A loop that trains on a loader: each iteration takes a batch and runs `backward` (maybe under conditions).
+
+    `around` are the loops around it, outermost first. With `taken` batches are taken by next() and no loop ends with the data.
+    """
+
+    loader: Obj
+    made: Node | None  # the DataLoader(..) call
+    iterate: Node
+    loop: Loop
+    around: tuple[Loop, ...]
+    backward: Node
+    taken: bool
+
+
+def loaders_in(over: Value | None) -> list[Obj]:
+    """The loaders that a loop over a value takes batches from: the value itself, or what enumerate, zip or a generator hold."""
+    if over is None:
+        return []
+    found: list[Obj] = []
+    for option in options(over):
+        match option:
+            case Obj(kind="loader"):
+                found.append(option)
+            case Obj(kind="enumerate", info=Value() as inner):
+                found += loaders_in(inner)
+            case Obj(kind="zip", info=list() as parts):
+                found += [loader for part in parts for loader in loaders_in(part)]
+            case Obj(kind="generator", info=(Value() as source, _)):
+                found += loaders_in(source)
+    return found
+
+
+def training_passes(program: Program) -> list[Pass]:
+    """Every loop over a loader with a backward in it, one for a loop and loader, in order."""
+    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
+    iterates = [n for n in program.of("iterate") if n.object is not None and n.object.kind == "loader"]
+    found: dict[tuple[int, object], Pass] = {}
+    for backward in program.of("backward"):
+        for depth, loop in enumerate(backward.loops):
+            around = backward.loops[:depth]
+            over = {loader.key for loader in loaders_in(loop.over)}
+            for iterate in iterates:
+                assert iterate.object is not None
+                key = iterate.object.key
+                opened = key in over and iterate.loops == around
+                taken = bool(iterate.loops) and iterate.loops[-1] is loop and iterate.text.startswith("next(")
+                if opened or taken:
+                    new = Pass(iterate.object, made.get(key), iterate, loop, around, backward, taken)
+                    found.setdefault((id(loop), key), new)
+    return list(found.values())
+
+
+def samplers_of(loader: Node) -> list[Value]:
+    """What the loader's sampler and batch sampler may be; empty where it is given none."""
+    values = [loader.args[name] for name in ("sampler", "batch_sampler") if name in loader.args]
+    found = [option for value in values for option in options(value)]
+    return [value for value in found if not (isinstance(value, Const) and value.value is None)]
+
+
+def shuffles(arguments: dict[str, Value] | Node) -> bool | None:
+    """Whether a DistributedSampler shuffles, which it does by default; None where that is not known."""
+    given = arguments.args if isinstance(arguments, Node) else arguments
+    if "shuffle" not in given:
+        return None if "**" in given else True
+    value = constant(given["shuffle"])
+    return bool(value) if isinstance(value, (bool, int)) else None
+
+
+def by_rank(value: Value | None) -> bool:
+    """Whether a value differs between ranks by their rank: then it is a share of the data, or makes one."""
+    if value is None:
+        return False
+    return RANK in value.taint or any(RANK in option.taint for option in options(value))
+
+
+def shares_out(program: Program, value: Value) -> bool | None:
+    """Whether a sampler or data set gives each rank its own part; None where that is not known."""
+    answers = {_shares_out(program, option) for option in options(value)}
+    if True in answers or by_rank(value):
+        return True
+    return None if None in answers else False
+
+
+def _shares_out(program: Program, value: Value) -> bool | None:
+    if by_rank(value):
+        return True
+    match value:
+        case Const(value=None):
+            return False
+        case Items(items=items):
+            return any(by_rank(item) for item in items)
+        case Obj(kind="plain-sampler", info=dict() as given):
+            return any(by_rank(v) for v in given.values())
+        case Obj(kind="sampler", cls=cls) if cls == DISTRIBUTED:
+            return True
+        case Obj(cls=ClassInfo() as info):
+            if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.library_bases()):
+                return True
+            return None if value.kind == "iterable-dataset" else _parts_share(program, value)
+        case Obj(kind="dataset"):
+            return _parts_share(program, value)
+    return None
+
+
+def _parts_share(program: Program, value: Obj) -> bool | None:
+    """Of a data set made from others: whether one of them is shared out."""
+    inner = [o for part in value.info or () for o in options(part) if isinstance(o, Obj) and o.kind == "dataset"]
+    return any(_shares_out(program, part) for part in inner if part.key != value.key)
+
+
+def class_text(info: ClassInfo) -> str:
+    """The source of a class of the project."""
+    lines = info.frame.source.lines
+    return "\n".join(lines[info.node.lineno - 1 : info.node.end_lineno])
+
+
+def draws_at_random(value: Value) -> bool:
+    """Whether a data set of the project pays no attention to the index that it is asked for: it draws its items itself."""
+    for option in options(value):
+        if isinstance(option, Obj) and isinstance(option.cls, ClassInfo):
+            found = option.cls.find("__getitem__")
+            if found is not None and not _uses_index(found[1]):
+                return True
+    return False
+
+
+def _uses_index(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = [a.arg for a in method.args.args[1:2]]
+    return not names or any(isinstance(n, ast.Name) and n.id == names[0] for n in ast.walk(method) if n is not method)
+
+
+def is_known(value: Value) -> bool:
+    """Whether what a value is was followed to where it was made."""
+    return not any(isinstance(option, Unknown) or not isinstance(option, (Obj, Const, Items)) for option in options(value))
+
+
+def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:
+    """Each line of code of the files read that a pattern is found in, without comments: path, number from 1, text."""
+    expression = re.compile(pattern)
+    for path, lines in program.sources.items():
+        for number, line in enumerate(lines, 1):
+            code = line.split("#", 1)[0]
+            if expression.search(code):
+                yield path, number, code
