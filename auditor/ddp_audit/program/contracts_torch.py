@@ -266,6 +266,8 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     ):
         lw.emit("collective", node, args=kwargs, op="checkpoint", hidden=True, what=f"{name} runs collectives on all ranks")
         return Unknown()
+    if name.startswith("mpi4py.") and name.endswith(("Get_rank", "Get_size")):
+        return leaf("rank" if name.endswith("rank") else "world_size")
     if name.startswith("mpi4py.") and name.rsplit(".", 1)[-1] in _MPI_METHODS:
         lw.emit("collective", node, args=kwargs, op=name.rsplit(".", 1)[-1], hidden=True, what=f"MPI {name.rsplit('.', 1)[-1]}")
         return Unknown()

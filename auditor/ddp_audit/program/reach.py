@@ -190,10 +190,10 @@ def _between_answers(traffic: Sequence[Node]) -> Iterator[OneSided]:
     for key, taint in keys.items():
         yes: list[Node] = []
         no: list[Node] = []
-        for node in (*traffic, None):
-            mine = [] if node is None else [g for g in node.guards if _key(g)[0] == key]
-            if node is not None and mine:
-                (yes if _key(mine[0])[1] else no).append(node)
+        for entry in [*traffic, None]:
+            mine = [] if entry is None else [g for g in entry.guards if _key(g)[0] == key]
+            if entry is not None and mine:
+                (yes if _key(mine[0])[1] else no).append(entry)
                 continue
             for left, right, difference in _unmatched(yes, no):
                 guard = next(g for g in left.guards if _key(g)[0] == key)

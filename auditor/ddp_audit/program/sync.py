@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,23 @@ def flags_of(program: Program, forward: Node) -> list[Node]:
     """Assignments of require_backward_grad_sync of the forward's wrapper, in order."""
     wrapper = forward.object
     return [n for n in program.of("sync-flag") if wrapper is not None and n.object is not None and n.object.key == wrapper.key]
+
+
+def late_flags(program: Program) -> list[tuple[Node, Node, Node]]:
+    """Assignments of the flag between a wrapped forward and the backward that goes through it: (flag, forward, backward)."""
+    found: list[tuple[Node, Node, Node]] = []
+    for backward in program.of("backward"):
+        for forward in forwards_behind(program, backward):
+            for flag in flags_of(program, forward):
+                if forward.number < flag.number < backward.number and flag.loops == backward.loops == forward.loops:
+                    found.append((flag, forward, backward))
+    return found
+
+
+def arms_reducer_by_hand(program: Program, flag: Node) -> bool:
+    """Whether the code around an assignment of the flag calls reducer.prepare_for_backward itself, as libraries on top of DDP do."""
+    lines = program.sources.get(flag.span.path, [])
+    return any("prepare_for_backward" in line for line in lines[max(0, flag.span.line - 15) : flag.span.line + 15])
 
 
 def switches(program: Program, forward: Node) -> list[Switch]:
@@ -137,6 +154,16 @@ def loop_atom(loop: Loop, names: set[str]) -> str | None:
     return None
 
 
+def names_of_loops(program: Program, node: Node, names: Iterable[str]) -> dict[str, str]:
+    """How the source calls the loop indices: by their first target, where it is one plain name."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.startswith("loop:"):
+            target = re.match(r"(?:async\s+)?for\s+\(?\s*(\w+)", program.line(node.span.path, int(name.split(":")[1])))
+            found[name] = target.group(1) if target else "the index"
+    return found
+
+
 def iterations(loop: Loop, world: World, names: set[str]) -> int | None:
     """The number of iterations of a loop under a supposition, where it is computable."""
     if loop.count is not None:
@@ -160,6 +187,6 @@ def passes(guards: tuple[Guard, ...], world: World) -> bool | None:
 
 
 __all__ = [
-    "Switch", "atoms", "flags_of", "forwards_behind", "is_length", "is_off", "iterations", "loop_atom", "opened", "passes",
-    "suppositions", "switches",
+    "Switch", "arms_reducer_by_hand", "atoms", "flags_of", "forwards_behind", "is_length", "is_off", "iterations", "late_flags",
+    "loop_atom", "names_of_loops", "opened", "passes", "suppositions", "switches",
 ]  # fmt: skip

@@ -1,0 +1,103 @@
+"""DDP115: an attribute of the inner module is read on the wrapper, which does not have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import EXCEPTION
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import Program, first_of_each_place
+from ddp_audit.rule import Context, Rule, guard_relations
+
+
+class AttributeOfWrapper(Rule):
+    code = "DDP115"
+    name = "attribute-of-wrapper"
+    level = "error"
+    what = "An attribute or method of the user's module that is read on the DistributedDataParallel object around it."
+    why = (
+        "The wrapper passes on nothing but its forward: the line raises AttributeError on every rank that runs it. Where a "
+        "rank test "
+        "lets only one rank run it, that rank dies and the others wait in their next collective until the launcher ends them."
+    )
+    quiet = (
+        "Attributes of nn.Module and of DistributedDataParallel, attributes that the program sets on the wrapper, "
+        "subclasses of the "
+        "wrapper that define them, hasattr and getattr with a default, and lines inside try."
+    )
+    confirmed = "An AttributeError that leaves the script at this place."
+    source = "torch 2.13, nn/parallel/distributed.py: DistributedDataParallel defines no __getattr__ of its own; seen in a run."
+    remedy = "read it on the inner module: model.module.name"
+    bad = '''"""Prints the model's own scale through the wrapper, which has no such attribute."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.scale = 2.0
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+dist.init_process_group("gloo")
+model = DDP(Line())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("scale", model.scale, flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace("through the wrapper, which has no such attribute", "on the inner module").replace(
+        "model.scale,", "model.module.scale,"
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        for node in first_of_each_place(program.of("attribute")):
+            wrapper = node.object
+            if wrapper is None or node.tries or _is_asked_for(program, node.span.path, node.detail["name"]):
+                continue
+            if any(g.via == "except" or "hasattr" in g.text or "isinstance" in g.text for g in node.guards):
+                continue
+            name = node.detail["name"]
+            some = [g for g in node.rank_guards if g.ranks() != "all ranks"]
+            who = f"{some[0].ranks()} raises" if some else "every rank raises"
+            message = (
+                f"DistributedDataParallel has no attribute {name}: {who} AttributeError here, because it belongs to the inner module."
+            )
+            explanation = (
+                f"{some[0].describe()[:1].upper() + some[0].describe()[1:]}. The rank that fails leaves, and the others "
+                f"wait in their next "
+                "collective until the launcher ends them."
+                if some
+                else "The wrapper forwards calls to the module's forward and nothing else; all ranks fail alike."
+            )
+            related = guard_relations(node)
+            if wrapper.made is not None:
+                related.append(Related(wrapper.made.path, wrapper.made.line, "wrap", "wrapped here"))
+            yield self.finding(node.span, message, explanation, related=related, guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed by an AttributeError that left the script while some rank stood at this place."""
+        errors = [e for _, e in run.all_events() if e.kind == EXCEPTION and e.detail.get("type") == "AttributeError"]
+        if any("no attribute" in str(e.detail.get("text")) and str(e.detail.get("text")).count(_name(finding)) for e in errors):
+            return "confirmed"
+        return super().witness(finding, run)
+
+
+def _name(finding: Finding) -> str:
+    return finding.message.partition("attribute ")[2].partition(":")[0]
+
+
+def _is_asked_for(program: Program, path: str, name: str) -> bool:
+    """Whether the file asks by hasattr whether an object has this attribute."""
+    return any("hasattr(" in line and name in line for line in program.sources.get(path, []))

@@ -1,0 +1,86 @@
+"""DDP114: require_backward_grad_sync is toggled by hand before the forward: right today, but no interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import first_of_each_place
+from ddp_audit.program.sync import arms_reducer_by_hand, late_flags
+from ddp_audit.rule import Context, Rule
+
+
+class PrivateSyncSwitch(Rule):
+    code = "DDP114"
+    name = "private-sync-switch"
+    level = "info"
+    what = "An assignment of the wrapper's attribute `require_backward_grad_sync` before the forward that it governs."
+    why = (
+        "It does today what `no_sync()` does, and gradients are right on all ranks. It is an undocumented attribute, it "
+        "does not restore "
+        "itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
+    )
+    quiet = "An assignment after the forward (that is DDP112), and code that prepares the reducer by hand at the same place."
+    confirmed = "Nothing to confirm: the order in the source is what is reported."
+    source = "torch 2.13, nn/parallel/distributed.py: no_sync sets the same attribute and restores it in a finally block."
+    remedy = "use model.no_sync() around forward and backward of the micro-batches that are not to be reduced"
+    bad = '''"""Accumulates two micro-batches with the wrapper's attribute, set before the forward: right, but private."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for step in range(4):
+    for micro_step in range(2):
+        x = torch.randn(8, 4)
+        model.require_backward_grad_sync = micro_step == 1
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"checksum {sum(p.sum().item() for p in model.parameters()):.6f}", flush=True)
+dist.destroy_process_group()
+'''
+    good = (
+        bad.replace(
+            "with the wrapper's attribute, set before the forward: right, but private", "with no_sync() around the first"
+        )
+        .replace("import torch\nimport", "from contextlib import nullcontext\n\nimport torch\nimport")
+        .replace("        model.require_backward_grad_sync = micro_step == 1\n", "")
+        .replace(
+            "        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n        loss.backward()\n",
+            "        with nullcontext() if micro_step == 1 else model.no_sync():\n"
+            "            loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n            loss.backward()\n",
+        )
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        late = {flag.span for flag, _, _ in late_flags(program)}
+        for flag in first_of_each_place(program.of("sync-flag")):
+            if flag.span in late or arms_reducer_by_hand(program, flag):
+                continue
+            after = [n for n in program.of("forward") if n.number > flag.number and n.grad is not False]
+            where = f" of line {after[0].span.line}" if after and after[0].span.path == flag.span.path else ""
+            message = (
+                f"require_backward_grad_sync is set by hand before the forward{where}, which is correct today and does what "
+                f"no_sync() "
+                "does, but is no stable interface."
+            )
+            explanation = (
+                "All ranks reduce the same micro-batches, so nothing differs and nothing hangs. It stays right only as long "
+                "as the "
+                "assignment comes before the forward: after it, it would act one micro-batch late without an error."
+            )
+            related = [Related(n.span.path, n.span.line, "forward", "reads the flag") for n in after[:1]]
+            yield self.finding(flag.span, message, explanation, related=related, confidence="certain" if after else "likely")
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """No event shows an attribute that is right: not-observed where its forward was seen."""
+        seen = any(run.ranks_at(r.path, r.line) for r in finding.related)
+        return "not-observed" if seen else "not-covered"
