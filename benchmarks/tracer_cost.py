@@ -2,15 +2,15 @@
 
     python benchmarks/tracer_cost.py [--calls 20000] [--rounds 15]
 
-Runs all_reduce of 4 floats (a) on torch's fake process group, which does nothing, so that the difference is the tracer's alone, and
-(b) on gloo with one rank. Rounds of the variants alternate. The table gives CPU microseconds a call: the 5th percentile over rounds,
-which says what the code costs, and the median, which has the machine's noise in it. The user's stack is six calls deep.
+Runs all_reduce of 4 floats (a) on torch's fake process group, which does nothing, so that the difference is the tracer's alone,
+and (b) on gloo with one rank. Rounds of the variants alternate. The table gives CPU microseconds a call: the 5th percentile
+over rounds, which says what the code costs, and the median, which has the machine's noise in it. The user's stack is six calls
+deep.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
@@ -53,7 +53,7 @@ def traced(folder: str, with_stack: bool) -> Callable[[], Callable[[], None]]:
     def install() -> Callable[[], None]:
         nonlocal count
         count += 1
-        tracer = Tracer(os.path.join(folder, f"{with_stack}-{count}"))
+        tracer = Tracer(f"{folder}/{with_stack}-{count}")
         tracer.with_stack = with_stack
         tracer.open(0, dist.get_world_size())
         hook = Hook(tracer)
@@ -75,9 +75,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        f"torch {torch.__version__}, {options.rounds} rounds of {options.calls} all_reduce of 4 float32, CPU microseconds a call"
-    )
+    what = f"{options.rounds} rounds of {options.calls} all_reduce of 4 float32"
+    print(f"torch {torch.__version__}, {what}, CPU microseconds a call")
     print(f"{'backend':<8}{'variant':<28}{'p5':>9}{'median':>9}{'added p5':>10}{'ratio p5':>10}")
     for backend in ("fake", "gloo"):
         if backend == "fake":

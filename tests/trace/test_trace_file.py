@@ -102,7 +102,7 @@ def test_records_fill_many_chunks_and_threads_do_not_mix_them(tmp_path: Path) ->
         thread.start()
     for thread in threads:
         thread.join()
-    assert os.path.getsize(ring.path) > layout.CHUNK
+    assert Path(ring.path).stat().st_size > layout.CHUNK
     recorded = load_run(tmp_path).ranks[0].events[1:]
     for number in range(3):
         assert [e.index for e in recorded if e.detail["thread"] == number] == list(range(20_000))

@@ -59,9 +59,8 @@ def run_traced(
 ) -> LaunchResult:
     """Runs COMMAND traced and returns when it has ended.
 
-    `directory` is made, and an earlier trace in it removed. While the command runs, the trace is read every `poll` seconds;
-    whenever something is new, `on_divergence` is called with the run so far, until it returns True (it found a divergence and
-    told of it).
+    `directory` is made, and an earlier trace in it removed. While the command runs, the trace is read every `poll` seconds, and
+    `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
     stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
@@ -133,8 +132,9 @@ class _Session:
         now = time.monotonic()
         if self._follow.progress != self._progress or last:
             self._progress, self._moved = self._follow.progress, now
-            if self._on_divergence is not None and not self._diverged and run.world_size:
-                self._diverged = self._on_divergence(run)
+        # Also where nothing is new: a divergence is held back until the other ranks had time to arrive at it.
+        if self._on_divergence is not None and not self._diverged and run.world_size:
+            self._diverged = self._on_divergence(run)
         if not last and self._stall_after and not self.killed:
             self._look_for_stall(run, now)
 
