@@ -33,6 +33,7 @@ from ddp_audit.program.values import (
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+    from ddp_audit.source.files import SourceFile
 
 _RANK_ZERO_DECORATORS = (
     "rank_zero_only",
@@ -162,7 +163,7 @@ def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: lis
 
 def holds_wrapper(lw: Lowering, target: Obj) -> bool:
     """Whether an attribute of an object is a DDP wrapper."""
-    return any(isinstance(v, Obj) and v.kind == "ddp" for (key, _), v in lw.state.items() if key == target.key)
+    return target.key in lw.holders
 
 
 # ---- project functions
@@ -209,7 +210,7 @@ def call_function(
     if info.name == "__init__" and receiver is not None and receiver.kind == "module" and lw.constructor_base is None:
         lw.constructor_base = guard_depth
     lw.frame, lw.block = frame, []
-    lw.state.update({(frame.id, key): value for key, value in bound.items()})
+    lw.state.update(((frame.id, key), value) for key, value in bound.items())
     lw.active.append(id(info.node))
     if call_site is not None:
         lw.calls.append(call_site)
@@ -340,9 +341,9 @@ def _from_mapping(lw: Lowering, mapping: Value, key: str) -> Value:
 
 def _drop(lw: Lowering, frame: Frame) -> None:
     """Forgets the variables of a call that has returned, unless a function or class made in it may still look at them."""
-    mine = [key for key in lw.state if key[0] == frame.id]
+    mine = [key for key in lw.state.own if key[0] == frame.id]
     for key in mine:
-        value = lw.state[key]
+        value = lw.state.get(key)
         if isinstance(value, Func) and value.definition.frame is frame:
             return
         if isinstance(value, Obj) and isinstance(value.cls, ClassInfo) and value.cls.frame is frame:
@@ -442,39 +443,56 @@ def _default_field(lw: Lowering, info: ClassInfo, name: str, statement: ast.AnnA
 
 
 def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
-    """An import statement: project files are lowered and bound, everything else is a library by its full name."""
+    """An import statement. Project files are lowered when a name of theirs is first used; the rest is a library by its full name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            source = lw.project.resolve_import(alias.name, 0, lw.here.source)
-            if source is not None and (alias.asname or "." not in alias.name):
-                lw.assign_name(alias.asname or alias.name, _module_object(lw, source))
+            lw.note_library(alias.name)
+            if lw.project.finds(alias.name, lw.here.source) and (alias.asname or "." not in alias.name):
+                lw.assign_name(alias.asname or alias.name, _lazy(lw, alias.name, 0, None))
             else:
-                lw.note_library(alias.name)
                 root = alias.name if alias.asname else alias.name.split(".")[0]
                 lw.assign_name(alias.asname or root, Ext(name=expressions.canonical(root), text=alias.asname or root))
         return
     base = node.module or ""
     for alias in node.names:
-        lw.assign_name(alias.asname or alias.name, _imported(lw, node, base, alias.name))
+        inner = f"{base}.{alias.name}" if base else alias.name
+        if not node.level:
+            lw.note_library(inner)
         if alias.name == "*":
             _import_star(lw, base, node.level)
+        elif node.level or lw.project.finds(base, lw.here.source) or lw.project.finds(inner, lw.here.source):
+            lw.assign_name(alias.asname or alias.name, _lazy(lw, base, node.level, alias.name))
+        else:
+            lw.assign_name(alias.asname or alias.name, Ext(name=expressions.canonical(inner), text=alias.name))
 
 
-def _imported(lw: Lowering, node: ast.ImportFrom, base: str, name: str) -> Value:
-    inner = f"{base}.{name}" if base else name
-    source = lw.project.resolve_import(base, node.level, lw.here.source) if base or node.level else None
-    if source is not None and name != "*":
-        module = _module_object(lw, source)
-        value = lw.state.get((module.info.id, name))
+def _lazy(lw: Lowering, module: str, level: int, name: str | None) -> Obj:
+    return Obj(key=("lazy", lw.here.source.path, module, level, name), kind="lazy", info=lw.here.source, text=name or module)
+
+
+def force(lw: Lowering, value: Value) -> Value:
+    """The value itself, or what an import that was put off stands for."""
+    if not (isinstance(value, Obj) and value.kind == "lazy"):
+        return value
+    if value.key not in lw.forced:
+        _, _, module, level, name = value.key
+        lw.forced[value.key] = Unknown(text=value.text)  # a circular import finds nothing
+        lw.forced[value.key] = _imported(lw, value.info, module, level, name)
+    return lw.forced[value.key]
+
+
+def _imported(lw: Lowering, importer: SourceFile, base: str, level: int, name: str | None) -> Value:
+    source = lw.project.resolve_import(base, level, importer) if base or level else None
+    if name is None:
+        return Unknown(text=base) if source is None else _module_object(lw, source)
+    if source is not None:
+        value = lw.state.get((_module_object(lw, source).info.id, name))
         if value is not None:
-            return value
-    submodule = lw.project.resolve_import(inner, node.level, lw.here.source)
+            return force(lw, value)
+    submodule = lw.project.resolve_import(f"{base}.{name}" if base else name, level, importer)
     if submodule is not None and submodule is not source:
         return _module_object(lw, submodule)
-    if source is not None:
-        return names.by_name(name) or Unknown(text=name)
-    lw.note_library(inner)
-    return Ext(name=expressions.canonical(inner), text=name)
+    return names.by_name(name) or Unknown(text=name)
 
 
 def _import_star(lw: Lowering, base: str, level: int) -> None:
@@ -497,7 +515,7 @@ def module_attribute(lw: Lowering, target: Obj, attr: str) -> Value:
     frame: Frame = target.info
     value = lw.state.get((frame.id, attr))
     if value is not None:
-        return value
+        return force(lw, value)
     source = lw.project.resolve_import(f"{frame.source.module}.{attr}", 0, frame.source)
     if source is not None:
         return _module_object(lw, source)

@@ -104,15 +104,17 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
 
 def name(lw: Lowering, node: ast.Name) -> Value:
     """A variable: of the running function, of the functions around it, of its module, or a builtin."""
+    from ddp_audit.program.calls import force
+
     frame: Frame | None = lw.here
     while frame is not None:
         value = lw.state.get((frame.id, node.id))
         if value is not None:
-            return _by_name_if_unknown(value, node.id)
+            return _by_name_if_unknown(force(lw, value), node.id)
         frame = frame.parent
     value = lw.state.get((lw.here.top.id, node.id))
     if value is not None:
-        return _by_name_if_unknown(value, node.id)
+        return _by_name_if_unknown(force(lw, value), node.id)
     guess = names.by_name(node.id)
     return guess if guess is not None else Ext(name=f"builtins.{node.id}", text=node.id)
 
@@ -221,6 +223,8 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
     note_forced_device(lw, node, lw.state.get((target.key, attr)), value)
     kept = value if isinstance(value, Const) else named(value, f"{target.text or 'self'}.{attr}")
     lw.state[(target.key, attr)] = kept
+    if the_object(value, "ddp") is not None:
+        lw.holders.add(target.key)
     for option in options(value):
         adopt(lw, target, option)
 

@@ -17,7 +17,8 @@ from ddp_audit.findings import Span
 from ddp_audit.program import contracts, expressions, names
 from ddp_audit.program.calls import bind_name, call_function, make_class, run_decorators
 from ddp_audit.program.model import Branch, BufferSite, Guard, Item, Loop, LoopItem, Node, NoSync, Program, TryItem
-from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, Slots, merge_slots, merge_value
+from ddp_audit.program.slots import Slots
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_slots, merge_value
 from ddp_audit.program.values import (
     ERROR,
     UNIFORM,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 14  # calls of project functions within one another
 MAX_NODES = 6_000  # nodes of one program
-MAX_STEPS = 120_000  # statements and calls lowered
+MAX_STEPS = 40_000  # statements and calls lowered
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 _MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
@@ -62,7 +63,7 @@ class Lowering:
         self.worlds = worlds(world_size)
         self.overrides = overrides
         self.defaults_hold = defaults_hold
-        self.state: Slots = {}
+        self.state = self.root = Slots()
         self.frame: Frame | None = None
         self.block: list[Item] = self.program.tree
         self.guards: list[Guard] = []
@@ -86,6 +87,8 @@ class Lowering:
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
         self.libraries: set[str] = set()
+        self.forced: dict[tuple[Any, ...], Value] = {}  # imports that were put off, by their key, once looked at
+        self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 
     # ---- places and nodes
@@ -286,7 +289,7 @@ class Lowering:
             case ast.Delete(targets=targets):
                 for target in targets:
                     if isinstance(target, ast.Name):
-                        self.state.pop((self.here.id, target.id), None)
+                        del self.state[(self.here.id, target.id)]
             case ast.Match(subject=subject, cases=cases):
                 self.eval(subject)
                 self.alternatives([case.body for case in cases], node)
@@ -325,7 +328,7 @@ class Lowering:
         arms = [(then, True), (orelse, False)]
         guards = [self.guard(value, polarity, test, via) for _, polarity in arms]
         for (statements, _), guard in zip(arms, guards, strict=True):
-            self.state, self.block = dict(before), []
+            self.state, self.block = before.fork(), []
             self.guards.append(guard)
             left = self.run_block(statements)
             del self.guards[depth:]
@@ -339,7 +342,7 @@ class Lowering:
             self.state = merge_slots(value, state_then, state_else)
             return left_then if left_then == left_else else "return"
         if left_then or left_else:
-            self.state = state_else if left_then else state_then
+            self.state = (state_else if left_then else state_then).commit()
             self.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
             return None
         self.state = merge_slots(value, state_then, state_else)
@@ -348,15 +351,17 @@ class Lowering:
     def alternatives(self, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:
         """Arms of which one is taken by a condition that is not followed (match, except handlers)."""
         before, depth, outer = self.state, len(self.guards), self.block
-        merged: Slots | None = None
+        arms: list[Slots] = []
         for body in bodies:
-            self.state = dict(before)
+            self.state = before.fork()
             left = self.run_block(body)
             del self.guards[depth:]
             if not left:
-                merged = self.state if merged is None else merge_slots(Unknown(), merged, self.state)
+                arms.append(self.state)
         self.block = outer
-        self.state = before if merged is None else merge_slots(Unknown(), merged, before)
+        self.state = before
+        for arm in arms:
+            merge_slots(Unknown(), arm, before.fork())
 
     # ---- loops
 
@@ -382,20 +387,22 @@ class Lowering:
 
     def loop(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
         """The body, walked once muted to see what it carries around, then for good."""
-        before = self.state
         self._forget_counters(node)
+        before = self.state
+        self.state = before.fork()
         if len(self.loops) < MUTED_NESTING and not (self.muted and len(self.loops) >= 1):
             self.muted += 1
             self._body(loop, node, element, test)
             self.muted -= 1
             self.state = _widen(before, self.state)
-            self._forget_counters(node)
         outer, self.block = self.block, []
         self._body(loop, node, element, test)
         body, self.block = self.block, outer
         if not self.muted:
             self.block.append(LoopItem(loop, body))
-        self.state = merge_slots(Unknown(taint=loop.taint), self.state, before) if not _endless(loop) else self.state
+        self.state = (
+            self.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), self.state, before.fork())
+        )
 
     def _body(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
         depth = len(self.guards)
@@ -480,14 +487,14 @@ class Lowering:
         handlers: list[list[Item]] = []
         depth = len(self.guards)
         for handler in node.handlers:
-            self.state = dict(after)
+            self.state = after.fork()
             test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
             place, around = self.span(handler), (len(self.calls), len(self.loops))
             self.guards.append(Guard(test, True, place, test.text, "except", False, self.program.world_size, *around))
             gone = self.run_block(handler.body)
             del self.guards[depth:]
             if not gone:
-                after = merge_slots(Unknown(), after, self.state)
+                merge_slots(Unknown(), after.fork(), self.state)
                 left = None
             handlers.append(self.block)
             self.block = []
@@ -515,14 +522,14 @@ class Lowering:
         self.modules[source.abspath] = frame
         self.program.sources[source.path] = source.lines
         self.program.documents[source.path] = source.text
-        self.state[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
-        self.state[(frame.id, "__file__")] = Const(value=source.path)
-        saved = (self.frame, self.guards, self.grad)
-        self.frame, self.guards, self.grad = frame, [], True
+        self.root[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
+        self.root[(frame.id, "__file__")] = Const(value=source.path)
+        saved = (self.frame, self.guards, self.grad, self.state)
+        self.frame, self.guards, self.grad, self.state = frame, [], True, self.root
         muted, self.muted = self.muted, 0 if main else self.muted + 1
         self.run_block(source.tree.body)
         self.muted = muted
-        self.frame, self.guards, self.grad = saved
+        self.frame, self.guards, self.grad, self.state = saved
         return frame
 
     def run_leftovers(self, source: SourceFile) -> None:
@@ -564,11 +571,11 @@ def _endless(loop: Loop) -> bool:
 
 
 def _widen(before: Slots, after: Slots) -> Slots:
-    """The state at the head of a loop: what the body changes is unknown there, with the taint of both."""
-    widened = dict(before)
-    for key, new in after.items():
-        old = before.get(key)
-        if old is None or old is new or old == new:
+    """The state at the head of a loop, above `before`: what the body changes is unknown there, with the taint of both."""
+    widened = before.fork()
+    for key in after.changed():
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None or old is new or old == new:
             continue
         if isinstance(old, Const) and isinstance(new, (Const, Unknown)):
             taint: Taint = old.taint | new.taint

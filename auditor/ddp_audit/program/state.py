@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.program.model import Guard, Loop, NoSync
+from ddp_audit.program.slots import Slots
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, merge, options, the_object
 from ddp_audit.source.files import SourceFile
-
-# A slot is a variable (frame id, name) or an attribute (object key, name).
-Slots = dict[tuple[Any, str], Value]
 
 
 @dataclass(slots=True, eq=False)
@@ -113,12 +111,15 @@ def merge_value(cond: Value, then: Value, orelse: Value) -> Value:
 
 
 def merge_slots(cond: Value, then: Slots, orelse: Slots) -> Slots:
-    """The state after a branch whose arms ended in these states."""
-    merged = dict(then)
-    for key, value in orelse.items():
-        mine = merged.get(key)
-        if mine is None:
-            merged[key] = value
-        elif mine is not value:
-            merged[key] = merge_value(cond, mine, value)
-    return merged
+    """Joins two layers above one base after a branch and writes the result into the base, which is returned."""
+    base = then.base
+    assert base is not None and base is orelse.base
+    for key in {*then.changed(), *orelse.changed()}:
+        mine, other = then.get(key), orelse.get(key)
+        if mine is None or other is None:
+            kept = mine if mine is not None else other
+            if kept is not None:
+                base[key] = kept
+        else:
+            base[key] = mine if mine is other else merge_value(cond, mine, other)
+    return base

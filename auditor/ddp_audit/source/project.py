@@ -80,6 +80,10 @@ class Project:
         path = self._locate(module, level, importer.abspath)
         return None if path is None else self.load(path)
 
+    def finds(self, module: str, importer: SourceFile) -> bool:
+        """Whether an absolute import of `module` in `importer` would load a project file. Reads nothing but folders."""
+        return bool(module) and self._locate(module, 0, importer.abspath) is not None
+
     # Entries
 
     def _entries_of(self, path: Path) -> list[Path]:
