@@ -17,7 +17,6 @@ from ddp_audit.source.files import SourceError, SourceFile, decode, display_path
 from ddp_audit.source.project import Project
 
 if TYPE_CHECKING:
-    from ddp_audit.compare.run import RecordedRun
     from ddp_audit.program.model import Program
     from ddp_audit.rule import Context, Rule
 
@@ -39,7 +38,7 @@ class Options:
     exclude: Sequence[str] = ()
     min_confidence: str = "likely"
     world_size: int | None = None
-    launch: str | Sequence[str] | None = None  # a command line, or its words
+    launch: str | Launch | None = None  # a command line, or one that was read
     settings: Sequence[str] = ()  # NAME=VALUE
     config_files: Sequence[str] = ()
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
@@ -133,14 +132,6 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
     return codes
 
 
-def apply_verdicts(result: AuditResult, run: RecordedRun) -> None:
-    """Gives each finding the verdict of a recorded run, by its own rule."""
-    for finding in result.findings:
-        rule = result.rules.get(finding.code)
-        if rule is not None:
-            finding.verdict = rule.witness(finding, run)
-
-
 def _installed_rules() -> list[Rule]:
     from ddp_audit.rule import load_rules
 
@@ -161,6 +152,8 @@ def _launch(options: Options) -> Launch | None:
     if options.launch is not None and options.world_size is not None:
         raise UsageError("--launch says how many processes there are, so --world-size beside it is one too many")
     try:
+        if isinstance(options.launch, Launch):
+            return options.launch
         if options.launch is not None:
             return read_command(options.launch)
         assert options.world_size is not None

@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     if recorded is not None:
-        from ddp_audit.audit import apply_verdicts
+        from ddp_audit.compare.verdict import judge
 
-        apply_verdicts(result, recorded)
+        judge(result.findings, recorded, result.rules)
     to_file = args.output is not None
     chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and not to_file else "text")
     if to_file:

@@ -19,10 +19,21 @@ def render(result: AuditResult, *, with_statistics: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _finding(finding: Finding) -> list[str]:
+def heads(result: AuditResult) -> list[str]:
+    """One line for each error and finding, and the closing line."""
+    lines = [f"error: {error}" for error in result.errors]
+    lines += [_head(finding) for finding in result.findings]
+    return [*lines, *result.notes, closing_line(result)]
+
+
+def _head(finding: Finding) -> str:
     span = finding.span
-    head = f"{span.path}:{span.line}:{span.column}: {finding.code} {finding.severity} {finding.name}"
-    lines = [f"{head} [{sureness(finding)}] {finding.message}"]
+    place = f"{span.path}:{span.line}:{span.column}"
+    return f"{place}: {finding.code} {finding.severity} {finding.name} [{sureness(finding)}] {finding.message}"
+
+
+def _finding(finding: Finding) -> list[str]:
+    lines = [_head(finding)]
     lines += [f"    {related.role}: {related.path}:{related.line}: {related.text}" for related in finding.related]
     lines += [f"    {line}" for line in finding.explanation.splitlines() if line.strip()]
     if finding.fix is not None:

@@ -30,6 +30,7 @@ DEFAULT_DIRECTORY = "ddp-trace"
 _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
 _AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
 _TERM_TIME = 3.0  # seconds from SIGTERM to SIGKILL
+_INTERRUPT_TIME = 5.0  # seconds that a Ctrl-C has to end ranks that wait in a collective
 _RUN_MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
 
 
@@ -67,7 +68,7 @@ def run_traced(
     command are then ended, provided that no rank has recorded anything for that long either; after a divergence 5 seconds are
     enough.
 
-    Ctrl-C and SIGTERM are passed on to the command, and the trace is kept. Raises LaunchError for a command that is not there,
+    Ctrl-C and SIGTERM are passed on to the command, and the trace is kept; a second Ctrl-C ends it at once. Raises LaunchError for a command that is not there,
     TraceError for a trace that cannot be read.
     """
     if on_stall not in ("report", "kill"):
@@ -89,6 +90,8 @@ def run_traced(
         try:
             while process.poll() is None:
                 session.look()
+                if signals.should_end(session.waits()):
+                    kill_tree(process.pid, session.workers())
                 _wait(process, poll)
         except BaseException:
             kill_tree(process.pid, session.workers())
@@ -97,7 +100,7 @@ def run_traced(
     code = process.returncode
     exit_code = 128 - code if code < 0 else code
     _amend(folder, exit_code, session.killed)
-    return LaunchResult(exit_code, session.killed, folder, bool(signals))
+    return LaunchResult(exit_code, session.killed, folder, bool(signals.received))
 
 
 class _Session:
@@ -176,6 +179,10 @@ class _Session:
             if all(len(one.events) > before.get(rank, 0) for rank, one in alive):
                 return
 
+    def waits(self) -> bool:
+        """Whether a rank waits in a collective."""
+        return any(one.state == WAITING for one in self._follow.run.ranks.values())
+
     def workers(self) -> list[int]:
         """Pids of the ranks that run on this host."""
         found = []
@@ -238,10 +245,13 @@ def is_plain_python(command: Sequence[str]) -> bool:
 def kill_tree(root: int, also: Sequence[int] = ()) -> None:
     """Ends a process, its descendants and `also` with SIGTERM, and what is left after 3 seconds with SIGKILL.
 
-    The workers get their signal at once: torchrun alone would wait 30 seconds for workers that hang.
+    The workers get their signal at once: torchrun alone would wait 30 seconds for workers that hang. A torchrun of one node is
+    ended by SIGKILL: it has nobody to tell, and at SIGTERM it prints a traceback of its own.
     """
     members = dict(_descendants(root))
     members.update({pid: _ticks(pid) for pid in also if process_lives(pid)})
+    for pid in [pid for pid in members if _is_lone_agent(pid)]:
+        _send(pid, signal.SIGKILL)
     for number, patience in ((signal.SIGTERM, _TERM_TIME), (signal.SIGKILL, 1.0)):
         for pid, ticks in members.items():
             if process_lives(pid, ticks):
@@ -274,6 +284,22 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
+def _is_lone_agent(pid: int) -> bool:
+    """Whether a process is a torchrun that starts the ranks of a single node."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    names = [Path(word).name for word in words[:3]]
+    if "torchrun" not in names and "torch.distributed.run" not in names:
+        return False
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option == "--nnodes" and (value if equals else words[at + 1]) not in ("1", "1:1"):
+            return False
+    return True
+
+
 def _ticks(pid: int) -> int:
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
@@ -284,25 +310,40 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+class _Signals:
+    """SIGINT and SIGTERM that came while the command ran."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._first = 0.0
+
+    def add(self, number: int) -> None:
+        self._first = self._first or time.monotonic()
+        self.received.append(number)
+
+    def should_end(self, waits: bool) -> bool:
+        """Whether to end the command's processes: on the second Ctrl-C, or some seconds after the first when a rank waits in a
+        collective, where Python cannot answer the signal and torchrun would wait 30 seconds for it."""
+        interrupts = self.received.count(signal.SIGINT)
+        return interrupts > 1 or (interrupts == 1 and waits and time.monotonic() - self._first > _INTERRUPT_TIME)
+
+
 @contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Passes SIGINT and SIGTERM on to the command's process group; a third one kills its tree."""
-    received: list[int] = []
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[_Signals]:
+    """Passes SIGINT and SIGTERM on to the command's process group."""
+    signals = _Signals()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) >= 3:
-            kill_tree(process.pid)
-            return
+        signals.add(number)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield received
+        yield signals
         return
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield received
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,37 @@
+"""`ddp-audit diff DIR`: compares the traces of a finished or dead run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ddp_audit.cli.parser import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "diff",
+        help="compare the traces of a finished or dead run",
+        description="Compares what the ranks of a traced run did, and prints where they part. The run may still be alive.",
+        epilog="exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace or a damaged one",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the folder of the trace")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compares and reports. Raises Usage where there is no trace."""
+    from ddp_audit.cli.recorded import read_run
+    from ddp_audit.compare.verdict import compare_run
+    from ddp_audit.report import trace_json, trace_text
+
+    recorded = read_run(args.folder)
+    root = Path(str(recorded.meta.get("cwd") or "."))
+    comparison = compare_run(recorded, stalled=bool(recorded.meta.get("killed")), root=root)
+    if args.format == "json":
+        print(trace_json.render(comparison), end="")
+    else:
+        trace_text.show(comparison, sys.stdout, root=root)
+    return comparison.exit_code

@@ -1,0 +1,83 @@
+"""`ddp-audit trace -- COMMAND`: runs a launch command with every rank traced."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import IO
+
+from ddp_audit.cli.parser import Subparsers, Usage
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "trace",
+        help="run a launch command with every rank traced",
+        usage="ddp-audit trace [options] -- COMMAND",
+        description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks part\n"
+        "as soon as they do, and at the end the verdict of the run on each finding.",
+        epilog="COMMAND: torchrun, python -m torch.distributed.run, srun, accelerate launch, or plain python.\n"
+        "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace; else COMMAND's own",
+    )
+    parser.add_argument("--stall-after", type=_seconds, default=30.0, metavar="SECONDS", help="default: 30; 0 for never")
+    parser.add_argument("--on-stall", choices=("report", "kill"), default="report", help="default: report")
+    parser.add_argument("--dir", default="ddp-trace", metavar="DIR", help="where the trace goes (default: ddp-trace)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: COMMAND's output goes to stderr")
+    parser.add_argument("--no-check", action="store_true", help="do not audit the script first")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """Audits, runs, compares. Raises Usage."""
+    command = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not command:
+        raise Usage("trace needs a COMMAND after -- ('ddp-audit trace --help' tells the options)")
+    from ddp_audit.cli.traced import need_torch, output_to_stderr
+
+    need_torch()
+    if args.format == "json":
+        with output_to_stderr() as stream:
+            return _trace(args, command, sys.stderr, stream)
+    return _trace(args, command, sys.stdout, None)
+
+
+def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
+    from ddp_audit.cli import traced
+    from ddp_audit.report import text, trace_json, trace_text
+
+    audited = None
+    if not args.no_check:
+        audited, about = traced.audit_command(command)
+        if audited is None:
+            traced.tell(told, f"ddp-audit: no audit: {about}")
+        else:
+            traced.tell(told, f"ddp-audit: audit of {about}", *text.heads(audited), "")
+    traced.tell(told, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
+    result = traced.trace_command(
+        command, audited, told, directory=args.dir, stall_after=args.stall_after, on_stall=args.on_stall
+    )
+    findings = result.findings.findings
+    if result.comparison is not None:
+        traced.tell(told, "")
+        trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
+        if document is not None:
+            out = trace_json.as_object(result.comparison)
+            out["command_code"] = result.command_code
+            out["findings"] = [finding.to_json() for finding in findings]
+            document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
+    return result.exit_code

@@ -1,0 +1,169 @@
+"""One traced run from beginning to end, for `trace` and `demo`: audit, run, diff as it appears, verdicts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from ddp_audit.audit import AuditResult, Options, UsageError, audit
+from ddp_audit.cli.parser import Usage
+from ddp_audit.compare.live import LiveComparison
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.compare.verdict import Comparison, compare_run, judge, rank_states
+from ddp_audit.launch import Launch, LaunchError, read_command
+from ddp_audit.launch.model import PYTHON
+from ddp_audit.report import trace_text
+from ddp_audit.source.config import ConfigError, find_config
+from ddp_audit.source.files import display_path
+
+
+@dataclass(slots=True)
+class Traced:
+    """What a traced run came to. `command_code` is the command's own; `comparison` None where no rank left a trace."""
+
+    command_code: int
+    killed: bool
+    told: list[Divergence]  # those that were printed while the command ran
+    run: RecordedRun | None = None
+    comparison: Comparison | None = None
+    findings: AuditResult = field(default_factory=AuditResult)
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a divergence, else the command's own failure, else 2 where the trace is not whole, else 0."""
+        if self.comparison is None:
+            return self.command_code or 2
+        return 1 if self.comparison.exit_code == 1 else self.command_code or self.comparison.exit_code
+
+
+def need_torch() -> None:
+    """Raises Usage where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        raise Usage("needs torch: pip install 'ddp-audit[trace]'")
+
+
+def find_script(launch: Launch) -> Path | None:
+    """The file that a launch starts, looked for and not imported; None where it is not to be found."""
+    if launch.script is None:
+        return None
+    if not launch.is_module:
+        return Path(launch.script) if Path(launch.script).is_file() else None
+    parts = launch.script.split(".")
+    for folder in dict.fromkeys(("", *sys.path)):
+        base = Path(folder, *parts)
+        for candidate in (base.with_suffix(".py"), base / "__main__.py"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def audit_command(command: Sequence[str]) -> tuple[AuditResult | None, str]:
+    """The audit of the script that a command starts, with the command's own arguments, and the script's name.
+
+    None and the reason where no script is to be found. Raises Usage for settings that cannot be used.
+    """
+    try:
+        launch = read_command(list(command))
+    except LaunchError as error:
+        return None, str(error)
+    script = find_script(launch)
+    if script is None:
+        return None, f"{launch.script} is not to be found from here" if launch.script else "the command names no script"
+    if launch.kind == PYTHON:  # it may start its ranks itself, however many
+        launch = replace(launch, world_size=None, nproc_per_node="unstated")
+    try:
+        config = find_config(script)
+        options = Options(
+            select=config.select,
+            ignore=config.ignore,
+            min_confidence=config.min_confidence or "likely",
+            launch=launch,
+            defaults_hold=True,
+        )
+        return audit([script], options), display_path(script)
+    except (ConfigError, UsageError) as error:
+        raise Usage(str(error)) from None
+
+
+def trace_command(
+    command: Sequence[str],
+    audited: AuditResult | None,
+    stream: IO[str],
+    *,
+    directory: str | os.PathLike[str],
+    stall_after: float = 30.0,
+    on_stall: str = "report",
+) -> Traced:
+    """Runs a command traced and compares its ranks; what parts is printed to `stream` while the command runs.
+
+    Raises Usage for a command that cannot be started and a trace that cannot be read.
+    """
+    from ddp_audit.trace.launcher import LaunchError as NotStarted
+    from ddp_audit.trace.launcher import run_traced
+    from ddp_audit.trace.store import TraceError, load_run
+
+    root = Path.cwd()
+    live = LiveComparison(root=root)
+    told: list[Divergence] = []
+
+    def tell_divergence(recorded: RecordedRun) -> bool:
+        found = live.update(recorded)
+        for divergence in found:
+            tell(stream, "", *(line.text for line in trace_text.divergence_lines(divergence, rank_states(recorded), root=root)))
+        told.extend(found)
+        return bool(found)
+
+    def tell_stall(recorded: RecordedRun) -> None:
+        tell(stream, "", "Nothing moves any more.", *(line.text for line in trace_text.standing_lines(rank_states(recorded))))
+
+    try:
+        ended = run_traced(
+            command,
+            directory=directory,
+            stall_after=stall_after,
+            on_stall=on_stall,
+            on_divergence=tell_divergence,
+            on_stall_report=tell_stall,
+        )
+    except (NotStarted, TraceError) as error:
+        raise Usage(str(error)) from None
+    traced = Traced(ended.exit_code, ended.killed, told, findings=audited or AuditResult())
+    if ended.killed:
+        tell(stream, "", "ddp-audit: the command was ended, as --on-stall kill asks")
+    try:
+        recorded = load_run(directory)
+    except TraceError as error:
+        tell(stream, "", f"ddp-audit: {error}")
+        return traced
+    traced.run = recorded
+    traced.comparison = compare_run(recorded, stalled=ended.killed, root=root)
+    judge(traced.findings.findings, recorded, traced.findings.rules)
+    return traced
+
+
+@contextmanager
+def output_to_stderr() -> Iterator[IO[str]]:
+    """Yields the real standard output while everything else, the traced command's output included, goes to stderr."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(saved), "w", encoding="utf-8") as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def tell(stream: IO[str], *lines: str) -> None:
+    """Writes lines at once, so that they stand where they belong among the command's own."""
+    stream.write("".join(f"{line.rstrip()}\n" for line in lines))
+    stream.flush()
