@@ -6,13 +6,14 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from real_ranks import WORLD_SIZE, RealRanks, input_value, weight
+
 from ddp_audit.events import Event
 from ddp_audit.machine.ddp import Ddp, Handle
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.module import ModuleSpec, ParamSpec
-from ddp_audit.machine.process_group import ProcessGroup
+from ddp_audit.machine.process_group import Outcome, ProcessGroup, run_ranks
 from ddp_audit.machine.reducer import Gradient
-from real_ranks import WORLD_SIZE, RealRanks, Result, input_value, weight
 
 FIELDS = ("op", "numel", "dtype", "root", "reduce_op", "origin")
 
@@ -171,11 +172,47 @@ def disagreement(case: Case, real: RealRanks) -> str | None:
     return None
 
 
+def outcome_disagreement(case: Case, real: RealRanks) -> str | None:
+    """Where the machine and torch differ on a case whose ranks run different programs: its end, and where each rank stands.
+
+    A busy machine looks like a hang, so a disagreement about one is checked again with more patience.
+    """
+    steps = [Predictor(rank, case).run(program) for rank, program in enumerate(case.programs)]
+    predicted = run_ranks([[step.events for step in rank] for rank in steps])
+    result = real.run(case.programs, case.model, case.options)
+    difference = compare_outcome(steps, predicted, result)
+    if difference and result.kind == "hangs":
+        difference = compare_outcome(steps, predicted, real.run(case.programs, case.model, case.options, timeout=10.0))
+    return difference
+
+
+def compare_outcome(steps: list[list[Step]], predicted: Outcome, result: Result) -> str | None:
+    if predicted.kind != result.kind:
+        return f"predicted {predicted.kind} ({predicted.explanation}), torch {result.kind} at operations {result.positions}"
+    if result.kind == "aborts":
+        return None
+    for rank, own in enumerate(steps):
+        stop, stopped = operation_of(own, predicted.positions[rank]), result.positions[rank]
+        if stop != stopped:
+            return f"rank {rank}: predicted to stop in operation {stop}, stopped in {stopped} ({predicted.explanation})"
+        for number, (step, actual) in enumerate(zip(own, result.steps[rank], strict=False)):
+            difference = compare_error(step, actual) or compare_events(step, actual)
+            if difference:
+                return f"rank {rank}, operation {number}: {difference}"
+    return None
+
+
+def operation_of(steps: list[Step], position: int) -> int:
+    """The operation that holds the event at `position`; the number of operations where it is past the last one."""
+    for number, step in enumerate(steps):
+        if position < len(step.events):
+            return number
+        position -= len(step.events)
+    return len(steps)
+
+
 def compare_step(predicted: Step, actual: dict[str, Any], rank: int) -> str | None:
-    if bool(predicted.error) != bool(actual["error"]) or predicted.error not in actual["error"]:
-        return f"predicted error {predicted.error!r}, torch raised {actual['error'][:300]!r}"
-    ours = [{name: getattr(event, name) for name in FIELDS} for event in predicted.events]
-    difference = compare_events(ours, actual["events"])
+    difference = compare_error(predicted, actual) or compare_events(predicted, actual)
     if difference:
         return difference
     for position, (name, gradient) in enumerate(predicted.gradients.items()):
@@ -185,8 +222,15 @@ def compare_step(predicted: Step, actual: dict[str, Any], rank: int) -> str | No
     return None
 
 
-def compare_events(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str | None:
+def compare_error(predicted: Step, actual: dict[str, Any]) -> str | None:
+    if bool(predicted.error) == bool(actual["error"]) and predicted.error in actual["error"]:
+        return None
+    return f"predicted error {predicted.error!r}, torch raised {actual['error'][:300]!r}"
+
+
+def compare_events(predicted: Step, actual: dict[str, Any]) -> str | None:
     """None agrees with everything, as in the vocabulary of events."""
+    ours, theirs = [{name: getattr(event, name) for name in FIELDS} for event in predicted.events], actual["events"]
     if len(ours) != len(theirs):
         return f"predicted {[brief(e) for e in ours]}, torch issued {[brief(e) for e in theirs]}"
     for a, b in zip(ours, theirs, strict=True):
@@ -225,6 +269,52 @@ def draw_case(choose: random.Random, length: int = 12) -> Case:
     return Case(draw_model(choose, names), options, [program] * WORLD_SIZE)
 
 
+def draw_unequal_case(choose: random.Random, length: int = 8) -> Case:
+    """A random case in which rank 0 or 1 leaves out, adds or changes up to two operations of the common program."""
+    case = draw_case(choose, length)
+    case.options.pop("init_sync", None)
+    names = [p[0] for p in case.model["params"]]
+    program = [list(operation) for operation in case.programs[0]]
+    extra = {"eval": ("forward", "no_grad"), "eval_grad": ("forward", "grad"), "bypass": ("module", "no_grad")}
+    for _ in range(choose.randint(1, 2)):
+        at = choose.randrange(len(program))
+        what = choose.choice(["drop", "drop", "eval", "eval_grad", "bypass", "barrier", "all_reduce", "flag", "used"])
+        if what == "drop":
+            program = without(program, at) or program
+        elif what == "used" and program[at][0] == "forward":
+            program[at] = [*program[at][:3], [n for n in names if choose.random() < 0.6] or names[:1]]
+        elif what == "flag":
+            program.insert(at, ["flag", choose.random() < 0.5])
+        elif what in ("barrier", "all_reduce"):
+            program.insert(
+                at, ["barrier"] if what == "barrier" else ["all_reduce", choose.choice([1, 3, 64]), "float32", "SUM"]
+            )
+        else:
+            extra = {"eval": ("forward", "no_grad"), "eval_grad": ("forward", "grad"), "bypass": ("module", "no_grad")}.get(
+                what
+            )
+            if extra is not None:
+                program = with_output(program, at, [*extra, False, None])
+    ending = choose.choice([[], [["barrier"]], [["all_reduce", 1, "float32", "SUM"], ["barrier"]]])
+    other = choose.randrange(2)
+    programs = [[*case.programs[0], *ending], [*case.programs[0], *ending]]
+    programs[other] = [*program, *ending]
+    return Case(case.model, case.options, programs)
+
+
+def with_output(program: list[list[Any]], at: int, operation: list[Any]) -> list[list[Any]]:
+    """The program with one more forward; later outputs are renumbered."""
+    number = sum(op[0] in ("forward", "module", "fail") for op in program[:at])
+    out = []
+    for op in program:
+        if op[0] == "backward":
+            op = ["backward", [w + (w >= number) for w in op[1]], op[2]]
+        elif op[0] in ("extend", "autograd_grad"):
+            op = [op[0], op[1] + (op[1] >= number), *op[2:]]
+        out.append(op)
+    return [*out[:at], operation, *out[at:]]
+
+
 def draw_model(choose: random.Random, names: list[str]) -> dict[str, Any]:
     shapes = [[1], [3], [2, 4], [16], [5, 5], [2, 2, 8], []]
     mixed = choose.random() < 0.2
@@ -234,7 +324,9 @@ def draw_model(choose: random.Random, names: list[str]) -> dict[str, Any]:
         params.append([name, choose.choice(shapes), dtype, choose.random() > 0.1])
     if not any(p[3] for p in params) and choose.random() < 0.8:
         params[0][3] = True
-    buffers = [[f"b{i}", choose.choice([1, 4, 7]), choose.choice(["float32", "int64"])] for i in range(choose.choice([0, 0, 1, 2, 3]))]
+    buffers = [
+        [f"b{i}", choose.choice([1, 4, 7]), choose.choice(["float32", "int64"])] for i in range(choose.choice([0, 0, 1, 2, 3]))
+    ]
     return {"params": params, "buffers": buffers}
 
 
@@ -308,6 +400,21 @@ def draw_program(choose: random.Random, length: int, names: list[str]) -> list[l
     return program
 
 
+def shrink_unequal(case: Case, real: RealRanks) -> Case:
+    """A smaller case that still disagrees in its outcome: drops operations of either rank while it does."""
+    changed = True
+    while changed:
+        changed = False
+        for rank in range(WORLD_SIZE):
+            for at in range(len(case.programs[rank]) - 1, -1, -1):
+                smaller = without(case.programs[rank], at)
+                programs = [smaller if r == rank else p for r, p in enumerate(case.programs)]
+                if smaller is not None and outcome_disagreement(Case(case.model, case.options, programs), real):
+                    case, changed = Case(case.model, case.options, programs), True
+                    break
+    return case
+
+
 def shrink(case: Case, real: RealRanks) -> Case:
     """A smaller case that still disagrees: drops operations, then options, while it does."""
     changed = True
@@ -330,7 +437,9 @@ def shrink(case: Case, real: RealRanks) -> Case:
             for item in list(case.model[what]):
                 if what == "params" and len(case.model[what]) == 1:
                     continue
-                candidate = Case({**case.model, what: [i for i in case.model[what] if i is not item]}, case.options, case.programs)
+                candidate = Case(
+                    {**case.model, what: [i for i in case.model[what] if i is not item]}, case.options, case.programs
+                )
                 if disagreement(candidate, real):
                     case, changed = candidate, True
     return case
@@ -357,6 +466,3 @@ def without(program: list[list[Any]], at: int) -> list[list[Any]] | None:
             op = [op[0], op[1] - (op[1] > number), *op[2:]]
         out.append(op)
     return out
-
-
-__all__ = ["Case", "Predictor", "Result", "disagreement", "draw_case", "draw_program", "shrink"]

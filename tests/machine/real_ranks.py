@@ -1,7 +1,7 @@
 """Runs short programs on real DistributedDataParallel: gloo, one rank a thread, in a process that may hang or die.
 
-A program is a list of operations of one rank (see `Program`). `RealRanks.run` gives it to a session process, which is forked from
-a server that has torch imported, so that a hang or an abort of gloo costs a tenth of a second and stops nothing else.
+A program is a list of operations of one rank (see `Executor`). `RealRanks.run` gives it to a session process, which is forked
+from a server that has torch imported, so that a hang or an abort of gloo costs a tenth of a second and stops nothing else.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ MAX_OPS = 400
 
 @dataclass
 class Result:
-    """What the ranks did. `kind` is completes, hangs or aborts; `positions` the operation in which each rank stopped (its length
-    where it finished); `steps` per rank and operation {error, events, gradients}; an aborted run has none.
+    """What the ranks did.
+
+    `kind` is completes, hangs or aborts; `positions` the operation in which each rank stopped, the constructor being number 0
+    (the program's length and one where it finished); `steps` a rank and operation: error, events, gradients. An aborted run has
+    no steps.
     """
 
     kind: str
@@ -58,7 +61,13 @@ class RealRanks:
             self.server.wait(20)
             self.server = None
 
-    def run(self, programs: list[list[list[Any]]], model: dict[str, Any], options: dict[str, Any] | None = None) -> Result:
+    def run(
+        self,
+        programs: list[list[list[Any]]],
+        model: dict[str, Any],
+        options: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
         """Wraps `model` with `options` on every rank and runs the rank's program."""
         if self.server is None:
             env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
@@ -71,7 +80,7 @@ class RealRanks:
                 env=env,
             )
         assert self.server.stdin is not None and self.server.stdout is not None
-        request = {"programs": programs, "model": model, "options": options or {}, "timeout": self.timeout}
+        request = {"programs": programs, "model": model, "options": options or {}, "timeout": timeout or self.timeout}
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()
         line = self.server.stdout.readline()
@@ -84,12 +93,15 @@ class RealRanks:
 
 
 def serve() -> None:
-    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401 - the constructor of DDP imports it; sessions forked from here start with it
+    from torch.testing._internal.distributed import multi_threaded_pg  # noqa: F401
 
+    recorder = Recorder()
+    recorder.install()
     session: Session | None = None
     for line in sys.stdin:
         if session is None:
-            session = Session()
+            session = Session(recorder)
         reply, alive = session.ask(line)
         if not alive:
             session.end()
@@ -103,7 +115,7 @@ def serve() -> None:
 class Session:
     """One forked process with its ranks as threads; it serves requests until a program hangs or aborts."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.progress = mmap.mmap(-1, 4096)
         down_read, self.down = os.pipe()
         self.up, up_write = os.pipe()
@@ -113,7 +125,7 @@ class Session:
             os.close(self.up)
             code = 1
             try:
-                session_main(down_read, up_write, self.progress)
+                session_main(down_read, up_write, self.progress, recorder)
                 code = 0
             finally:
                 os._exit(code)
@@ -147,7 +159,7 @@ class Session:
 # The session: real ranks.
 
 
-def session_main(down: int, up: int, progress: mmap.mmap) -> None:
+def session_main(down: int, up: int, progress: mmap.mmap, recorder: Recorder) -> None:
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
@@ -155,8 +167,6 @@ def session_main(down: int, up: int, progress: mmap.mmap) -> None:
     torch.set_num_threads(1)
     _install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
-    recorder = Recorder()
-    recorder.install()
     store = dist.HashStore()
     inbox: list[dict[str, Any] | None] = [None]
     start = [threading.Event() for _ in range(WORLD_SIZE)]
@@ -166,9 +176,7 @@ def session_main(down: int, up: int, progress: mmap.mmap) -> None:
     def worker(rank: int) -> None:
         import datetime
 
-        dist.init_process_group(
-            "gloo", rank=rank, world_size=WORLD_SIZE, store=store, timeout=datetime.timedelta(seconds=600)
-        )
+        dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE, store=store, timeout=datetime.timedelta(seconds=600))
         while True:
             start[rank].wait()
             start[rank].clear()
@@ -204,7 +212,7 @@ def session_main(down: int, up: int, progress: mmap.mmap) -> None:
 
 
 def wait_for(done: list[threading.Event], ranks: list[Rank], timeout: float) -> str:
-    """completes when all are done, hangs when nothing has moved for `timeout` seconds (ten times that before the first move)."""
+    """completes when all are done, hangs when nothing has moved for `timeout` seconds (ten times that in the constructor)."""
     seen, since = None, time.monotonic()
     while not all(event.wait(0.002) for event in done):
         now = (tuple(rank.position for rank in ranks), tuple(len(rank.steps) for rank in ranks))
@@ -324,7 +332,9 @@ class Executor:
         elif name == "replace":
             if self.ddp.module.has(arguments[0]):
                 old = self.ddp.module.get_parameter(arguments[0])
-                setattr(self.ddp.module, arguments[0], torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad))
+                setattr(
+                    self.ddp.module, arguments[0], torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
+                )
         elif name == "flag":
             self.ddp.require_backward_grad_sync = arguments[0]
         elif name == "enter":
@@ -341,7 +351,9 @@ class Executor:
                     if p.grad is not None:
                         p -= 0.125 * p.grad
         elif name == "all_reduce":
-            dist.all_reduce(torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), op=getattr(dist.ReduceOp, arguments[2]))
+            dist.all_reduce(
+                torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), op=getattr(dist.ReduceOp, arguments[2])
+            )
         elif name == "broadcast":
             dist.broadcast(torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), src=arguments[2])
         elif name == "all_gather":
@@ -356,15 +368,17 @@ class Executor:
         elif name == "broadcast_object_list":
             dist.broadcast_object_list(list(arguments[0]), src=arguments[1])
         elif name == "gather_object":
-            dist.gather_object(arguments[0], [None] * dist.get_world_size() if self.rank == arguments[1] else None, dst=arguments[1])
+            dist.gather_object(
+                arguments[0], [None] * dist.get_world_size() if self.rank == arguments[1] else None, dst=arguments[1]
+            )
         else:
             raise ValueError(f"no operation {name}")
 
-    def gradients(self) -> dict[str, float | None | str]:
+    def gradients(self) -> dict[str, float | str | None]:
         """The value that every element of a gradient has; None where it is missing; `mixed` where the elements differ."""
         if self.ddp is None:
             return {}
-        out: dict[str, float | None | str] = {}
+        out: dict[str, float | str | None] = {}
         for name, p in self.ddp.module.named_parameters():
             if p.grad is None:
                 out[name] = None
@@ -469,10 +483,11 @@ class Recorder:
         rank = self.ranks.get(threading.get_ident())
         if rank is None:
             return
-        tensors = arguments.get("input_tensors", arguments.get("tensors", arguments.get("input_tensor", arguments.get("input", []))))
+        tensors = arguments.get(
+            "input_tensors", arguments.get("tensors", arguments.get("input_tensor", arguments.get("input", [])))
+        )
         flat = flatten(tensors)
-        names = {"allreduce_": "all_reduce", "allgather_": "all_gather", "broadcast_": "broadcast", "barrier": "barrier"}
-        name = names.get(op, op.rstrip("_"))
+        name = {"allreduce_": "all_reduce", "allgather_": "all_gather"}.get(op, op.rstrip("_"))
         rooted = name in ("broadcast", "reduce", "gather", "scatter")
         reducing = name in ("all_reduce", "reduce")
         barrier = name == "barrier"

@@ -1,8 +1,13 @@
-"""Process groups: what the user's own collectives send."""
+"""Process groups: what the user's own collectives send, and how groups get their names."""
 
 from __future__ import annotations
 
-from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, OBJECT, USER, Event
+from types import MappingProxyType
+
+from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, GROUP, OBJECT, USER, Event
+from ddp_audit.machine.matching import Meeting, Outcome, match, run_ranks
+
+__all__ = ["Groups", "Meeting", "Outcome", "ProcessGroup", "match", "run_ranks"]
 
 
 class ProcessGroup:
@@ -68,3 +73,25 @@ class ProcessGroup:
         return Event(
             COLLECTIVE, op=op, group=self.name, origin=origin, numel=numel, dtype=dtype, root=root, reduce_op=reduce_op
         )
+
+
+class Groups:
+    """The groups of one rank. Every process counts its own calls of `new_group` to name them (distributed_c10d.py).
+
+    So ranks that do not make the same calls in the same order give one group different names, and wait for each other in vain.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.default = ProcessGroup()
+        self.members: dict[str, tuple[int, ...]] = {DEFAULT_GROUP: tuple(range(world_size))}
+
+    def new_group(self, ranks: tuple[int, ...] | None = None) -> tuple[list[Event], ProcessGroup | None]:
+        """The creation of a group, and the group, None where this rank is no member of it."""
+        members = tuple(range(self.world_size)) if ranks is None else tuple(sorted(ranks))
+        name = str(len(self.members))
+        self.members[name] = members
+        detail = MappingProxyType({"action": "new_group", "name": name, "ranks": members})
+        event = Event(GROUP, op="new_group", group=name, detail=detail)
+        return [event], ProcessGroup(name) if self.rank in members else None

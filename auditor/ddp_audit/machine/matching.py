@@ -1,0 +1,329 @@
+"""Which ranks meet where: runs the collectives of all ranks against each other, as gloo would.
+
+A rank goes on where its call has returned, so one that meets nobody never reaches what comes after. What gloo does when ranks
+disagree follows from its messages (see `gloo`): different operations or roots wait for ever; equal operations meet whatever
+their site, dtype or reduce operation; different sizes abort, wait, or pass silently, by how the messages happen to be cut. A rank
+that has ended is taken to stay alive; in truth its exit soon breaks the connections of those that still wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ddp_audit.events import (
+    COLLECTIVE,
+    DDP_BUCKET,
+    DDP_BUFFERS,
+    DDP_CONSTRUCTOR,
+    DDP_UNUSED_MAP,
+    GROUP,
+    POINT_TO_POINT,
+    Event,
+)
+from ddp_audit.machine import gloo
+from ddp_audit.machine.module import ELEMENT_SIZE, byte_size
+
+COMPLETES = "completes"
+HANGS = "hangs"
+ABORTS = "aborts"
+
+POOL = 2  # collectives that gloo carries out at once on one rank (its worker threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Collective number `index` of `group`, in which ranks met although they differ in `what`.
+
+    `what` is site (equal operations from different lines or of different origin), size, dtype or reduce-op: none of these stops
+    the run, and the values are wrong for all but site.
+    """
+
+    group: str
+    index: int
+    what: str
+    events: Mapping[int, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run of all ranks ends.
+
+    `kind` is completes, hangs or aborts. `positions` is the place of each rank in its sequence: the event in which it stopped,
+    or the sequence's length. `meetings` are the collectives in which unlike calls met. `aborted` is the rank that gloo kills.
+    """
+
+    kind: str
+    positions: Mapping[int, int]
+    explanation: str
+    meetings: tuple[Meeting, ...] = ()
+    aborted: int | None = None
+
+
+def match(
+    sequences: Mapping[int, Sequence[Event]] | Sequence[Sequence[Event]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> Outcome:
+    """Runs the sequences of all ranks against each other. `groups` gives the global ranks of groups; others have all ranks.
+
+    Events that are not collectives or group creations pass. Sizes that are not known agree with all.
+    """
+    by_rank = dict(sequences) if isinstance(sequences, Mapping) else dict(enumerate(sequences))
+    return run_ranks({rank: [events] for rank, events in by_rank.items()}, groups)
+
+
+def run_ranks(
+    programs: Mapping[int, Sequence[Sequence[Event]]] | Sequence[Sequence[Sequence[Event]]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> Outcome:
+    """Like `match`, for programs whose events are listed call by call: what one call sends at once never spans two calls."""
+    by_rank = dict(programs) if isinstance(programs, Mapping) else dict(enumerate(programs))
+    return _Run(by_rank, dict(groups or {})).outcome()
+
+
+@dataclass(slots=True)
+class _Work:
+    """One collective under way on one rank."""
+
+    position: int
+    actions: list[gloo.Action]
+    slot: tuple[str, str, int]
+    members: tuple[int, ...]
+    at: int = 0
+    done: list[bool] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return self.at >= len(self.actions)
+
+
+@dataclass(slots=True)
+class _Post:
+    """A send or a receive that waits for its other half."""
+
+    work: _Work
+    number: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class _Rank:
+    """A rank's script: positions to issue and positions to wait for, in order, and the work that it has under way."""
+
+    script: list[tuple[str, int]]
+    at: int = 0
+    queue: list[_Work] = field(default_factory=list)  # issued, oldest first; the first POOL unfinished ones run
+    finished: set[int] = field(default_factory=set)
+
+
+class _Run:
+    def __init__(self, programs: dict[int, Sequence[Sequence[Event]]], groups: dict[str, Sequence[int]]) -> None:
+        self.world = tuple(sorted(programs))
+        self.groups = groups
+        self.events = {rank: [e for call in calls for e in call] for rank, calls in programs.items()}
+        self.ranks = {rank: _Rank(list(_script(calls))) for rank, calls in programs.items()}
+        self.index: dict[tuple[int, int], int] = {}  # (rank, position) -> number in its group
+        self.place: dict[tuple[int, str, int], int] = {}  # (rank, group, number in it) -> position
+        self.table: dict[tuple[str, int], dict[int, Event]] = {}  # (group, number) -> event of each rank
+        for rank, events in self.events.items():
+            counts: dict[str, int] = {}
+            for position, event in enumerate(events):
+                if event.kind == COLLECTIVE and event.op not in POINT_TO_POINT:
+                    number = counts.get(event.group, 0)
+                    counts[event.group] = number + 1
+                    self.index[rank, position] = number
+                    self.place[rank, event.group, number] = position
+                    self.table.setdefault((event.group, number), {})[rank] = event
+        self.posted: dict[tuple[int, int, tuple[str, str, int]], tuple[list[_Post], list[_Post]]] = {}
+        self.aborted: int | None = None
+        self.abort_sizes = (0, 0)
+
+    def outcome(self) -> Outcome:
+        moved = True
+        while moved and self.aborted is None:
+            moved = False
+            for rank, state in self.ranks.items():
+                while self._advance(rank, state) and self.aborted is None:
+                    moved = True
+        positions = {rank: self._position(rank) for rank in self.world}
+        meetings = tuple(self._meetings())
+        if self.aborted is not None:
+            return Outcome(ABORTS, positions, self._explain_abort(positions), meetings, self.aborted)
+        if all(positions[rank] == len(self.events[rank]) for rank in self.world):
+            return Outcome(COMPLETES, positions, self._explain_end(meetings), meetings)
+        return Outcome(HANGS, positions, self._explain_hang(positions), meetings)
+
+    # Moves.
+
+    def _advance(self, rank: int, state: _Rank) -> bool:
+        """One move of one rank, on its own thread or on a worker of gloo; False where it has to wait."""
+        if state.at < len(state.script):
+            kind, position = state.script[state.at]
+            event = self.events[rank][position]
+            if kind == "issue":
+                state.at += 1
+                if event.kind == COLLECTIVE and (rank, position) in self.index:
+                    state.queue.append(self._work(rank, position, event))
+                elif not (event.kind == GROUP and event.detail.get("action") == "new_group"):
+                    state.finished.add(position)
+                return True
+            if position in state.finished or self._group_formed(rank, event):
+                state.finished.add(position)
+                state.at += 1
+                return True
+        for work in state.queue[:POOL]:
+            if work.finished:
+                state.queue.remove(work)
+                state.finished.add(work.position)
+                return True
+            if self._act(rank, work):
+                return True
+        return False
+
+    def _act(self, rank: int, work: _Work) -> bool:
+        action = work.actions[work.at]
+        if action.kind == gloo.WAIT:
+            if not work.done[action.post]:
+                return False
+            work.at += 1
+            return True
+        work.at += 1
+        work.done.append(False)
+        peer = work.members[action.peer]
+        source, target = (rank, peer) if action.kind == gloo.SEND else (peer, rank)
+        sends, receives = self.posted.setdefault((source, target, work.slot), ([], []))
+        (sends if action.kind == gloo.SEND else receives).append(_Post(work, len(work.done) - 1, action.nbytes))
+        while sends and receives and self.aborted is None:
+            send, receive = sends.pop(0), receives.pop(0)
+            if send.nbytes > receive.nbytes:
+                self.aborted, self.abort_sizes = target, (send.nbytes, receive.nbytes)
+                return True
+            for post in (send, receive):
+                post.work.done[post.number] = True
+        return True
+
+    def _work(self, rank: int, position: int, event: Event) -> _Work:
+        number = self.index[rank, position]
+        members = tuple(self.groups.get(event.group, self.world))
+        element, nbytes = self._size(event, self.table[event.group, number], len(members))
+        root = members.index(event.root) if event.root in members else 0
+        actions = gloo.plan(event.op, rank=members.index(rank), size=len(members), nbytes=nbytes, element=element, root=root)
+        return _Work(position, actions, (event.group, event.op, number), members)
+
+    def _size(self, event: Event, met: Mapping[int, Event], members: int) -> tuple[int, int]:
+        """Bytes of an element and of the tensor. Where all agree, or a size is not known, a small one does: few messages."""
+        known = {(e.numel, ELEMENT_SIZE[e.dtype]) for e in met.values() if e.numel is not None and e.dtype in ELEMENT_SIZE}
+        element = ELEMENT_SIZE.get(event.dtype or "", 4)
+        if len(known) <= 1:
+            return element, element * 2 * members
+        if event.numel is None or event.dtype not in ELEMENT_SIZE:
+            numel, element = max(known, key=lambda size: size[0] * size[1])
+            return element, numel * element
+        return element, event.numel * element
+
+    def _group_formed(self, rank: int, event: Event) -> bool:
+        """Whether a group creation can return: every member has come to one of this name, or this rank is no member."""
+        if event.kind != GROUP or event.detail.get("action") != "new_group":
+            return False
+        members = tuple(event.detail.get("ranks") or self.world)
+        if rank not in members:
+            return True
+        return all(self._has_reached(member, event) for member in members if member in self.ranks)
+
+    def _has_reached(self, rank: int, group: Event) -> bool:
+        state = self.ranks[rank]
+        for kind, position in state.script[: state.at + 1]:
+            event = self.events[rank][position]
+            if kind == "wait" and event.kind == GROUP and event.detail.get("name") == group.detail.get("name"):
+                return tuple(event.detail.get("ranks") or self.world) == tuple(group.detail.get("ranks") or self.world)
+        return False
+
+    # Results.
+
+    def _position(self, rank: int) -> int:
+        unfinished = set(range(len(self.events[rank]))) - self.ranks[rank].finished
+        return min(unfinished, default=len(self.events[rank]))
+
+    def _meetings(self) -> Iterator[Meeting]:
+        for (group, number), met in sorted(self.table.items()):
+            members = [r for r in self.groups.get(group, self.world) if r in met]
+            if len(members) < 2 or not all(self.place[r, group, number] in self.ranks[r].finished for r in members):
+                continue
+            for what, differs in (
+                ("size", _differ(byte_size(e.numel, e.dtype) for e in met.values())),
+                ("dtype", _differ(e.dtype for e in met.values())),
+                ("reduce-op", _differ(e.reduce_op for e in met.values())),
+                ("site", _differ(e.site for e in met.values()) or _differ(e.origin for e in met.values())),
+            ):
+                if differs:
+                    yield Meeting(group, number, what, dict(met))
+
+    def _stuck(self, positions: Mapping[int, int]) -> list[str]:
+        lines = []
+        for rank in self.world:
+            position = positions[rank]
+            if position < len(self.events[rank]):
+                event = self.events[rank][position]
+                lines.append(f"rank {rank} waits in {event.what}" + (f" at {event.site}" if event.site else ""))
+            else:
+                lines.append(f"rank {rank} has ended")
+        return lines
+
+    def _explain_hang(self, positions: Mapping[int, int]) -> str:
+        return "; ".join(self._stuck(positions)) + "."
+
+    def _explain_abort(self, positions: Mapping[int, int]) -> str:
+        sent, room = self.abort_sizes
+        return (
+            f"gloo aborts rank {self.aborted}: {sent} bytes arrive where it has room for {room}; "
+            + "; ".join(self._stuck(positions)).replace(" waits in ", " is in ")
+            + "."
+        )
+
+    def _explain_end(self, meetings: Sequence[Meeting]) -> str:
+        if not meetings:
+            return "Every collective meets its like on the other ranks."
+        first = meetings[0]
+        calls = "; ".join(f"rank {r} {e.what}" + (f" at {e.site}" if e.site else "") for r, e in sorted(first.events.items()))
+        return f"The run goes on, but unlike calls meet in {len(meetings)} collectives, first number {first.index}: {calls}."
+
+
+def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
+    """Issues and waits of one rank.
+
+    Torch issues the buckets of one backward at once and keeps two coalesced broadcasts in flight; everything else returns before
+    the next is issued.
+    """
+    position = 0
+    for call in calls:
+        under_way: list[int] = []
+        kind = ""
+        for event in call:
+            flight = _flight(event)
+            if flight != kind or not flight:
+                yield from (("wait", p) for p in under_way)
+                under_way = []
+            kind = flight
+            if kind == "coalesced" and len(under_way) == 2:
+                yield "wait", under_way.pop(0)
+            yield "issue", position
+            under_way.append(position)
+            position += 1
+        yield from (("wait", p) for p in under_way)
+
+
+def _flight(event: Event) -> str:
+    if event.kind != COLLECTIVE:
+        return ""
+    if event.origin in (DDP_BUCKET, DDP_UNUSED_MAP):
+        return "backward"
+    if event.origin == DDP_BUFFERS or (event.origin == DDP_CONSTRUCTOR and event.op == "broadcast"):
+        return "coalesced"
+    return ""
+
+
+def _differ(values: Iterator[object] | Sequence[object]) -> bool:
+    return len({v for v in values if v is not None}) > 1
+
+
+__all__ = ["ABORTS", "COMPLETES", "HANGS", "Meeting", "Outcome", "match", "run_ranks"]
