@@ -40,7 +40,10 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """How a traced command ended. `exit_code` is the command's, 128 + n where signal n ended it; `killed` says that we did."""
+    """How a traced command ended. `exit_code` is the command's own, 128 + n where signal n ended it, and 130 after Ctrl-C.
+
+    `killed` says that its processes were ended because they stalled, `interrupted` that SIGINT or SIGTERM came.
+    """
 
     exit_code: int
     killed: bool
@@ -68,8 +71,8 @@ def run_traced(
     command are then ended, provided that no rank has recorded anything for that long either; after a divergence 5 seconds are
     enough.
 
-    Ctrl-C and SIGTERM are passed on to the command, and the trace is kept; a second Ctrl-C ends it at once. Raises LaunchError for a command that is not there,
-    TraceError for a trace that cannot be read.
+    Ctrl-C and SIGTERM are passed on to the command, and the trace is kept; a second Ctrl-C ends it at once. Raises LaunchError
+    for a command that is not there, TraceError for a trace that cannot be read.
     """
     if on_stall not in ("report", "kill"):
         raise ValueError(f"on_stall is 'report' or 'kill', not {on_stall!r}")
@@ -98,7 +101,7 @@ def run_traced(
             raise
     session.look(last=True)
     code = process.returncode
-    exit_code = 128 - code if code < 0 else code
+    exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
     _amend(folder, exit_code, session.killed)
     return LaunchResult(exit_code, session.killed, folder, bool(signals.received))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 _LEAVES = 8  # tensors of a batch that count
 _DEPTH = 4
+_ITEMS = 64  # items of a container that are looked at
 _PIECES = 16
 _PIECE = 32  # bytes
 WHOLE = 64 << 20  # bytes of parameters that are hashed whole; more are sampled
@@ -81,7 +83,7 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
             yield from _leaves(vars(value), depth + 1)
         return
     if depth < _DEPTH:
-        for item in value:
+        for item in itertools.islice(value, _ITEMS):
             yield from _leaves(item, depth + 1)
 
 
@@ -103,6 +105,8 @@ def of_batch(value: Any) -> int:
             digest.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
             telling = telling or not _is_constant(data, leaf.element_size())
         elif hasattr(leaf, "__array_interface__"):
+            if leaf.dtype.hasobject:
+                continue
             data = leaf.ravel()[:: max(1, leaf.size // 64)].tobytes()
             telling = telling or not _is_constant(data, max(1, leaf.itemsize))
         else:

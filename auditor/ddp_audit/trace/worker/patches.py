@@ -80,7 +80,7 @@ class Patches:
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.
         for part in (self._safely, self._event, tracer.event, self._before_step, self._after_step):
-            hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[attr-defined]
+            hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
         optim.register_optimizer_step_pre_hook(self._before_step)
         optim.register_optimizer_step_post_hook(self._after_step)
 
