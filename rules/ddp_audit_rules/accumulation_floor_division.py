@@ -15,7 +15,7 @@ from ddp_audit.launch.scaling import (
     division_parts,
 )
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, Expr, Value, World, defaults_in, evaluate
+from ddp_audit.program.values import MISSING, Const, Expr, Value, World, defaults_in, evaluate
 from ddp_audit.rule import Context, Rule
 
 _WORLD_NAMES = re.compile(
@@ -89,7 +89,8 @@ dist.destroy_process_group()
             after = (node.span.path, dividend) in quotients and bool(ACCUMULATION.search(target))
             if not by_world and not after:
                 continue
-            names = " ".join([dividend, *(default.name for default in defaults_in(left))])
+            raw = [left.default.name] if isinstance(left, Const) and left.default is not None and "." not in dividend else []
+            names = " ".join([dividend, *raw])
             severity = _severity(target, names, after)
             if severity is None or _is_checked(program, left, dividend):
                 continue

@@ -11,6 +11,7 @@ from typing import Any
 
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.overrides import Override, fold, overrides_of
+from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 
@@ -112,17 +113,30 @@ class Job:
     def _override(self, name: str) -> Override | None:
         return self.overrides.get(name) or self.overrides.get(name.rpartition(".")[2])
 
+    def _sets_numbers(self) -> bool:
+        """Whether the launch sets some configuration value to another number than its default."""
+        return any(
+            type(override.value) is not bool
+            and isinstance(override.value, int | float | Unknowable)
+            and (config := self.program.config.get(name)) is not None
+            and config.value != override.value
+            for name, override in self.overrides.items()
+        )
+
     def _substituted(self, value: Value) -> Value:
         """The value with the launch's settings in the place of open defaults."""
         if self.launch is None or self.launch.named:
             return value
         if isinstance(value, Const) and value.default is not None and value.default.open:
+            config = self.program.config.get(value.default.name)
             override = self._override(value.default.name)
+            if config is None or config.value != value.value:
+                # Computed from defaults, of which a constant remembers one: the launch may set another of them.
+                return Unknown(text=value.text) if self._sets_numbers() else value
             if override is None:
                 return value
-            config = self.program.config.get(value.default.name)
-            if config is None or config.value != value.value or not isinstance(override.value, int | float | str | bool):
-                return Unknown(text=value.text)  # something computed from the default, or set to what is not known
+            if not isinstance(override.value, int | float | str | bool):
+                return Unknown(text=value.text)
             return Const(value=override.value, text=value.text)
         if isinstance(value, Expr) and value.args:
             return replace(value, args=tuple(self._substituted(arg) for arg in value.args))
