@@ -1,0 +1,110 @@
+"""`trace` and `diff` from the command line, on real runs of two CPU ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+SCRIPT = """\
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(dist.get_rank())
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4, generator=generator)).sum().backward()
+    optimizer.step()
+print("trained", flush=True)
+BARRIER
+dist.all_reduce(torch.ones(1))
+dist.destroy_process_group()
+"""
+GUARDED = """\
+if dist.get_rank() == 0:
+    dist.barrier()
+"""
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    line = [sys.executable, "-m", "ddp_audit", *words]
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+TORCHRUN = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+
+
+def test_ranks_that_part(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("BARRIER\n", GUARDED))
+    done = command(tmp_path, "trace", "--format", "json", "--on-stall", "kill", "--stall-after", "3", *TORCHRUN)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)  # and nothing of the command's own output in it
+    assert document["verdict"] == "diverged"
+    divergence = document["divergences"][0]
+    assert divergence["ranks"]["0"]["op"] == "barrier"
+    assert divergence["ranks"]["0"]["site"] == "train.py:17"
+    assert divergence["ranks"]["1"]["op"] == "all_reduce"
+    assert divergence["ranks"]["1"]["site"] == "train.py:18"
+    assert "trained" in done.stderr
+    assert "train.py:17" in done.stderr  # the diff, told while the command ran
+    assert "Traceback" not in done.stderr
+
+    again = command(tmp_path, "diff", "ddp-trace", "--format", "json")
+    assert again.returncode == 1
+    assert json.loads(again.stdout)["divergences"] == document["divergences"]
+
+    text = command(tmp_path, "diff", "ddp-trace").stdout
+    assert "diverged" in text
+    assert "train.py:17" in text
+
+
+def test_ranks_that_agree(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("BARRIER\n", ""))
+    done = command(tmp_path, "trace", "--dir", "kept", *TORCHRUN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "audit of train.py" in done.stdout
+    assert "The 2 ranks agree" in done.stdout
+    assert (tmp_path / "kept" / "rank-00001.ddptrace").is_file()
+    checked = command(tmp_path, "train.py", "--trace", "kept", "--format", "json", "--min-confidence", "possible")
+    assert all("verdict" in finding for finding in json.loads(checked.stdout)["findings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["trace"], 2, "COMMAND"),
+        (["trace", "--stall-after", "soon", "--", "torchrun"], 2, "soon"),
+        (["trace", "--no-check", "--", "no-such-program-at-all"], 2, "command not found"),
+        (["trace", "--", sys.executable, "fails.py"], 3, "no trace"),
+        (["trace", "--", sys.executable, "does_nothing.py"], 2, "no trace"),
+        (["diff", "nowhere"], 2, "nowhere: no such folder"),
+        (["diff", "."], 2, "no trace"),
+        (["demo", "rank0-eval-bariere"], 2, "did you mean rank0-eval-barrier?"),
+    ],
+)
+def test_what_cannot_be_done(tmp_path: Path, words: list[str], code: int, says: str) -> None:
+    (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "does_nothing.py").write_text("a = 1\n")
+    done = command(tmp_path, *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_lists_its_hazards(tmp_path: Path) -> None:
+    done = command(tmp_path, "demo", "--list")
+    assert done.returncode == 0
+    assert "rank0-eval-barrier" in done.stdout
