@@ -1,1 +1,66 @@
-""""""
+"""Exploration: the lowered program run on the machine, once for each rank, under stated assumptions.
+
+`Exploration.predict` gives the event sequences of all ranks and how they end when they meet: completes, hangs or aborts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ddp_audit.events import COLLECTIVE, Event
+from ddp_audit.explore.walk import Scenario, Walk
+from ddp_audit.machine.matching import Outcome, match
+from ddp_audit.program.model import Program
+from ddp_audit.program.values import World
+
+
+@dataclass(slots=True)
+class Prediction:
+    """What the ranks of a job do in one scenario, and what comes of it.
+
+    `sequences` are the events of each rank, `outcome` how they end when they meet, `raised` the ranks that a call stops, with
+    torch's text. `truncated` says that the walk was cut short.
+    """
+
+    sequences: dict[int, list[Event]]
+    outcome: Outcome
+    raised: dict[int, str] = field(default_factory=dict)
+    truncated: bool = False
+
+    def collectives(self, rank: int) -> list[Event]:
+        """The collectives of one rank, in order."""
+        return [event for event in self.sequences[rank] if event.kind == COLLECTIVE]
+
+    def local_steps(self) -> list[Event]:
+        """Optimizer steps of any rank that use gradients which were never reduced."""
+        return [e for events in self.sequences.values() for e in events if e.detail.get("local")]
+
+
+@dataclass(slots=True)
+class Exploration:
+    """The program, ready to be run. Predictions are made on demand."""
+
+    program: Program
+    world_size: int = 2
+
+    def predict(self, scenario: Scenario | None = None) -> Prediction:
+        """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""
+        chosen = scenario or Scenario()
+        walks = {
+            rank: Walk(self.program, World(rank, self.world_size, self.world_size), chosen) for rank in range(self.world_size)
+        }
+        sequences = {rank: walk.run() for rank, walk in walks.items()}
+        return Prediction(
+            sequences,
+            match(sequences),
+            {rank: walk.raised for rank, walk in walks.items() if walk.raised},
+            any(walk.truncated for walk in walks.values()),
+        )
+
+
+def explore(program: Program) -> Exploration:
+    """An exploration of a program with two ranks."""
+    return Exploration(program)
+
+
+__all__ = ["Exploration", "Prediction", "Scenario", "explore"]

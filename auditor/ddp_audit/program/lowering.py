@@ -371,7 +371,8 @@ class Lowering:
         element, count, taint = expressions.iterate(self, node.iter, over)
         text = self.text(node.iter)
         epochs = "epoch" in (ast.unparse(node.target) + text).lower()
-        self.loop(Loop(self.span(node), "for", over, text, count, taint, epochs), node, element, None)
+        leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
+        self.loop(Loop(self.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
         if node.orelse:
             self.run_block(node.orelse)
         return None

@@ -125,6 +125,7 @@ class Loop:
     count: Value | None = None
     taint: Taint = UNIFORM  # why the number of iterations can differ between ranks
     epochs: bool = False  # looks like a loop over epochs
+    leaf: str = ""  # name of the leaf expression that stands for the index of a for loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
