@@ -1,8 +1,10 @@
 """Launch commands of every launcher, in the spellings that people use."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ddp_audit.launch import LaunchError, read_command, world_launch
+from ddp_audit.launch import LaunchError, documented_launches, read_command, world_launch
 
 # command, kind, nodes, processes a node, world size, script
 COMMANDS = [
@@ -139,3 +141,24 @@ def test_world_launch() -> None:
     assert (launch.world_size, launch.named, launch.where()) == (16, True, "--world-size 16")
     with pytest.raises(LaunchError):
         world_launch(0)
+
+
+WORDS = """
+torchrun python -m accelerate launch deepspeed srun mpirun -np --nnodes --nproc_per_node=2 -N2 = -- - run.py $A ${ $( ` ' " && ; >
+< \\ # 1:2 env A=1 -H a:1,b
+"""
+PIECES = st.lists(st.sampled_from([*WORDS.split(), "\n"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(st.text(), PIECES.map(" ".join), PIECES.map("".join)))
+def test_any_text_is_a_launch_or_a_launch_error(text: str) -> None:
+    try:
+        launch = read_command(text)
+    except LaunchError as error:
+        assert "\n" not in str(error)
+    else:
+        assert launch.script and (launch.world_size is None or launch.world_size >= 1)
+    for path in ("a.py", "a.md", "a.sh"):
+        for found in documented_launches(f"# {text}\n{text}\ntorchrun", path):
+            assert found.line is not None and found.column is not None and found.column >= 1
