@@ -79,6 +79,79 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+LEGAL = """
+from contextlib import contextmanager
+
+@contextmanager
+def main_process_first():
+    if rank != 0:
+        dist.barrier()
+    yield
+    if rank == 0:
+        dist.barrier()
+
+def receive():
+    box = [None]
+    dist.broadcast_object_list(box)
+    return box[0]
+
+def send(value):
+    dist.broadcast_object_list([value])
+    return value
+
+def head(value):
+    if rank == 0:
+        dist.all_reduce(value)
+        return value * 2
+    dist.all_reduce(value)
+    return value
+
+with main_process_first():
+    pass
+config = send({"a": 1}) if rank == 0 else None
+if rank != 0:
+    config = receive()
+head(torch.ones(2))
+gathered = [None, None]
+dist.all_gather_object(gathered, "x" * (1 + 100 * rank))
+dist.gather_object("y" * (1 + 50 * rank), gathered if rank == 0 else None)
+box = [None]
+dist.scatter_object_list(box, ["a", "b" * 99] if rank == 0 else None)
+part = torch.zeros(3)
+dist.scatter(part, list(torch.ones(2, 3)) if rank == 0 else None)
+dist.gather(part, [torch.zeros(3), torch.zeros(3)] if rank == 0 else None)
+dist.all_reduce(torch.ones(6) if rank == 0 else torch.ones(2, 3))
+alone = [dist.new_group([r]) for r in range(2)]
+for _ in range(1 + rank):
+    dist.all_reduce(torch.ones(rank + 1), group=alone[rank])
+if rank == 0:
+    dist.send(torch.ones(4), 1)
+    dist.recv(torch.ones(4), 1)
+else:
+    dist.recv(torch.ones(4), 0)
+    dist.send(torch.ones(4), 0)
+
+torch.manual_seed(rank)
+model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    with model.no_sync():
+        model(torch.randn(8, 4)).sum().backward()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if rank == 0:
+        with torch.no_grad():
+            model.module(torch.randn(8, 4))
+with model.join():
+    for step in range(2 + rank):
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 class Traced:
     """One traced run: what was seen while it ran, and what its folder says afterwards."""
@@ -144,6 +217,15 @@ def test_a_rank_that_leaves_early(folder: Path) -> None:
     assert (found["index"], found["kind"], found["ranks"]["1"]) == (2, "missing-rank", None)  # type: ignore[index]
     assert found["ranks"]["0"]["site"] == f"train.py:{traced.line('STEP')}"  # type: ignore[index]
     assert "Rank 1 exited with code 0" in str(found["explanation"])
+
+
+def test_legal_patterns_are_silent(folder: Path) -> None:
+    traced = Traced(folder, LEGAL)
+    comparison = traced.comparison
+    assert traced.result.exit_code == 0
+    assert (comparison.verdict, traced.seen) == ("agreed", [])
+    assert trace_text.render(comparison, root=folder).splitlines()[1:] == []
+    assert comparison.exit_code == 0
 
 
 def test_crossed_places_and_silent_faults_of_a_run_that_ends_well(folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""Whether two lines of one function exclude each other: the arms of one `if`, or of two that test opposite things.
+"""Whether two lines of one function exclude each other: the arms of one `if` or conditional expression, or of two
+that test opposite things.
 
 Ranks that reach one collective from two such lines do so on purpose (`if rank == 0: save(); barrier()` and `else:
 barrier()`), so a comparison that only sees call sites would warn without cause. The source answers it: each line has the
@@ -88,6 +89,9 @@ def _inside(statement: ast.stmt, line: int) -> Iterator[Condition]:
                 yield f"match {statement.lineno}", number
                 yield from _conditions(case.body, line)
         return
+    if not hasattr(statement, "body"):
+        yield from _expression(statement, line)
+        return
     for name in ("body", "orelse", "finalbody"):
         block = getattr(statement, name, None)
         if isinstance(block, list) and _covers(block, line):
@@ -95,6 +99,27 @@ def _inside(statement: ast.stmt, line: int) -> Iterator[Condition]:
     for handler in getattr(statement, "handlers", ()):
         if _covers(handler.body, line):
             yield from _conditions(handler.body, line)
+
+
+def _expression(statement: ast.stmt, line: int) -> Iterator[Condition]:
+    """The arm of a conditional expression in which a line stands, or all calls of the statement (a frame is at a call)."""
+    calls = {node for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.IfExp):
+            continue
+        tested = _calls(node.test)
+        for arm, chosen, other in ((1, node.body, node.orelse), (0, node.orelse, node.body)):
+            here, there = _spans(chosen, line), _spans(other, line)
+            if here and (not there or (_calls(chosen) and _calls(chosen) == calls - tested)):
+                yield from _normal(node.test, arm)
+
+
+def _calls(node: ast.expr) -> set[ast.Call]:
+    return {child for child in ast.walk(node) if isinstance(child, ast.Call)}
+
+
+def _spans(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _covers(body: Sequence[ast.stmt], line: int) -> bool:

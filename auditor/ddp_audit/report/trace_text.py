@@ -18,7 +18,7 @@ from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import SilentFault
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
-from ddp_audit.events import Event, Site
+from ddp_audit.events import DEFAULT_GROUP, Event, Site
 from ddp_audit.findings import Finding
 
 WIDTH = 80
@@ -121,8 +121,7 @@ def divergence_lines(
     divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None, width: int = WIDTH
 ) -> Iterator[Line]:
     """One divergence: the last collectives on which the ranks agreed, then the one where they part, side by side."""
-    where = f"collective {divergence.index} of group {divergence.group}"
-    yield Line(f"{capital(where)}: {_TITLES.get(divergence.kind, divergence.kind)}", "head")
+    yield Line(f"{capital(_where(divergence))}: {_TITLES.get(divergence.kind, divergence.kind)}", "head")
     for index, events in divergence.before:
         yield from _agreed_row(index, events, width)
     columns = _columns(divergence, states, root)
@@ -133,6 +132,11 @@ def divergence_lines(
         yield from _stacked(divergence, columns, width)
     yield Line("")
     yield from _wrapped(divergence.explanation, width)
+
+
+def _where(divergence: Divergence) -> str:
+    group = "the default group" if divergence.group == DEFAULT_GROUP else f"group {divergence.group}"
+    return f"collective {divergence.index} of {group}"
 
 
 def _agreed_row(index: int, events: Mapping[int, Event], width: int) -> Iterator[Line]:
@@ -253,7 +257,7 @@ def _silent_lines(faults: Sequence[SilentFault], root: Path | None, width: int) 
 def _crossed_lines(notices: Sequence[Divergence], width: int) -> Iterator[Line]:
     yield Line("Crossed: ranks met from different places, and the run went on", "head")
     for notice in notices[:_MOST_CROSSED]:
-        yield Line(f"  collective {notice.index} of group {notice.group}", "warn")
+        yield Line(f"  {_where(notice)}", "warn")
         yield from _wrapped(notice.explanation, width, "    ")
     if len(notices) > _MOST_CROSSED:
         yield Line(f"  and {len(notices) - _MOST_CROSSED} more pairs of places", "dim")
@@ -298,5 +302,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _short(text: str, width: int) -> str:
-    """A place with the start of its path left out where it is too long."""
-    return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
+    """A place without the first folders of its path where it is too long, and cut where that does not help."""
+    while len(text) > width and "/" in text.removeprefix("../"):
+        text = "../" + text.removeprefix("../").split("/", 1)[1]
+    return _cut(text, width)
