@@ -414,6 +414,8 @@ def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
     answer = _answered(ast.unparse(node.func), *args[:2]) if len(args) == 2 else None
     if answer is not None:
         return Const(value=answer, text=lw.text(node))
+    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and ast.unparse(node.func) == "hasattr":
+        return Expr(op="hasattr", args=(Const(value=f"{args[0].name}.{args[1].value}"),), text=lw.text(node))
     return Unknown(text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]))
 
 

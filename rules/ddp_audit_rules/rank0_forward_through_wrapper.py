@@ -1,0 +1,202 @@
+"""DDP401: a forward through the wrapper that only some ranks make, where the model has buffers to broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import DDP_BUFFERS, FORWARD, ORIGINS, SYNC_BATCHNORM, USER, Event
+from ddp_audit.explore.alone import REBUILD, Lone, lone_forward
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
+from ddp_audit.program.values import RANK, Const, World, worlds
+from ddp_audit.rule import Context, Rule, guard_relations
+
+
+class Rank0ForwardThroughWrapper(Rule):
+    code = "DDP401"
+    name = "rank0-forward-through-wrapper"
+    level = "error"
+    what = (
+        "A call of the DDP wrapper that only some ranks reach (an evaluation or a sample on rank 0, as a rule), where the "
+        "wrapped model registers buffers."
+    )
+    why = (
+        "The wrapper broadcasts the model's buffers from rank 0 at the start of a forward that follows a synchronised one. A "
+        "rank that makes such a forward alone waits for partners. Under no_grad the broadcast often pairs with the other "
+        "ranks' next training forward, and the run goes on by luck. It hangs or aborts where another collective comes first, "
+        "where gradients are on, where no training forward follows, or where the lone forward falls between the first and "
+        "the second optimizer step, in which DDP rebuilds its buckets."
+    )
+    quiet = (
+        "Models without buffers, `broadcast_buffers=False` or `forward_sync_buffers=False` (nothing is sent), a forward "
+        "through `.module`, an evaluation that all ranks make, and models whose class could not be followed."
+    )
+    confirmed = "A DDP buffer broadcast issued at this line by some ranks and not by the others."
+    source = (
+        "torch 2.13, nn/parallel/distributed.py: _pre_forward calls _sync_buffers where will_sync_module_buffers() says so, "
+        "whatever the gradient mode; require_forward_param_sync is set by every forward. Seen in runs with gloo on two ranks."
+    )
+    remedy = "evaluate through `.module` on rank 0, or let every rank evaluate its share and all-reduce the sums"
+    bad = '''"""Rank 0 evaluates through the wrapper, then all ranks meet in a barrier: rank 0 is still in its buffer broadcast."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if rank == 0:
+        with torch.no_grad():
+            print("validation", model(torch.randn(8, 4)).mean().item(), flush=True)
+    dist.barrier()
+print("done", flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace(
+        "Rank 0 evaluates through the wrapper, then all ranks meet in a barrier: rank 0 is still in its buffer broadcast.",
+        "Rank 0 evaluates through the inner module, which sends nothing.",
+    ).replace('"validation", model(', '"validation", model.module(')
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        wraps = program.wraps()
+        lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and _only_some_ranks(n)]
+        for node in first_of_each_place(lone):
+            wrap = wraps.get(node.object.key) if node.object is not None else None
+            if wrap is None or _never_sends(wrap):
+                continue
+            buffers = program.buffers_of(wrap)
+            if not buffers or _others_forward_too(program, node):
+                continue
+            times = lone_forward(context.exploration, node)
+            if not any(time.sent for time in times) and all(time.goes_on for time in times):
+                continue
+            yield self._finding(program, node, wrap, buffers, times)
+
+    def _finding(self, program: Program, node: Node, wrap: Node, buffers: list[BufferSite], times: list[Lone]) -> Finding:
+        stops = [time for time in times if not time.goes_on]
+        surely = len(stops) == len(times) or any(time.when != REBUILD for time in stops)
+        conditional = all(buffer.guards for buffer in buffers)
+        guard = next(g for g in node.guards if g.taint)
+        who = guard.ranks().removeprefix("only ")
+        what = "hangs or aborts" if surely else "is matched, if at all, by the other ranks' next training forward"
+        message = (
+            f"{who[0].upper()}{who[1:]} alone calls the DDP wrapper here, whose model has buffers"
+            f"{' under a condition' if conditional else ''}, so its buffer broadcast {what}."
+        )
+        related = guard_relations(node)
+        related.append(Related(wrap.span.path, wrap.span.line, "wrap", "the DDP wrapper that is called"))
+        related += [Related(b.span.path, b.span.line, "buffer", _buffer_text(b)) for b in buffers[:3]]
+        explanation = " ".join((*_where_buffers(buffers), *_what_comes(node, times), _what_breaks(program, node)))
+        return self.finding(
+            node.span, message, explanation, related=list(dict.fromkeys(related)), guards=(*node.guards, *buffers[0].guards),
+            severity="error" if surely and not conditional else "warning",
+        )  # fmt: skip
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where only some ranks issued a buffer broadcast at the forward's line."""
+        seen = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
+        sent = {rank for rank, event in seen if event.origin in (DDP_BUFFERS, SYNC_BATCHNORM)}
+        if sent and len(sent) < run.world_size:
+            return "confirmed"
+        return "not-observed" if any(event.kind == FORWARD for _, event in seen) else super().witness(finding, run)
+
+
+def _only_some_ranks(node: Node) -> bool:
+    """Whether the guards that depend on the rank let some ranks pass and keep others out, on every job that is looked at."""
+    by_rank = [g for g in node.guards if RANK in g.taint]
+    if not by_rank or any(g.taint - {RANK} for g in by_rank):
+        return False
+    sides: dict[tuple[int, int], set[bool]] = {}
+    for world in worlds(by_rank[0].world_size):
+        sides.setdefault((world.world_size, world.local_world_size), set()).add(all(_admits(world, g) for g in by_rank))
+    return all(passed == {True, False} for passed in sides.values())
+
+
+def _admits(world: World, guard: object) -> bool:
+    return guard.admits(world) is not False  # type: ignore[attr-defined]
+
+
+def _never_sends(wrap: Node) -> bool:
+    flag = wrap.args.get("broadcast_buffers", wrap.args.get("forward_sync_buffers"))
+    return isinstance(flag, Const) and flag.value is False
+
+
+def _others_forward_too(program: Program, node: Node) -> bool:
+    """Whether the ranks that stay out make a forward of the same wrapper in the other arm of the same condition."""
+    guard = next(g for g in node.guards if g.taint)
+    return any(
+        other.object == node.object and any(g.span == guard.span and g.polarity != guard.polarity for g in other.guards)
+        for other in program.of("forward")
+        if guard.via not in ("early-exit", "while")
+    )
+
+
+def _buffer_text(buffer: BufferSite) -> str:
+    where = f", only where {buffer.guards[-1].describe()}" if buffer.guards else ""
+    return f"{buffer.owner} registers the buffer {buffer.name!r}{where}" if not buffer.layer else f"{buffer.layer} has buffers"
+
+
+def _where_buffers(buffers: list[BufferSite]) -> list[str]:
+    guards = [b.guards[-1] for b in buffers if b.guards]
+    if len(guards) < len(buffers):
+        return ["The model always has buffers."]
+    test = guards[0].test.text or guards[0].text
+    reason = f"{guards[0].describe()} ({test})" if test != guards[0].describe() else test
+    if "scaled_dot_product_attention" in repr(guards[0].test):
+        return [
+            "Where torch has scaled_dot_product_attention (SDPA, torch 2.0 and newer) the model has no buffer and nothing is "
+            f"sent. With the manual branch ({guards[0].describe()}) it registers {buffers[0].name!r}."
+        ]
+    return [f"The buffer exists only where {reason}; without it nothing is sent."]
+
+
+def _what_comes(node: Node, times: list[Lone]) -> Iterable[str]:
+    """One sentence for the times at which the run goes on, one for each at which it does not."""
+    going = [time.when for time in times if time.goes_on]
+    mode = "Under no_grad" if node.grad is False else "With gradients on"
+    if going:
+        yield (
+            f"{mode} it issues one broadcast for each stretch of forwards, which pairs with the other ranks' next training "
+            f"forward, and the run goes on ({', '.join(going)})."
+        )
+    for time in times:
+        if not time.goes_on:
+            yield f"{mode}, {time.when}, the run {time.prediction.outcome.kind}: {_where_ranks_stand(time)}."
+
+
+def _where_ranks_stand(time: Lone) -> str:
+    stands = []
+    for rank, position in sorted(time.prediction.outcome.positions.items()):
+        events = time.prediction.sequences[rank]
+        at = "has left" if position >= len(events) else f"is in a {_name(events[position])} at {events[position].site}"
+        stands.append(f"rank {rank} {at}")
+    return ", ".join(stands)
+
+
+def _name(event: Event) -> str:
+    return ORIGINS[event.origin] if event.origin != USER else event.op
+
+
+def _what_breaks(program: Program, node: Node) -> str:
+    exits = [
+        f"{jump.guards[-1].text} at line {jump.span.line}"
+        for jump in first_of_each_place(program.of("jump"))
+        if jump.detail.get("what") in ("break", "exit") and jump.number > node.number and jump.guards and jump.loops
+        and not node.calls[:1] == jump.calls[:1] != ()
+    ]  # fmt: skip
+    last = f" ({exits[0]}, or the last evaluation)" if exits else " (the last evaluation)"
+    grad = "when gradients are on, " if node.grad is False else ""
+    return (
+        "It breaks when another collective comes before the next training forward, when the evaluation falls between the "
+        f"first and the second optimizer step (bucket rebuild), {grad}or when no training forward follows{last}."
+    )
