@@ -217,7 +217,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     rest = list(given.items) if isinstance(given, Items) else []
     for option in options(function) if function is not None else ():
         if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
-            from ddp_audit.program.calls import call_function
+            from ddp_audit.program.functions import call_function
 
             return call_function(lw, option.definition, [leaf("local_rank"), *rest], {}, node)
     return Unknown()
@@ -227,7 +227,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, given = kwargs.get("target"), kwargs.get("args")
     if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in ast.unparse(node.func):
-        from ddp_audit.program.calls import call_function
+        from ddp_audit.program.functions import call_function
 
         rest = (
             [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in given.items]
@@ -240,7 +240,8 @@ def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 
 @contract("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")
 def _fire(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    from ddp_audit.program.calls import call_function, instantiate
+    from ddp_audit.program.classes import instantiate
+    from ddp_audit.program.functions import call_function
 
     for option in options(args[0]) if args else ():
         if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):

@@ -104,7 +104,7 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
 
 def name(lw: Lowering, node: ast.Name) -> Value:
     """A variable: of the running function, of the functions around it, of its module, or a builtin."""
-    from ddp_audit.program.calls import force
+    from ddp_audit.program.imports import force
 
     frame: Frame | None = lw.here
     while frame is not None:
@@ -148,7 +148,8 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
 
 def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner: Value | None = None) -> Value:
     """An attribute of an object: its slot, a method or a property of its class, an option of a namespace, or nothing known."""
-    from ddp_audit.program.calls import call_function, module_attribute
+    from ddp_audit.program.functions import call_function
+    from ddp_audit.program.imports import module_attribute
 
     if target.kind == "python-module":
         return module_attribute(lw, target, attr)
@@ -211,6 +212,7 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> 
 
 def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str, value: Value) -> None:
     """`owner.attr = value`."""
+    lw.effects += 1
     if attr == "require_backward_grad_sync":
         lw.emit("sync-flag", node, target=owner, args={"value": value})
     target = the_object(owner, "ddp") or the_object(owner)
@@ -426,6 +428,7 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
 
 def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: Value, value: Value) -> None:
     """`owner[index] = value`."""
+    lw.effects += 1
     owner = lw.eval(owner_node)
     if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
         lw.emit("environ", node, args={"value": value}, name=str(index.value))

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
 from ddp_audit.program import contracts, expressions, names
-from ddp_audit.program.calls import bind_name, call_function, make_class, run_decorators
+from ddp_audit.program.classes import make_class
+from ddp_audit.program.functions import QuietCall, call_function, run_decorators
+from ddp_audit.program.imports import bind_name
 from ddp_audit.program.model import Branch, BufferSite, Guard, Item, Loop, LoopItem, Node, NoSync, Program, TryItem
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_slots, merge_value
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 14  # calls of project functions within one another
 MAX_NODES = 6_000  # nodes of one program
-MAX_STEPS = 40_000  # statements and calls lowered
+MAX_STEPS = 25_000  # statements and calls lowered
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 _MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
@@ -88,6 +90,8 @@ class Lowering:
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
         self.libraries: set[str] = set()
         self.forced: dict[tuple[Any, ...], Value] = {}  # imports that were put off, by their key, once looked at
+        self.effects = 0  # counts what calls did beside returning a value
+        self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 
@@ -116,6 +120,7 @@ class Lowering:
         **detail: Any,
     ) -> int | None:
         """Adds a node; its number, or None in a muted pass or over budget."""
+        self.effects += kind not in ("jump", "floordiv", "assert")
         if self.muted:
             return None
         if len(self.program.nodes) >= MAX_NODES:
@@ -152,6 +157,7 @@ class Lowering:
     def assign_name(self, name: str, value: Value) -> None:
         """Binds a variable of the running frame, or of the module where it was declared global."""
         frame = self.here.top if name in self.here.globals else self.here
+        self.effects += frame is not self.here
         self.state[(frame.id, name)] = value
 
     def assign(self, target: ast.expr, value: Value) -> None:

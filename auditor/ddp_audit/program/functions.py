@@ -1,0 +1,284 @@
+"""Project functions inlined: parameters bound, decorators applied, the body lowered, returned values joined."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import expressions, names
+from ddp_audit.program.loading import loaders_in
+from ddp_audit.program.model import CallItem, Guard
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
+from ddp_audit.program.values import (
+    Const,
+    Ext,
+    Func,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    join_deps,
+    join_taint,
+    leaf,
+    operation,
+    the_object,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_RANK_ZERO_DECORATORS = (
+    "rank_zero_only",
+    "main_process",
+    "main_process_only",
+    "master_only",
+    "on_main_process",
+    "rank0_only",
+    "master_only",
+)
+_GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
+_MAX_CALLS_OF_ONE = 40
+
+
+@dataclass(slots=True)
+class QuietCall:
+    """What earlier calls of a function showed: one that had no effect and told nothing need not be followed for ever."""
+
+    calls: int = 0
+    effects: bool = False
+    telling: bool = False  # a result said more than its arguments' taint
+    result: Value | None = None
+
+    def note(self, result: Value, effects: bool, unknown: Value) -> None:
+        """Adds one followed call."""
+        self.calls += 1
+        self.effects |= effects
+        self.telling |= not isinstance(result, (Unknown, Const)) or not result.taint <= unknown.taint
+        self.result = result
+
+    def stands_for(self, values: Sequence[Value], receiver: Obj | None) -> bool:
+        """Whether one more call need not be followed: three calls had no effect, and it has no arguments or told nothing."""
+        if self.calls < 3 or self.effects:
+            return False
+        if not values and receiver is None:
+            return True
+        return not self.telling and not any(isinstance(v, (Obj, Func)) for v in values)
+
+
+def call_function(
+    lw: Lowering,
+    info: FunctionInfo,
+    args: Sequence[Value],
+    kwargs: Mapping[str, Value],
+    node: ast.AST,
+    receiver: Obj | None = None,
+    unknown_arguments: bool = False,
+) -> Value:
+    """Inlines a project function. Recursion and too deep a nesting give an unknown value tainted by the arguments."""
+    from ddp_audit.program.lowering import MAX_DEPTH
+
+    values = [*args, *kwargs.values()]
+    unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values))
+    if id(info.node) in lw.active:
+        return unknown
+    lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1
+    if len(lw.active) >= MAX_DEPTH or lw.call_counts[id(info.node)] > _MAX_CALLS_OF_ONE:
+        lw.limit(
+            f"calls nested deeper than {MAX_DEPTH}"
+            if len(lw.active) >= MAX_DEPTH
+            else f"{info.name} was called from too many places"
+        )
+        return unknown
+    known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
+    if known.stands_for(values, receiver):
+        return known.result if known.result is not None and not values else unknown
+    before = lw.effects
+    lw.steps += 1
+    lw.inlined.add(id(info.node))
+    lw.frame_count += 1
+    frame = Frame(
+        id=("call", lw.frame_count), source=info.frame.source,
+        name=info.name if info.owner is None else f"{info.owner.name}.{info.name}",
+        parent=info.frame, module=info.frame.top, receiver=receiver, owner=info.owner, guard_base=len(lw.guards),
+        no_sync_base=len(lw.no_sync), loop_base=len(lw.loops),
+    )  # fmt: skip
+    bound = bind(lw, info, args, kwargs, receiver, unknown_arguments)
+    saved = (lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base)
+    guard_depth = len(lw.guards)
+    call_site = lw.span(node) if not unknown_arguments else None
+    _apply_decorators(lw, info, node)
+    if info.name == "__init__" and receiver is not None and receiver.kind == "module" and lw.constructor_base is None:
+        lw.constructor_base = guard_depth
+    lw.frame, lw.block = frame, []
+    lw.state.update(((frame.id, key), value) for key, value in bound.items())
+    lw.active.append(id(info.node))
+    if call_site is not None:
+        lw.calls.append(call_site)
+    if isinstance(info.node, ast.Lambda):
+        frame.returns.append(((), lw.eval(info.node.body)))
+    else:
+        lw.run_block(info.node.body)
+    if call_site is not None:
+        lw.calls.pop()
+    lw.active.pop()
+    body = lw.block
+    lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base = saved
+    del lw.guards[guard_depth:]
+    if not lw.muted and body:
+        lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
+    _drop(lw, frame)
+    generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
+    result = _believed(info, _returned(frame)) if generated is None else generated
+    known.note(result, lw.effects != before, unknown)
+    return result
+
+
+def _believed(info: FunctionInfo, result: Value) -> Value:
+    """The local rank where a helper with its name was followed to the global one.
+
+    Such helpers ask a group of the node's processes, and give the global rank only where that group was never made.
+    """
+    said = names.by_name(info.name.removeprefix("get_"))
+    wrong = isinstance(said, Expr) and said.op == "local_rank" and isinstance(result, Expr) and result.op == "rank"
+    return said if wrong and said is not None else result
+
+
+def _generated(lw: Lowering, info: FunctionInfo, frame: Frame, grad: bool | None, node: ast.AST) -> Value | None:
+    """What a call of a generator function gives, where that is more than its yielded value.
+
+    Under `contextlib.contextmanager` it is a context: no_sync() or a gradient mode. A generator that yields inside a loop over
+    a loader is that loader under another name.
+    """
+    if not any(isinstance(d, Ext) and d.name in _GENERATOR_CONTEXTS for d in info.decorators):
+        for made in frame.yields:
+            loaders = loaders_in(made.loop.over) if made.loop is not None else []
+            if loaders:
+                return Obj(key=("generator", lw.span(node)), kind="generator", info=(loaders[0], made.value), text=info.name)
+        return None
+    blocks = [(made, block) for made in frame.yields for block in made.no_sync]
+    if blocks:
+        made, block = blocks[0]
+        test, polarity = block.test, block.polarity
+        if len(frame.yields) > 1 and made.guards:
+            test, polarity = made.guards[-1].test, made.guards[-1].polarity
+        return Obj(key=("no-sync", block.span), kind="no-sync", made=block.span, info=(block.wrapper, test, polarity))
+    modes = {made.grad for made in frame.yields}
+    if len(modes) == 1 and modes != {grad}:
+        effect = "no_grad" if modes == {False} else "enable_grad"
+        return Obj(key=("grad", effect), kind="context", info=effect)
+    return None
+
+
+def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
+    decorators = info.decorators
+    if info.owner is not None and not decorators and not isinstance(info.node, ast.Lambda):
+        decorators = tuple(run_decorators(lw, info.node, info.frame))
+    for decorator in decorators:
+        effect = expressions.context_effect(decorator)
+        if effect in ("no_grad", "enable_grad"):
+            lw.grad = effect == "enable_grad"
+        text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")
+        if text.split(".")[-1] in _RANK_ZERO_DECORATORS:
+            test = operation("==", leaf("rank"), Const(value=0), text=text)
+            name, size = f"@{text.split('.')[-1]}", lw.program.world_size
+            lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))
+
+
+def run_decorators(lw: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame | None = None) -> Iterator[Value]:
+    """The decorators of a definition as values."""
+    saved = lw.frame
+    if frame is not None:
+        lw.frame = frame
+    for decorator in node.decorator_list:
+        value = lw.eval(decorator)
+        yield value if isinstance(value, Obj) else replace(value, text=ast.unparse(decorator).split("(")[0])
+    lw.frame = saved
+
+
+def bind(
+    lw: Lowering,
+    info: FunctionInfo,
+    args: Sequence[Value],
+    kwargs: Mapping[str, Value],
+    receiver: Obj | None,
+    unknown_arguments: bool,
+) -> dict[str, Value]:
+    """Parameters by name. One that is not given is its default, or what its name says, or unknown."""
+    spec = info.node.args
+    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    bound: dict[str, Value] = {}
+    given = list(args)
+    if receiver is not None and info.owner is not None and positional:
+        given.insert(0, receiver)
+    for parameter, value in zip(positional, given, strict=False):
+        bound[parameter] = value
+    defaults = dict(zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True))
+    defaults |= {a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None}
+    for parameter in (*positional, *(a.arg for a in spec.kwonlyargs)):
+        if parameter in bound:
+            continue
+        if parameter in kwargs:
+            bound[parameter] = kwargs[parameter]
+        elif unknown_arguments:
+            bound[parameter] = names.by_name(parameter) or Unknown(text=parameter)
+        elif "**" in kwargs:
+            bound[parameter] = from_mapping(lw, kwargs["**"], parameter)
+        elif parameter in defaults:
+            saved, lw.frame = lw.frame, info.frame
+            bound[parameter] = lw.eval(defaults[parameter])
+            lw.frame = saved
+        else:
+            bound[parameter] = names.by_name(parameter) or Unknown(text=parameter)
+    known = {*positional, *(a.arg for a in spec.kwonlyargs)}
+    if spec.vararg is not None:
+        bound[spec.vararg.arg] = Items(
+            items=tuple(given[len(positional) :]), kind="tuple", taint=join_taint(*given[len(positional) :])
+        )
+    if spec.kwarg is not None:
+        rest = {k: v for k, v in kwargs.items() if k not in known and k != "**"}
+        keys = tuple(Const(value=k) for k in rest)
+        bound[spec.kwarg.arg] = Items(items=tuple(rest.values()), keys=keys, kind="dict", taint=join_taint(*rest.values()))
+    return bound
+
+
+def from_mapping(lw: Lowering, mapping: Value, key: str) -> Value:
+    """The value of one key of `**vars(namespace)` or the like."""
+    target = the_object(mapping)
+    if target is not None:
+        value = lw.state.get((target.key, key))
+        if value is not None:
+            return value
+    return names.by_name(key) or Unknown(taint=mapping.taint, text=key)
+
+
+def _drop(lw: Lowering, frame: Frame) -> None:
+    """Forgets the variables of a call that has returned, unless a function or class made in it may still look at them."""
+    mine = [key for key in lw.state.own if key[0] == frame.id]
+    for key in mine:
+        value = lw.state.get(key)
+        if isinstance(value, Func) and value.definition.frame is frame:
+            return
+        if isinstance(value, Obj) and isinstance(value.cls, ClassInfo) and value.cls.frame is frame:
+            return
+    if any(isinstance(v, Func) and v.definition.frame is frame for _, v in frame.returns):
+        return
+    for key in mine:
+        del lw.state[key]
+
+
+def _returned(frame: Frame) -> Value:
+    """The value of a call: the last returned one, with earlier ones under their conditions."""
+    if not frame.returns:
+        return Const(value=None)
+    result = frame.returns[-1][1]
+    for guards, value in reversed(frame.returns[:-1]):
+        if value == result:
+            continue
+        test: Value = Unknown()
+        if guards:
+            last = guards[-1]
+            test = last.test if last.polarity else operation("not", last.test)
+        result = merge_value(test, value, result)
+    return result

@@ -1,0 +1,99 @@
+"""Imports: project files lowered when a name of theirs is first used, libraries by full name."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.program import expressions, names
+from ddp_audit.program.state import Frame
+from ddp_audit.program.values import (
+    Ext,
+    Obj,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+    from ddp_audit.source.files import SourceFile
+
+
+def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
+    """An import statement. Project files are lowered when a name of theirs is first used; the rest is a library by its full name."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            lw.note_library(alias.name)
+            if lw.project.finds(alias.name, lw.here.source) and (alias.asname or "." not in alias.name):
+                lw.assign_name(alias.asname or alias.name, _lazy(lw, alias.name, 0, None))
+            else:
+                root = alias.name if alias.asname else alias.name.split(".")[0]
+                lw.assign_name(alias.asname or root, Ext(name=expressions.canonical(root), text=alias.asname or root))
+        return
+    base = node.module or ""
+    for alias in node.names:
+        inner = f"{base}.{alias.name}" if base else alias.name
+        if not node.level:
+            lw.note_library(inner)
+        if alias.name == "*":
+            _import_star(lw, base, node.level)
+        elif node.level or lw.project.finds(base, lw.here.source) or lw.project.finds(inner, lw.here.source):
+            lw.assign_name(alias.asname or alias.name, _lazy(lw, base, node.level, alias.name))
+        else:
+            lw.assign_name(alias.asname or alias.name, Ext(name=expressions.canonical(inner), text=alias.name))
+
+
+def _lazy(lw: Lowering, module: str, level: int, name: str | None) -> Obj:
+    return Obj(key=("lazy", lw.here.source.path, module, level, name), kind="lazy", info=lw.here.source, text=name or module)
+
+
+def force(lw: Lowering, value: Value) -> Value:
+    """The value itself, or what an import that was put off stands for."""
+    if not (isinstance(value, Obj) and value.kind == "lazy"):
+        return value
+    if value.key not in lw.forced:
+        _, _, module, level, name = value.key
+        lw.forced[value.key] = Unknown(text=value.text)  # a circular import finds nothing
+        lw.forced[value.key] = _imported(lw, value.info, module, level, name)
+    return lw.forced[value.key]
+
+
+def _imported(lw: Lowering, importer: SourceFile, base: str, level: int, name: str | None) -> Value:
+    source = lw.project.resolve_import(base, level, importer) if base or level else None
+    if name is None:
+        return Unknown(text=base) if source is None else _module_object(lw, source)
+    if source is not None:
+        value = lw.state.get((_module_object(lw, source).info.id, name))
+        if value is not None:
+            return force(lw, value)
+    submodule = lw.project.resolve_import(f"{base}.{name}" if base else name, level, importer)
+    if submodule is not None and submodule is not source:
+        return _module_object(lw, submodule)
+    return names.by_name(name) or Unknown(text=name)
+
+
+def _import_star(lw: Lowering, base: str, level: int) -> None:
+    source = lw.project.resolve_import(base, level, lw.here.source)
+    if source is None:
+        return
+    frame = _module_object(lw, source).info
+    for (owner, name), value in list(lw.state.items()):
+        if owner == frame.id and not name.startswith("_"):
+            lw.assign_name(name, value)
+
+
+def _module_object(lw: Lowering, source: Any) -> Obj:
+    frame = lw.run_module(source, main=False)
+    return Obj(key=("python-module", source.path), kind="python-module", info=frame, text=source.module)
+
+
+def module_attribute(lw: Lowering, target: Obj, attr: str) -> Value:
+    """`module.attr` of a project module: its global, or a submodule."""
+    frame: Frame = target.info
+    value = lw.state.get((frame.id, attr))
+    if value is not None:
+        return force(lw, value)
+    source = lw.project.resolve_import(f"{frame.source.module}.{attr}", 0, frame.source)
+    if source is not None:
+        return _module_object(lw, source)
+    return names.by_name(attr) or Unknown(text=attr)
