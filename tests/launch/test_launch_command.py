@@ -144,8 +144,8 @@ def test_world_launch() -> None:
 
 
 WORDS = """
-torchrun python -m accelerate launch deepspeed srun mpirun -np --nnodes --nproc_per_node=2 -N2 = -- - run.py $A ${ $( ` ' " && ; >
-< \\ # 1:2 env A=1 -H a:1,b
+torchrun python -m accelerate launch deepspeed srun mpirun -np --nnodes --nproc_per_node=2 -N2 = -- - run.py $A ${ $( ` ' " && ;
+> < \\ # 1:2 env A=1 -H a:1,b
 """
 PIECES = st.lists(st.sampled_from([*WORDS.split(), "\n"]))
 
