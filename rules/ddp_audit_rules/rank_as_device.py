@@ -1,0 +1,236 @@
+"""DDP601: the global rank chooses the device, or the local rank the seed: both hold on one node only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import DEVICE, START
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.launch.model import PYTHON, WORLD_SIZE
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import MISSING, Const, Value, World, constant, evaluate
+from ddp_audit.rule import Context, Rule, guard_relations
+
+_TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
+_ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
+_DEVICE = re.compile(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
+_LOCAL_ADDRESS = re.compile(r"localhost|127\.0\.0\.1|::1")
+_WHAT = {
+    "set_device": "as the current device",
+    "device_ids": "in device_ids",
+    "to": "as the device that tensors move to",
+    "cuda": "as the device that tensors move to",
+    "torch.device": "as the index of a torch.device",
+}
+
+
+class RankAsDevice(Rule):
+    code = "DDP601"
+    name = "rank-as-device"
+    level = "error"
+    what = (
+        "A device index that is the global rank (in `set_device`, `device_ids`, `.to`, `torch.device` or `cuda:N`), and, as a "
+        "note, a seed that is made of the local rank."
+    )
+    why = (
+        "Devices are numbered on each node from 0, ranks over all nodes. On one node the two agree. On the second node of "
+        "a job the rank is past the last device: CUDA answers `invalid device ordinal` there, and the ranks of the first "
+        "node wait for peers that are gone. A seed made of the local rank is the other way round: ranks in the same place "
+        "of different nodes draw equal numbers."
+    )
+    quiet = (
+        "An index that comes out below the number of processes of a node on two nodes of two (the local rank, rank % "
+        "device_count, what mp.spawn passes); scripts that run on one node only (a local address as the rendezvous, a process "
+        "group with as many ranks as the node has devices, a CUDA_VISIBLE_DEVICES of each process's own); unknown indices."
+    )
+    confirmed = "A rank sets a device index that is not below the number of ranks on its host."
+    source = (
+        "torchrun numbers RANK over the job and LOCAL_RANK on the node (torch 2.13, distributed/elastic/agent/server/"
+        "local_elastic_agent.py). The index is evaluated for each rank of two nodes of two. Without an accelerator the fault "
+        "cannot show itself; the example falls back to the CPU."
+    )
+    remedy = (
+        "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
+    )
+    bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU where there is none."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+rank = int(os.environ["RANK"])
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+try:
+    model = torch.nn.Linear(4, 1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank)
+        model = model.cuda()
+    model = DDP(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        x = torch.randn(8, 4, device=next(model.parameters()).device)
+        (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+finally:
+    dist.destroy_process_group()
+'''
+    good = (
+        bad.replace("has its rank as number", "has its local rank as number")
+        .replace('rank = int(os.environ["RANK"])', 'local_rank = int(os.environ["LOCAL_RANK"])')
+        .replace("set_device(rank)", "set_device(local_rank)")
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if _one_node_only(program):
+            return
+        found = [node for node in first_of_each_place(program.of("device")) if _ranks_past_the_end(node.args["index"])]
+        groups: dict[tuple[str, str, str], list[Node]] = {}
+        for node in found:
+            groups.setdefault((node.span.path, node.function, node.detail["via"]), []).append(node)
+        for nodes in groups.values():
+            yield self._device(context, nodes)
+        for path in sorted({node.span.path for node in found}):
+            yield from self._unused_local_rank(program, path)
+        seeds: dict[tuple[str, str], list[Node]] = {}
+        for node in first_of_each_place(program.of("seed")):
+            if _repeats_on_nodes(node.args["seed"]):
+                seeds.setdefault((node.span.path, node.function), []).append(node)
+        for nodes in seeds.values():
+            yield self._seed(nodes)
+
+    def _device(self, context: Context, nodes: list[Node]) -> Finding:
+        node = nodes[0]
+        index = node.args["index"]
+        rank = _ranks_past_the_end(index)[0]
+        number = _index(index, _TWO_NODES[rank])
+        name = index.text or "the index"
+        message = (
+            f"`{name}` is the global rank and is used {_WHAT.get(node.detail['via'], 'as a device')}: on two nodes of two "
+            f"processes rank {rank} asks for device {number}, and its node has the devices 0 and 1 only."
+        )
+        explanation = (
+            "On one node global and local rank agree, so the script runs there. On every further node each rank asks for "
+            "a device that does not exist and ends with `invalid device ordinal`, while the ranks of the first node wait "
+            "for it."
+        )
+        related = [Related(path, line, "rank", text) for path, line, text in _assigned(context.program, node, name)]
+        related += [Related(n.span.path, n.span.line, "device", n.text) for n in nodes[1:]]
+        related += guard_relations(node)
+        launch = context.launch
+        one_node = launch is not None and launch.nnodes == 1 and launch.kind not in (WORLD_SIZE, PYTHON)
+        if one_node:
+            explanation += " The launch at hand has one node, where it works."
+        unknown_caller = node.function != "<module>" and not node.calls
+        return self.finding(
+            node.span,
+            message,
+            explanation,
+            related=related,
+            confidence="possible" if unknown_caller else "likely",
+            severity="info" if one_node else None,
+        )
+
+    def _unused_local_rank(self, program: Program, path: str) -> Iterator[Finding]:
+        for where, number, code in lines_with(program, r"^\s*\w*local_rank\w*\s*=[^=]"):
+            name = code.split("=")[0].strip()
+            uses = sum(len(re.findall(rf"\b{name}\b", line)) for line in program.sources[path])
+            if where == path and uses == 1 and "argument" not in code:
+                start = len(code) - len(code.lstrip()) + 1
+                span = Span(path, number, start, number, len(code.rstrip()) + 1)
+                message = (
+                    f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
+                )
+                yield self.finding(span, message, "The local rank is the number that a device index wants.", severity="warning")
+
+    def _seed(self, nodes: list[Node]) -> Finding:
+        node = nodes[0]
+        seeds = [evaluate(node.args["seed"], world) for world in _TWO_NODES]
+        shown = ", ".join(f"rank {rank}: {seed}" for rank, seed in enumerate(seeds[:4]))
+        message = (
+            f"The seed `{node.args['seed'].text or node.text}` is made of the local rank, so on several nodes the ranks in "
+            f"the same place of each node draw equal random numbers ({shown} on two nodes of two)."
+        )
+        explanation = (
+            "On one node every rank has its own seed. Equal streams matter where noise, dropout, augmentation or the "
+            "order of the data come from them; they do not matter where the stream is only used before the weights are "
+            "made equal."
+        )
+        related = [Related(n.span.path, n.span.line, "seed", n.text) for n in nodes[1:]] + guard_relations(node)
+        return self.finding(node.span, message, explanation, related=related, severity="info")
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where a rank set a device index at or above the number of ranks on its host."""
+        hosts = {rank: event.detail.get("host") for rank, event in run.all_events() if event.kind == START}
+        seen = False
+        for rank, event in run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
+            index = event.detail.get("index")
+            if event.kind != DEVICE or not isinstance(index, int):
+                continue
+            seen = True
+            if index >= sum(host == hosts.get(rank) for host in hosts.values()):
+                return "confirmed"
+        return "not-observed" if seen else "not-covered"
+
+
+def _index(value: Value, world: World) -> int | None:
+    """The device number that a value means on one rank; None where it is not computable or names no number."""
+    result = evaluate(value, world)
+    if isinstance(result, tuple) and len(result) == 1:
+        result = result[0]
+    if isinstance(result, int) and not isinstance(result, bool):
+        return result
+    match = _DEVICE.fullmatch(result) if isinstance(result, str) else None
+    return int(match.group(1)) if match else None
+
+
+def _ranks_past_the_end(value: Value) -> list[int]:
+    """Ranks of two nodes of two whose index no node has; empty where one is unknown or where one node fails as well."""
+    if any(_index(value, world) not in (0, 1) for world in _ONE_NODE):
+        return []
+    numbers = [_index(value, world) for world in _TWO_NODES]
+    return [] if None in numbers else [rank for rank, number in enumerate(numbers) if number is not None and number >= 2]
+
+
+def _repeats_on_nodes(seed: Value) -> bool:
+    """Whether ranks of one node have seeds of their own and those of another node have them again."""
+    if "rank" not in seed.taint:
+        return False
+    seeds = [evaluate(seed, world) for world in _TWO_NODES]
+    return MISSING not in seeds and seeds[0] != seeds[1] and seeds[:2] == seeds[2:]
+
+
+def _one_node_only(program: Program) -> bool:
+    """Whether the script says itself that it runs on one node, or gives each process its own view of the devices."""
+    for node in program.of("environ"):
+        value = constant(node.args["value"])
+        if node.detail["name"] == "MASTER_ADDR" and isinstance(value, str) and _LOCAL_ADDRESS.fullmatch(value):
+            return True
+        if node.detail["name"] == "CUDA_VISIBLE_DEVICES":
+            return True
+    world = _TWO_NODES[2]
+    for node in program.of("init"):
+        method = node.args.get("init_method")
+        if isinstance(method, Const) and isinstance(method.value, str) and _LOCAL_ADDRESS.search(method.value):
+            return True
+        for name, whole in (("rank", world.rank), ("world_size", world.world_size)):
+            given = evaluate(node.args[name], world) if name in node.args else MISSING
+            if isinstance(given, int) and given not in (whole, -1):
+                return True
+    return False
+
+
+def _assigned(program: Program, node: Node, name: str) -> list[tuple[str, int, str]]:
+    """The last assignment before the node of the variable that holds the rank, in the node's file, with its source."""
+    variable = re.search(r"[A-Za-z_]\w*$", name)
+    if variable is None:
+        return []
+    pattern = rf"^\s*([\w.]+,\s*)*(\w+\.)?{variable.group()}\s*(,[^=]*)?=[^=].*(RANK|rank)"
+    before = [(path, line, code.strip()) for path, line, code in lines_with(program, pattern) if path == node.span.path]
+    return [item for item in before if item[1] < node.span.line][-1:] or before[:1]
