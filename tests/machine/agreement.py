@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from real_ranks import WORLD_SIZE, RealRanks, input_value, weight
+from real_ranks import WORLD_SIZE, RealRanks, Result, input_value, weight
 
 from ddp_audit.events import Event
 from ddp_audit.machine.ddp import Ddp, Handle
@@ -177,13 +177,27 @@ def outcome_disagreement(case: Case, real: RealRanks) -> str | None:
 
     A busy machine looks like a hang, so a disagreement about one is checked again with more patience.
     """
-    steps = [Predictor(rank, case).run(program) for rank, program in enumerate(case.programs)]
-    predicted = run_ranks([[step.events for step in rank] for rank in steps])
+    steps = predict(case)
+    predicted = end_of(steps)
     result = real.run(case.programs, case.model, case.options)
     difference = compare_outcome(steps, predicted, result)
     if difference and result.kind == "hangs":
         difference = compare_outcome(steps, predicted, real.run(case.programs, case.model, case.options, timeout=10.0))
     return difference
+
+
+def predict(case: Case) -> list[list[Step]]:
+    """What the machine says of every rank, each as if its calls returned."""
+    return [Predictor(rank, case).run(program) for rank, program in enumerate(case.programs)]
+
+
+def end_of(steps: list[list[Step]]) -> Outcome:
+    return run_ranks([[step.events for step in rank] for rank in steps])
+
+
+def predicted_outcome(case: Case) -> Outcome:
+    """The end that the machine predicts for a case."""
+    return end_of(predict(case))
 
 
 def compare_outcome(steps: list[list[Step]], predicted: Outcome, result: Result) -> str | None:

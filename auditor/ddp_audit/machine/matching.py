@@ -2,8 +2,8 @@
 
 A rank goes on where its call has returned, so one that meets nobody never reaches what comes after. What gloo does when ranks
 disagree follows from its messages (see `gloo`): different operations or roots wait for ever; equal operations meet whatever
-their site, dtype or reduce operation; different sizes abort, wait, or pass silently, by how the messages happen to be cut. A rank
-that has ended is taken to stay alive; in truth its exit soon breaks the connections of those that still wait for it.
+their site, dtype or reduce operation; different sizes abort, wait, or pass silently, by how the messages happen to be cut.
+A rank that has ended is taken to stay alive; in truth its exit soon breaks the connections of those that still wait for it.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ class _Run:
 def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
     """Issues and waits of one rank.
 
-    Torch issues the buckets of one backward at once and keeps two coalesced broadcasts in flight; everything else returns before
-    the next is issued.
+    Torch issues the buckets of one backward at once and keeps two coalesced broadcasts in flight; everything else returns
+    before the next is issued.
     """
     position = 0
     for call in calls:

@@ -1,0 +1,97 @@
+"""Runs many random programs on the machine and on real DistributedDataParallel, and writes down where they differ.
+
+    python benchmarks/agree.py [N] [--seed S] [--unequal M] [--write]
+
+N programs that both ranks run alike are compared event by event and gradient by gradient; M more differ between the ranks, and
+their end (completes, hangs, aborts) and the place where each rank stands are compared. Two ranks, gloo, CPU. Exit code 1 where
+anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "machine"))
+
+import agreement  # noqa: E402 - found by the path above
+from real_ranks import RealRanks  # noqa: E402
+
+SHRUNK = 20  # disagreements that are made small; the others are counted
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare the machine with torch on random programs.")
+    parser.add_argument("number", nargs="?", type=int, default=1000, help="programs that are the same on both ranks")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--unequal", type=int, default=None, help="programs that differ between ranks; default N/50")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/agree-result.json")
+    arguments = parser.parse_args()
+    unequal = arguments.number // 50 if arguments.unequal is None else arguments.unequal
+    began = time.monotonic()
+    ends: Counter[str] = Counter()
+    with RealRanks(timeout=1.5) as real:
+        equal_found = campaign(real, arguments.number, arguments.seed, equal=True)
+        unequal_found = campaign(real, unequal, arguments.seed, equal=False, ends=ends)
+    result = {
+        "torch": torch_version(),
+        "python": sys.version.split()[0],
+        "backend": "gloo",
+        "ranks": 2,
+        "seed": arguments.seed,
+        "seconds": round(time.monotonic() - began),
+        "cpus": os.cpu_count(),
+        "equal_programs": {"run": arguments.number, **equal_found},
+        "unequal_programs": {"run": unequal, "ends": dict(sorted(ends.items())), **unequal_found},
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.write:
+        (ROOT / "benchmarks" / "agree-result.json").write_text(text + "\n", encoding="utf-8")
+    return 1 if equal_found["disagreements"] or unequal_found["disagreements"] else 0
+
+
+def campaign(real: RealRanks, number: int, seed: int, *, equal: bool, ends: Counter[str] | None = None) -> dict[str, Any]:
+    """Runs `number` programs; returns the count of disagreements and the smallest program of each kind of them."""
+    draw = agreement.draw_case if equal else agreement.draw_unequal_case
+    compare = agreement.disagreement if equal else agreement.outcome_disagreement
+    shrink = agreement.shrink if equal else agreement.shrink_unequal
+    found = 0
+    smallest: dict[str, dict[str, Any]] = {}
+    for i in range(number):
+        case = draw(random.Random(f"{seed}/{equal}/{i}"))
+        difference = compare(case, real)
+        if ends is not None:
+            ends[agreement.predicted_outcome(case).kind] += 1
+        if difference is None:
+            continue
+        found += 1
+        print(f"program {i}: {difference}", file=sys.stderr, flush=True)
+        if found > SHRUNK:
+            continue
+        small = shrink(case, real)
+        text = compare(small, real) or difference
+        kind = text.split(": ", 1)[-1].split(" ", 2)[0] + (" hang" if "hangs" in text else "")
+        size = sum(map(len, small.programs))
+        if kind not in smallest or size < smallest[kind]["size"]:
+            smallest[kind] = {"difference": text, "size": size, "case": asdict(small)}
+    return {"disagreements": found, "smallest": list(smallest.values())}
+
+
+def torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
