@@ -39,8 +39,7 @@ def test_a_slow_rank_is_a_stall_only_when_told() -> None:
     assert (result.verdict, result.exit_code) == ("stalled", 1)
     assert [(d.kind, d.index, d.ranks) for d in result.divergences] == [("missing-rank", 1, {0: B, 1: None})]
     assert (
-        "Rank 1 is running; last recorded: all_reduce of 4 float32 (user call) at train.py:1"
-        in result.divergences[0].explanation
+        "Rank 1 is running; last recorded: all_reduce of 4 float32 (user call) at train.py:1" in result.divergences[0].explanation
     )
 
 

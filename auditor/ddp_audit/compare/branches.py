@@ -14,9 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-Condition = tuple[
-    str, int
-]  # a test in a normal form, and the arm taken: 1 where it holds, 0 where not, or the number of a case
+Condition = tuple[str, int]  # a test in a normal form, and the arm taken: 1 where it holds, 0 where not, or the number of a case
 
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotEq: ast.Eq,
