@@ -361,11 +361,11 @@ def join_deps(*values: Value) -> frozenset[int]:
 
 
 def operation(op: str, *args: Value, text: str = "") -> Value:
-    """`op` over `args`, folded where all are constants without a default."""
+    """`op` over `args`, folded where all are constants that rest on one default at most (a launch may change any of several)."""
     args = tuple(Unknown(taint=a.taint, deps=a.deps, text=a.text) if isinstance(a, Bound) else a for a in args)
     taint, deps = join_taint(*args), join_deps(*args)
     result = Expr(op=op, args=args, taint=taint, deps=deps, text=text)
-    if args and all(isinstance(a, Const) for a in args):
+    if args and all(isinstance(a, Const) for a in args) and len({d.name for a in args for d in defaults_in(a)}) < 2:
         folded = evaluate(result, World(0, 1, 1))
         if folded is not MISSING:
             default = next((d for a in args for d in defaults_in(a)), None)
