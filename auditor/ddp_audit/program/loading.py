@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import RANK, Const, Items, Obj, Unknown, Value, constant, options
+from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
 
 _SHARDS = re.compile(r"rank|world_size|num_replicas|num_shards|shard")
 DISTRIBUTED = "DistributedSampler"
@@ -61,7 +61,8 @@ def training_passes(program: Program) -> list[Pass]:
             for iterate in iterates:
                 assert iterate.object is not None
                 key = iterate.object.key
-                opened = key in over and iterate.loops == around
+                head = iterate.span.path == loop.span.path and loop.span.line <= iterate.span.line <= loop.span.end_line
+                opened = key in over and head and iterate.loops == around and not iterate.text.startswith("next(")
                 taken = bool(iterate.loops) and iterate.loops[-1] is loop and iterate.text.startswith("next(")
                 if opened or taken:
                     new = Pass(iterate.object, made.get(key), iterate, loop, around, backward, taken)
@@ -116,6 +117,8 @@ def _shares_out(program: Program, value: Value) -> bool | None:
             if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.library_bases()):
                 return True
             return None if value.kind == "iterable-dataset" else _parts_share(program, value)
+        case Obj(kind="range"):
+            return False
         case Obj(kind="dataset"):
             return _parts_share(program, value)
     return None
@@ -148,9 +151,11 @@ def _uses_index(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return not names or any(isinstance(n, ast.Name) and n.id == names[0] for n in ast.walk(method) if n is not method)
 
 
-def is_known(value: Value) -> bool:
-    """Whether what a value is was followed to where it was made."""
-    return not any(isinstance(option, Unknown) or not isinstance(option, (Obj, Const, Items)) for option in options(value))
+def loads_for_user(program: Program) -> bool:
+    """Whether a framework shares the data out and passes the epoch on by itself."""
+    if program.frameworks & {"accelerate", "lightning", "composer", "colossalai", "dgl"}:
+        return True
+    return "transformers" in program.frameworks and any(True for _ in lines_with(program, r"\w*Trainer\("))
 
 
 def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:

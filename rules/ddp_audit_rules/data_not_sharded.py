@@ -1,0 +1,198 @@
+"""DDP301: every rank trains on the whole data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import BATCH, FORWARD
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import Pass, by_rank, draws_at_random, loads_for_user, samplers_of, shares_out, training_passes
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import MISSING, Obj, Value, World, constant, evaluate, options, truth, worlds
+from ddp_audit.rule import Context, Rule, guard_relations
+
+_DRAWING = ("WeightedRandomSampler",)
+
+
+class DataNotSharded(Rule):
+    code = "DDP301"
+    name = "data-not-sharded"
+    level = "error"
+    what = (
+        "A loader over a map-style data set whose batches train a DDP model, where neither the sampler nor the data set "
+        "gives each rank a part of its own."
+    )
+    why = (
+        "Every process goes through the whole set in each epoch. W processes do W times the work of one for the same "
+        "epoch, and where they shuffle with one seed, or not at all, they have the same batches: the averaged gradient is "
+        "then that of a single process."
+    )
+    quiet = (
+        "A DistributedSampler or any sampler or data set that is made with the rank or asks for it; indices, files or "
+        "batches that are cut by rank; a test of the rank between the loop and the forward; draws with replacement, which "
+        "are independent where the seeds are; iterable data sets; evaluation loops; loaders that a framework shares out; "
+        "data sets and samplers that could not be followed (reported as possible)."
+    )
+    confirmed = "Two ranks have a batch with the same fingerprint."
+    source = (
+        "torch 2.13, utils/data/sampler.py: RandomSampler seeds itself from the global generator of the process when "
+        "iteration begins. Seen in runs on two ranks: with equal seeds all batches are identical, with different ones "
+        "each rank permutes the whole set."
+    )
+    remedy = "give the loader `sampler=DistributedSampler(dataset)` without `shuffle`, and call its set_epoch in each epoch"
+    bad = '''"""Fits a line to 64 points; every process loads all of them."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+dist.init_process_group("gloo")
+try:
+    torch.manual_seed(1)
+    x = torch.randn(64, 4)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    loader = DataLoader(data, batch_size=16, shuffle=True)
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        for inputs, targets in loader:
+            loss = (model(inputs) - targets).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+finally:
+    dist.destroy_process_group()
+'''
+    good = (
+        bad.replace("every process loads all of them", "every process loads its part of them")
+        .replace("import DataLoader, TensorDataset", "import DataLoader, DistributedSampler, TensorDataset")
+        .replace("    loader = ", "    sampler = DistributedSampler(data)\n    loader = ")
+        .replace("shuffle=True", "sampler=sampler")
+        .replace("        for inputs, targets", "        sampler.set_epoch(epoch)\n        for inputs, targets")
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if loads_for_user(program) or program.frameworks & {"deepspeed", "horovod"}:
+            return
+        seen: set[object] = set()
+        for one in training_passes(program):
+            if one.made is None or one.made.span in seen:
+                continue
+            forward = _trained(program, one)
+            if forward is None:
+                continue
+            answer = _shared_out(program, one.made)
+            if answer is True:
+                continue
+            seen.add(one.made.span)
+            yield self._finding(program, one, one.made, forward, sure=answer is False)
+
+    def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
+        data = loader.args["dataset"].text or "the data set"
+        same = _same_order(program, loader)
+        message = (
+            f"No sampler of this loader knows the rank and `{data}` is not cut by rank, so every rank trains on all of it: W "
+            "processes do W times the work of one for each epoch"
+        )
+        message += f", with the same batches, because {same}." if same else "."
+        explanation = (
+            "DDP averages gradients; it does not touch the data. "
+            + (
+                "With equal batches the average over the ranks is the gradient of one rank, so the other processes add nothing. "
+                if same
+                else "With seeds that differ each rank has its own order of the whole set, and an epoch is W epochs. "
+            )
+            + "It would be right if the data set held this rank's share only; that could not be seen here."
+        )
+        related = [Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader")]
+        related.append(Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"))
+        wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
+        if wrap is not None:
+            related.append(Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients"))
+        related += [
+            Related(made.path, made.line, "data", "the data set, whole on each rank")
+            for option in options(loader.args["dataset"])
+            if isinstance(option, Obj) and (made := option.made) is not None
+        ]
+        return self.finding(
+            loader.span,
+            message,
+            explanation,
+            related=related + guard_relations(loader),
+            confidence="likely" if sure else "possible",
+        )
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
+        batches = {rank: set(found) for rank, found in _batches(finding, run) if found}
+        if len(batches) < 2:
+            return "not-covered"
+        ranks = sorted(batches)
+        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
+        return "confirmed" if equal else "not-observed"
+
+
+def _batches(finding: Finding, run: RecordedRun) -> Iterator[tuple[int, list[str]]]:
+    """The fingerprints of each rank's batches at the loop or the forward of a finding."""
+    found: dict[int, list[str]] = {}
+    for place in finding.related:
+        if place.role in ("loop", "forward"):
+            for rank, event in run.events_at(place.path, place.line):
+                mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
+                if event.kind in (BATCH, FORWARD) and mark:
+                    found.setdefault(rank, []).append(str(mark))
+    yield from sorted(found.items())
+
+
+def _trained(program: Program, one: Pass) -> Node | None:
+    """The forward through a wrapper whose backward is in the loop, where all ranks run it on batches that are not cut by rank."""
+    for forward in program.forwards_of(one.backward.target):
+        inside = one.loop in forward.loops
+        if forward.kind != "forward" or not inside or forward.grad is False or forward.detail["through"] != "wrapper":
+            continue
+        cut = any(by_rank(value) for value in forward.args.values()) or any("rank" in g.taint for g in forward.rank_guards)
+        if not cut:
+            return forward
+    return None
+
+
+def _shared_out(program: Program, loader: Node) -> bool | None:
+    """Whether a loader gives each rank its own part or draws on purpose; None where that is not known."""
+    if "dataset" not in loader.args or "**" in loader.args:
+        return True
+    answers: list[bool | None] = []
+    for sampler in samplers_of(loader):
+        if isinstance(sampler, Obj) and sampler.kind == "plain-sampler" and _draws(sampler):
+            return True
+        answers.append(shares_out(program, sampler))
+    data = loader.args["dataset"]
+    if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(data):
+        return True
+    answers.append(shares_out(program, data))
+    if True in answers:
+        return True
+    return None if None in answers else False
+
+
+def _draws(sampler: Obj) -> bool:
+    replacement = sampler.info.get("replacement") if isinstance(sampler.info, dict) else None
+    return sampler.cls in _DRAWING or (replacement is not None and truth(replacement, worlds()[0]) is not False)
+
+
+def _same_order(program: Program, loader: Node) -> str:
+    """Why the batches are the same on all ranks; empty where they may differ."""
+    shuffle: Value | None = loader.args.get("shuffle")
+    if shuffle is None or constant(shuffle) is False:
+        return "" if samplers_of(loader) else "it does not shuffle"
+    if constant(shuffle) is not True:
+        return ""
+    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch") and not n.rank_guards]
+    if not seeds:
+        return ""
+    values = {evaluate(n.args["seed"], World(rank, 2, 2)) for n in seeds[-1:] for rank in (0, 1)}
+    if len(values) != 1 or MISSING in values:
+        return ""
+    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or values.pop()}"
