@@ -1,12 +1,15 @@
 """Exploration: the lowered program run on the machine, once for each rank, under stated assumptions.
 
-`Exploration.predict` gives the event sequences of all ranks and how they end when they meet: completes, hangs or aborts.
+`Exploration.predict` gives the event sequences of all ranks, how they end when they meet (completes, hangs or aborts), and where
+they part or cross by the comparison that recorded runs go through.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ddp_audit.compare.align import align
+from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.walk import Scenario, Walk
 from ddp_audit.machine.matching import Outcome, match
@@ -30,6 +33,10 @@ class Prediction:
     def collectives(self, rank: int) -> list[Event]:
         """The collectives of one rank, in order."""
         return [event for event in self.sequences[rank] if event.kind == COLLECTIVE]
+
+    def divergences(self) -> list[Divergence]:
+        """Where the predicted sequences part or cross, by the comparison that recorded runs go through too."""
+        return align(self.sequences)
 
     def local_steps(self) -> list[Event]:
         """Optimizer steps of any rank that use gradients which were never reduced."""
