@@ -197,3 +197,14 @@ def test_equal_prefixes_have_equal_checks(tmp_path: Path) -> None:
     follow = FollowRun(tmp_path)
     follow.poll()
     assert follow._readers[0].checks == {1024: 2**64 - 1}
+
+
+def test_a_restarted_worker_begins_anew(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    ring.write(layout.COLLECTIVE, 0, signature(ring), 0, 0, time.time())
+    follow = FollowRun(tmp_path)
+    assert len(follow.poll().ranks[0].events) == 2
+    Path(ring.path).replace(f"{ring.path}.0")
+    again = begin(tmp_path)
+    layout.U32.pack_into(again._first, 20, 1)  # another pid
+    assert [e.kind for e in follow.poll().ranks[0].events] == [events.START]

@@ -218,9 +218,7 @@ def test_the_tracer_changes_no_bit(tmp_path: Path, capfd: pytest.CaptureFixture[
     )
     plain = sorted(re.findall(r"bits \d \w+ [\d.]+", outcome.stdout))
     assert len(plain) == 2
-    result = run_traced(
-        [*TORCHRUN, "-m", "ddp_audit.trace", "--directory", str(tmp_path), WORKER, "--same"], directory=tmp_path
-    )
+    result = run_traced([*TORCHRUN, "-m", "ddp_audit.trace", "--directory", str(tmp_path), WORKER, "--same"], directory=tmp_path)
     assert result.exit_code == 0
     assert sorted(re.findall(r"bits \d \w+ [\d.]+", capfd.readouterr().out)) == plain
     assert [r.state for r in load_run(tmp_path).ranks.values()] == [EXITED, EXITED]
@@ -387,9 +385,7 @@ print("went on", total.tolist())
 """
 
 
-def test_a_failing_tracer_leaves_the_training_alone(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None
-) -> None:
+def test_a_failing_tracer_leaves_the_training_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None) -> None:
     assert alone(tmp_path, BROKEN).exit_code == 0
     captured = capfd.readouterr()
     assert "went on [1.0, 1.0]" in captured.out
@@ -409,6 +405,18 @@ def test_commands_that_cannot_run(tmp_path: Path) -> None:
         run_traced([str(tmp_path / "file")], directory=tmp_path / "trace")
 
 
+def test_an_error_in_a_callback_comes_after_the_command(tmp_path: Path, rank_of_one: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(run: RecordedRun) -> bool:
+        raise RuntimeError("in the comparison")
+
+    script = tmp_path / "script.py"
+    script.write_text("import time, torch\ntime.sleep(1)\nopen('ended', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError, match="in the comparison"):
+        run_traced([sys.executable, str(script)], directory=tmp_path / "trace", on_divergence=fails)
+    assert (tmp_path / "ended").exists()
+
+
 def test_launchers_are_found_beside_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     program, *rest = resolve(["torchrun", "train.py"])
@@ -426,7 +434,5 @@ def test_what_is_plain_python() -> None:
 
 
 def test_a_script_that_is_not_there() -> None:
-    outcome = subprocess.run(
-        [sys.executable, "-m", "ddp_audit.trace", "nowhere.py"], capture_output=True, text=True, timeout=60
-    )
+    outcome = subprocess.run([sys.executable, "-m", "ddp_audit.trace", "nowhere.py"], capture_output=True, text=True, timeout=60)
     assert (outcome.returncode, outcome.stderr) == (2, "ddp-audit: nowhere.py: no such file\n")

@@ -72,7 +72,8 @@ def run_traced(
     enough.
 
     Ctrl-C and SIGTERM are passed on to the command, and the trace is kept; a second Ctrl-C ends it at once. Raises LaunchError
-    for a command that is not there, TraceError for a trace that cannot be read.
+    for a command that is not there. A trace that cannot be read (TraceError) and an error in a callback end the watching; the
+    command runs on, and the error is raised after its end.
     """
     if on_stall not in ("report", "kill"):
         raise ValueError(f"on_stall is 'report' or 'kill', not {on_stall!r}")
@@ -103,6 +104,8 @@ def run_traced(
     code = process.returncode
     exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
     _amend(folder, exit_code, session.killed)
+    if session.error is not None:
+        raise session.error
     return LaunchResult(exit_code, session.killed, folder, bool(signals.received))
 
 
@@ -119,6 +122,9 @@ class _Session:
         on_stall_report: Callable[[RecordedRun], None] | None,
     ) -> None:
         self.killed = False
+        self.error: Exception | None = None
+        self._is_new = False
+        self._next_check = 0.0
         self._process = process
         self._folder = folder
         self._follow = FollowRun(folder)
@@ -133,14 +139,25 @@ class _Session:
         self._reported: set[object] = set()
 
     def look(self, last: bool = False) -> None:
-        """Reads on, and calls back about what it means."""
+        """Reads on, and calls back about what it means. What goes wrong here is kept in `error`: the command runs on, unwatched."""
+        if self.error is not None:
+            return
+        try:
+            self._look(last)
+        except Exception as error:
+            self.error = error
+
+    def _look(self, last: bool) -> None:
         run = self._follow.poll()
         now = time.monotonic()
-        if self._follow.progress != self._progress or last:
-            self._progress, self._moved = self._follow.progress, now
-        # Also where nothing is new: a divergence is held back until the other ranks had time to arrive at it.
-        if self._on_divergence is not None and not self._diverged and run.world_size:
-            self._diverged = self._on_divergence(run)
+        if self._follow.progress != self._progress:
+            self._progress, self._moved, self._is_new = self._follow.progress, now, True
+        if self._is_new and (last or now >= self._next_check) and run.world_size:
+            self._is_new = False
+            if self._on_divergence is not None and not self._diverged:
+                self._diverged = self._on_divergence(run)
+                # Comparing a long run takes long: it may have a fifth of the time, and yet comes at least every 4 seconds.
+                self._next_check = time.monotonic() + min(4.0, 4 * (time.monotonic() - now))
         if not last and self._stall_after and not self.killed:
             self._look_for_stall(run, now)
 

@@ -103,8 +103,11 @@ class FollowRun:
             rank = _rank_of(path)
             if rank is not None and rank not in self._readers:
                 self._readers[rank] = RankReader(path, rank, self._strict)
-        for reader in self._readers.values():
+        for rank, reader in list(self._readers.items()):
             reader.read()
+            if reader.is_replaced:
+                self._readers[rank] = RankReader(reader.path, rank, self._strict)
+                self._readers[rank].read()
         latest = max((r.started for r in self._readers.values()), default=0.0)
         current = {r.run_id for r in self._readers.values() if r.started == latest and r.run_id is not None}
         world = 0
@@ -146,6 +149,7 @@ class RankReader:
         self.rank_run = RankRun(rank)
         self.groups: dict[str, tuple[int, ...]] = {}
         self.has_header = False
+        self.is_replaced = False  # the worker has restarted and writes a new file
         self.started = 0.0
         self.run_id: str | None = None
         self.world_size = 0
@@ -189,13 +193,12 @@ class RankReader:
             return False  # being made
         _, version, size, chunk, rank, pid, heartbeat, start = layout.HEADER.unpack(head)
         if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
-            raise TraceError(
-                f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}"
-            )
+            raise TraceError(f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
         if rank != self.rank_run.rank:
             raise TraceError(f"{self.path}: holds rank {rank}; it was renamed or damaged")
         if pid != self.pid and self.has_header:
-            raise TraceError(f"{self.path}: was replaced while it was read (the worker has restarted)")
+            self.is_replaced = True
+            return False
         self.has_header, self.pid, self._heartbeat, self.started = True, pid, heartbeat, start
         if self._strict and os.fstat(file.fileno()).st_size % layout.CHUNK:
             raise TraceError(f"{self.path}: truncated")

@@ -77,9 +77,7 @@ def install() -> None:
         tracer.when_open = _expect_leave
         _state["tracer"] = tracer
     except Exception as error:
-        sys.stderr.write(
-            f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n"
-        )
+        sys.stderr.write(f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
         return
     try:
         rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")

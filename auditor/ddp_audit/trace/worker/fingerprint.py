@@ -73,11 +73,7 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
-        if (
-            isinstance(value, torch.Tensor)
-            or hasattr(value, "__array_interface__")
-            or isinstance(value, (str, int, float, bytes))
-        ):
+        if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__") or isinstance(value, (str, int, float, bytes)):
             yield value
         elif hasattr(value, "__dict__") and depth < _DEPTH:
             yield from _leaves(vars(value), depth + 1)

@@ -55,13 +55,12 @@ _FREE_SIZES = frozenset({"all_to_all"})
 class Signature:
     """Everything of a collective that repeats from call to call."""
 
-    __slots__ = ("definition", "digest", "is_async", "is_bucket", "lingers", "on_device", "user_elements")
+    __slots__ = ("definition", "digest", "is_bucket", "lingers", "on_device", "user_elements")
 
     def __init__(self, definition: int, digest: int) -> None:
         self.definition = definition
         self.digest = digest
         self.is_bucket = False
-        self.is_async = True
         self.lingers = False
         self.on_device = False
         self.user_elements = 0
@@ -136,17 +135,16 @@ class Hook:
             except Exception as error:
                 tracer.fail(error)
                 return redispatch(keys & after, *args)
-            if blocks:  # no Work: the call itself waits
-                pending.append(entry)
             try:
                 result = redispatch(keys & after, *args)
             except BaseException:
                 mark(entry.place, layout.RAISED, time.time())
                 raise
-            if blocks:
+            if blocks:  # no Work: the call itself has waited
                 mark(entry.place, layout.DONE, time.time())
-            else:
-                entry.work = result[-1] if type(result) is tuple else result
+                return result
+            entry.work = result[-1] if type(result) is tuple else result
+            if entry.is_async:
                 pending.append(entry)
             return result
 
@@ -158,10 +156,11 @@ class Hook:
         unbox = self._unbox
         at_payload, at_group, at_root = operation.payload, operation.group, operation.root
         at_reduce, at_async = operation.reduce_op, operation.is_async
-        is_p2p = operation.is_p2p
+        is_p2p, blocks = operation.is_p2p, operation.blocks
         signatures: dict[Any, Signature] = {}
         signature_of = self._signature
         last_sync = tracer.last_sync
+        threads = tracer.threads
         ident = threading.get_ident
         getframe = sys._getframe
         clock = time.time
@@ -186,7 +185,7 @@ class Hook:
                     if type(payload) is list
                     else (payload.shape, payload.dtype)
                 )
-            is_async = args[at_async] if 0 <= at_async < len(args) else True
+            is_async = args[at_async] if 0 <= at_async < len(args) else not blocks
             root = args[at_root] if at_root >= 0 else None
             reduce_op = args[at_reduce].op() if at_reduce >= 0 else None
             key = (stack, group, payload, root, reduce_op, is_async)
@@ -207,19 +206,25 @@ class Hook:
             now = clock()
             me = ident()
             before = last_sync.get(me)
-            if before is not None and not is_marked(before):  # a synchronous call has returned when its thread makes the next
-                mark(before, layout.DONE, now)
+            if before is not None and not is_marked(before.place):  # it has returned when its thread makes the next call
+                mark(before.place, layout.DONE, now)
             ring = tracer.ring
             if ring is None:
                 raise RuntimeError("no file")
-            place = ring.write(layout.COLLECTIVE, tracer.thread(), signature.definition, index, 0, now)
+            thread = threads.get(me)
+            if thread is None:
+                thread = tracer.thread()
+            entry = Pending(ring.write(layout.COLLECTIVE, thread, signature.definition, index, 0, now), group, index)
+            entry.is_async = is_async
+            entry.lingers = signature.lingers
+            entry.on_device = signature.on_device
+            last_sync[me] = None if is_async else entry
             tracer.last_time = now
-            last_sync[me] = None if signature.is_async else place
             tracer.digest = (tracer.digest * 0x100000001B3 + signature.digest) & 0xFFFFFFFFFFFFFFFF
             tracer.collectives += 1
             if tracer.collectives % layout.CHECK_EVERY == 0:
                 ring.write_check(tracer.collectives, tracer.digest)
-            return Pending(place, None, group, index, signature.lingers, signature.on_device)
+            return entry
 
         return record
 
@@ -257,7 +262,6 @@ class Hook:
         digest = zlib.crc32(repr(agreed).encode()) | (zlib.adler32(repr(agreed).encode()) << 32)
         signature = Signature(ring.define(layout.SIGNATURE_TEXT, text), 0 if operation.is_p2p else digest)
         signature.is_bucket = origin == events.DDP_BUCKET
-        signature.is_async = is_async
         signature.lingers = operation.op == "reduce_scatter"
         signature.on_device = bool(tensors) and tensors[0].device.type != "cpu"
         if origin == events.USER and operation.op in ("all_reduce", "reduce_scatter"):

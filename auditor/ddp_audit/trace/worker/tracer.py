@@ -36,17 +36,18 @@ class Group:
 
 
 class Pending:
-    """A collective that is not known to have returned. `work` is torch's ScriptObject, or None where the call itself blocks."""
+    """A collective that is not known to have returned. `work` is torch's ScriptObject, or None before the call has returned."""
 
-    __slots__ = ("group", "index", "lingers", "on_device", "place", "work")
+    __slots__ = ("group", "index", "is_async", "lingers", "on_device", "place", "work")
 
-    def __init__(self, place: Place, work: Any, group: Group, index: int, lingers: bool, on_device: bool) -> None:
+    def __init__(self, place: Place, group: Group, index: int) -> None:
         self.place = place
-        self.work = work
         self.group = group
         self.index = index
-        self.lingers = lingers  # gloo's reduce_scatter: its Work never says that it is completed
-        self.on_device = on_device
+        self.work: Any = None
+        self.is_async = True
+        self.lingers = False  # gloo's reduce_scatter: its Work never says that it is completed
+        self.on_device = False
 
 
 class Tracer:
@@ -63,19 +64,19 @@ class Tracer:
         self.ring: Ring | None = None
         self.frames = Frames(self._define_stack, os.path.dirname(torch.__file__), self.cwd)
         self.with_stack = os.environ.get(layout.ENV_STACK, "1") != "0"
-        self.pending: deque[Pending] = deque(maxlen=4096)
+        self.pending: deque[Pending] = deque(maxlen=4096)  # the asynchronous ones
         self.groups: dict[Any, Group] = {}  # by ProcessGroup
         self.names: dict[str, Group] = {}
         self.buckets = 0  # gradient buckets all-reduced so far
         self.user_elements = 0  # elements that the user's own all-reduces carried so far
         self.backward: Stack | None = None  # the backward pass under way, for threads without Python frames
         self.last_time = time.time()
-        self.last_sync: dict[int, Place | None] = {}  # by thread: its last synchronous collective
+        self.last_sync: dict[int, Pending | None] = {}  # by thread: its last collective, where that is a synchronous one
         self.collectives = 0
         self.digest = 0
         self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
-        self._threads = {threading.main_thread().ident: 0}
+        self.threads = {threading.main_thread().ident: 0}
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -164,9 +165,9 @@ class Tracer:
     def thread(self) -> int:
         """A small number for the calling thread; 0 is the main thread."""
         ident = threading.get_ident()
-        number = self._threads.get(ident)
+        number = self.threads.get(ident)
         if number is None:
-            number = self._threads[ident] = min(len(self._threads), 0xFFFF)
+            number = self.threads[ident] = min(len(self.threads), 0xFFFF)
         return number
 
     def event(
@@ -201,8 +202,8 @@ class Tracer:
         if ring is None:
             return None
         before = self.last_sync.get(threading.get_ident())
-        if before is not None and not is_marked(before):
-            mark(before, layout.DONE, now)
+        if before is not None and not is_marked(before.place):
+            mark(before.place, layout.DONE, now)
         frames = stack.frames if stack is not None else []
         text = {
             "kind": kind,

@@ -17,9 +17,7 @@ from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Pending, Tracer
 
 _BEAT = 0.1  # seconds between looks at pending collectives
-_DEVICE_QUIET = (
-    2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
-)
+_DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
 
 
 class Watch:
@@ -57,26 +55,32 @@ class Watch:
         pending = self._tracer.pending
         done: dict[Any, int] = {}
         kept: list[Pending] = []
+        for sync in list(self._tracer.last_sync.values()):
+            if sync is not None:
+                self._look(sync, now, done)
         for _ in range(len(pending)):
             try:
                 entry = pending.popleft()
             except IndexError:
                 break
-            if is_marked(entry.place):
-                if not entry.lingers:
-                    done[entry.group] = max(done.get(entry.group, -1), entry.index)
-            elif entry.work is None or (entry.on_device and now - self._tracer.last_time < _DEVICE_QUIET):
-                kept.append(entry)
-            elif self._is_completed(entry.work):
-                mark(entry.place, layout.DONE, now)
-                done[entry.group] = max(done.get(entry.group, -1), entry.index)
-            else:
+            if not self._look(entry, now, done):
                 kept.append(entry)
         for entry in reversed(kept):
             if entry.lingers and done.get(entry.group, -1) > entry.index:
                 mark(entry.place, layout.DONE, now)
             else:
                 pending.appendleft(entry)
+
+    def _look(self, entry: Pending, now: float, done: dict[Any, int]) -> bool:
+        """Whether a collective has returned; marks it then. `done` gets the last such index of each group."""
+        if not is_marked(entry.place):
+            if entry.work is None or (entry.on_device and now - self._tracer.last_time < _DEVICE_QUIET):
+                return False
+            if not self._is_completed(entry.work):
+                return False
+            mark(entry.place, layout.DONE, now)
+        done[entry.group] = max(done.get(entry.group, -1), entry.index)
+        return True
 
     def _is_completed(self, work: Any) -> bool:
         try:
@@ -102,9 +106,10 @@ class Watch:
 
     def _ask(self, now: float) -> None:
         """Asks all ranks where they stand when this one has waited too long in one collective."""
-        pending = self._tracer.pending
-        oldest = pending[0] if pending else None
-        if oldest is None or not self._stall or oldest is self._asked_for or oldest.lingers:
+        entries = [*self._tracer.last_sync.values(), *list(self._tracer.pending)[:1]]
+        open_ones = [e for e in entries if e is not None and not e.lingers and not is_marked(e.place)]
+        oldest = min(open_ones, key=lambda e: float(layout.RECORD.unpack_from(*e.place)[6]), default=None)
+        if oldest is None or not self._stall or oldest is self._asked_for:
             return
         if now - layout.RECORD.unpack_from(*oldest.place)[6] < self._stall:
             return
