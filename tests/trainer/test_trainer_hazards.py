@@ -93,7 +93,6 @@ PARTINGS = {
     "rank0-eval-grad": ("broadcast", "evaluate", "all_reduce", "train"),
     "skip-all-reduce": ("all_reduce", "train", "broadcast", "train"),
     "early-exit": ("all_reduce", "train", "broadcast", "train"),
-    "uneven-batches": ("all_reduce", "train", "all_reduce", "train"),
 }
 
 
@@ -101,6 +100,11 @@ def operation(hazard: Hazard, run: Run, right: Run) -> None:
     """The two ranks part: at one index they issue different things."""
     a, b = first_parting(run)
     assert a is not None
+    if hazard.outcome == hazards.ABORTS:
+        # gloo ended rank 1 inside its collective, before the probe could note it, after four updates; rank 0 is in a fifth.
+        assert (a["sizes"], b) == ([[118528]], None)
+        assert [len(rank["inputs"]) for rank in run.ranks] == [10, 8]
+        return
     assert b is not None
     assert (a["op"], function(a), b["op"], function(b)) == PARTINGS[hazard.name]
 

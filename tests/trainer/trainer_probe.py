@@ -64,6 +64,7 @@ def forward_and_note(self: Any, inputs: torch.Tensor) -> Any:
 
 def all_reduce_and_note(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
     reduce_ops.append(str(op))
+    write()  # at once: the call may be the last of this process
     all_reduce(tensor, op=op)
 
 

@@ -51,9 +51,7 @@ def train(config: argparse.Namespace) -> None:
         above = (config.accumulation // world_size + 1) * world_size
         below = above - world_size
         nearest = f"{below} and {above} are" if below > 0 else f"{above} is"
-        raise Refused(
-            f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do"
-        )
+        raise Refused(f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do")
     micro_steps = config.accumulation // world_size
     if config.hazard != "none" and not distributed:
         raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
@@ -108,12 +106,8 @@ def train(config: argparse.Namespace) -> None:
             Subset(train_set, own), batch_size=config.batch_size, shuffle=True, drop_last=True, generator=shuffle_generator
         )
     else:
-        sampler = DistributedSampler(
-            train_set, num_replicas=world_size, rank=rank, shuffle=True, seed=config.seed, drop_last=True
-        )
-        loader = DataLoader(
-            train_set, batch_size=config.batch_size, sampler=sampler, drop_last=True, generator=shuffle_generator
-        )
+        sampler = DistributedSampler(train_set, num_replicas=world_size, rank=rank, shuffle=True, seed=config.seed, drop_last=True)
+        loader = DataLoader(train_set, batch_size=config.batch_size, sampler=sampler, drop_last=True, generator=shuffle_generator)
     updates_per_epoch = len(loader) // micro_steps  # an incomplete window at the end of an epoch is left out
 
     step, first_epoch, first_update = 0, 0, 0
@@ -186,12 +180,14 @@ def train(config: argparse.Namespace) -> None:
                 window = [train_set.random_batch(config.batch_size) for _ in range(micro_steps)]
             else:
                 window = [next(batches) for _ in range(micro_steps)]
-            counts = [int((targets != IGNORED).sum()) for _, targets in window]
-            token_count = torch.tensor(sum(counts), dtype=torch.float32, device=device)
             if config.lengths == "equal":
-                token_count *= world_size
-            elif distributed:
-                dist.all_reduce(token_count)
+                tokens = config.accumulation * config.batch_size * config.block_size
+                token_count = torch.tensor(float(tokens), device=device)
+            else:
+                counts = [int((targets != IGNORED).sum()) for _, targets in window]
+                token_count = torch.tensor(float(sum(counts)), device=device)
+                if distributed:
+                    dist.all_reduce(token_count)
 
             lr = learning_rate(config, step)
             for group in optimizer.param_groups:
