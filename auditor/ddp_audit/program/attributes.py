@@ -22,3 +22,6 @@ MODULE_ATTRIBUTES = frozenset([
     "named_buffers", "children", "named_children", "modules", "named_modules", "train", "eval", "requires_grad_",
     "zero_grad", "share_memory", "extra_repr", "compile", "dump_patches", "call_super_init", "T_destination",
 ])  # fmt: skip
+
+# What a tensor is, whatever it holds: equal on all ranks that run the same program.
+TENSOR_FACTS = frozenset(["requires_grad", "dtype", "device", "ndim", "is_cuda", "is_leaf", "layout", "grad_fn", "is_sparse"])

@@ -313,7 +313,7 @@ for _name in ("int", "bool", "float", "str", "abs"):
 @contract("builtins.len")
 def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if args else Unknown()
-    if isinstance(value, Items) and value.text != "comprehension":
+    if isinstance(value, Items) and not value.many:
         return Const(value=len(value.items))
     return Unknown(text=lw.text(node), taint=value.taint)
 
@@ -376,7 +376,7 @@ def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     inner = args[0] if args else Items()
     return Items(
-        items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, text="comprehension"
+        items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True
     )
 
 

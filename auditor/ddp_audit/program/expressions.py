@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
-from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
+from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.model import Branch, Item, Loop
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
     DATA,
+    RANDOM,
     RANK,
     UNIFORM,
     Alt,
@@ -140,6 +141,8 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
         if guess is not None and not isinstance(owner, Const):
             return guess
         text = f"{owner.text}.{attr}" if owner.text else attr
+        if attr in TENSOR_FACTS:
+            return Unknown(taint=owner.taint - {DATA, RANDOM}, text=text)
         return Bound(receiver=owner, name=attr, taint=owner.taint, deps=owner.deps, text=text)
     if target.kind == "ddp":
         return _wrapper_attribute(lw, target, attr, node)
@@ -279,7 +282,10 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         return Unknown(text=text)
     if isinstance(right, Items) and right.keys is not None and sign in ("in", "not in"):
         right = Items(items=right.keys, taint=right.taint)
-    return operation(sign, _number(left, right), _number(right, left), text=text)
+    result = operation(sign, _number(left, right), _number(right, left), text=text)
+    if sign in ("is", "is not") and isinstance(right, Const) and right.value is None:
+        return replace(result, taint=result.taint - {DATA})  # whether there is a value is no matter of what is in it
+    return result
 
 
 def _number(value: Value, other: Value) -> Value:
@@ -365,9 +371,11 @@ def _dict(lw: Lowering, keys: list[ast.expr | None], values: list[Value]) -> Val
 
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
     taint: Taint = UNIFORM
+    count: Value | None = None
     for generator in node.generators:
         over = lw.eval(generator.iter)
-        element, _, _ = iterate(lw, generator.iter, over)
+        element, passes, _ = iterate(lw, generator.iter, over)
+        count = passes if len(node.generators) == 1 and not generator.ifs else None
         lw.assign(generator.target, element)
         taint |= over.taint
         for condition in generator.ifs:
@@ -378,7 +386,7 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
         return Unknown(taint=taint | value.taint, deps=value.deps)
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
-    return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, text="comprehension")
+    return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count)
 
 
 # ---- subscripts and iteration
@@ -386,7 +394,7 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
 
 def item(value: Value, index: int) -> Value:
     """Element `index` of an unpacked value."""
-    if isinstance(value, Items) and value.keys is None and index < len(value.items) and value.text != "comprehension":
+    if isinstance(value, Items) and value.keys is None and index < len(value.items) and not value.many:
         return value.items[index]
     if isinstance(value, Alt):
         found = [item(o, index) for o in value.options]
@@ -469,8 +477,8 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
                 return Unknown(taint=frozenset({DATA}), text="batch"), count, UNIFORM
     if isinstance(over, Items):
         elements = over.keys if over.keys is not None else over.items
-        count = Const(value=len(elements)) if over.text != "comprehension" else None
-        taint = over.taint if over.text == "comprehension" else UNIFORM
+        count = over.count if over.many else Const(value=len(elements))
+        taint = UNIFORM if not over.many else over.taint if count is None else count.taint
         if not elements:
             return Unknown(), count, taint
         merged = elements[0]

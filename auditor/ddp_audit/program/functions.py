@@ -13,6 +13,7 @@ from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
     Const,
+    Expr,
     Ext,
     Func,
     Items,

@@ -89,7 +89,7 @@ class Guard:
 
     def ranks(self) -> str:
         """Who passes, in words: 'only rank 0', 'all ranks but rank 0', 'some ranks'."""
-        said = {w.rank: holds(self.test, w) for w in worlds(self.world_size) if w.world_size == max(4, self.world_size or 0)}
+        said = {w.rank: holds(self.test, w) for w in worlds(self.world_size) if w.world_size == (self.world_size or 4)}
         answers = {rank: None if holding is None else holding == self.polarity for rank, holding in said.items()}
         if not answers or None in answers.values():
             return "some ranks"

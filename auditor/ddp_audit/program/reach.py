@@ -7,6 +7,7 @@ condition, across calls; the condition can differ between ranks; and the ranks o
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,13 @@ from ddp_audit.program.values import (
     loop_leaves,
     truth,
     worlds,
+)
+
+
+_COUNTER = re.compile(
+    r"(^|[._])((global|train|local|opt|optimizer|max|num|n|total|current|cur|update|batch|log|eval|save)_?)*"
+    r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches)(_?(num|idx|count|freq|interval))?$",
+    re.IGNORECASE,
 )
 
 
@@ -63,7 +71,18 @@ def local_taint(value: Value) -> Taint:
             return frozenset().union(*(local_taint(arg) for arg in args))
         case Expr(op="not", args=(inner,)):
             return local_taint(inner)
+        case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=", args=args) if all(_is_counter(arg) for arg in args):
+            return differs(value, worlds()) & {RANK}
     return differs(value, worlds())
+
+
+def _is_counter(value: Value) -> bool:
+    """Whether an operand reads as a count of steps, or is made of such by arithmetic; those advance alike on all ranks."""
+    if isinstance(value, Const):
+        return True
+    if isinstance(value, Expr) and value.args:
+        return value.op == "%" or (value.op in ("+", "-", "*", "//") and all(_is_counter(arg) for arg in value.args))
+    return bool(_COUNTER.search(value.text)) or isinstance(value, Expr)
 
 
 def is_default(value: Value) -> bool:
@@ -236,7 +255,7 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
 
 def _token(node: Node) -> tuple[object, ...]:
     op = node.detail.get("op", "DDP constructor").lower()
-    return (op, tuple(loop.text for loop in node.loops))
+    return (op, len(node.loops))
 
 
 def _arguments_differ(left: Node, right: Node) -> str:

@@ -93,8 +93,8 @@ def _says(answer: bool | None, wanted: bool) -> bool | None:
 def opened(value: Value) -> Value:
     """The value with each default that a user may override as an unknown of its own name."""
     match value:
-        case Const(default=default) if default is not None and default.open:
-            return Unknown(text=f"option {default.name}")
+        case Const(default=default, formula=formula) if default is not None and default.open:
+            return Unknown(text=f"option {default.name}") if formula is None else opened(formula)
         case Expr(args=args) if args:
             return replace(value, args=tuple(opened(a) for a in args))
         case Items(items=items):

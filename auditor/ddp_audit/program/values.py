@@ -95,10 +95,14 @@ class Unknown(Value):
 
 @dataclass(frozen=True, slots=True)
 class Const(Value):
-    """A Python constant. With `default` it is what holds unless somebody overrides it, and no fact."""
+    """A Python constant. With `default` it is what holds unless somebody overrides it, and no fact.
+
+    `formula` is the operation that made it of a default and other constants, for a what-if over the default.
+    """
 
     value: Any = None
     default: Default | None = None
+    formula: Expr | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,16 @@ class Expr(Value):
 
 @dataclass(frozen=True, slots=True)
 class Items(Value):
-    """A tuple, list or set display, or a dict display where `keys` is set."""
+    """A tuple, list or set display, or a dict display where `keys` is set.
+
+    With `many` its one item stands for all of them, as in a comprehension; their number is `count` where that is known.
+    """
 
     items: tuple[Value, ...] = ()
     keys: tuple[Value, ...] | None = None
     kind: str = "list"  # list, tuple, set, dict
+    many: bool = False
+    count: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +378,7 @@ def operation(op: str, *args: Value, text: str = "") -> Value:
         folded = evaluate(result, World(0, 1, 1))
         if folded is not MISSING:
             default = next((d for a in args for d in defaults_in(a)), None)
-            return Const(value=folded, default=default, text=text)
+            return Const(value=folded, default=default, formula=None if default is None else result, text=text)
         return Unknown(taint=taint, deps=deps, text=text)
     computable = (Const, Expr, Items, Unknown, Alt)
     if not all(isinstance(a, computable) for a in args) or _depth(result) > 12:
