@@ -1,0 +1,148 @@
+"""DDP604: the process group is never destroyed, or only where nothing goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import EXITED, RAISED, RecordedRun
+from ddp_audit.events import GROUP
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.source import with_its_condition
+from ddp_audit.rule import Context, Rule
+
+_TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
+
+
+class ProcessGroupNotDestroyed(Rule):
+    code = "DDP604"
+    name = "process-group-not-destroyed"
+    level = "info"
+    what = (
+        "A script that calls init_process_group and never destroy_process_group, or calls it on the normal path only, so "
+        "that an exception leaves the group open."
+    )
+    why = (
+        "With NCCL, communicators that are not destroyed are torn down in whatever order the interpreter ends: a warning "
+        "at best, sometimes a hang or an abort that hides the error before it. After an exception on one rank, an open "
+        "group also keeps the others waiting until that process is gone. torchrun ends the other workers when one fails, "
+        "which makes this a note."
+    )
+    quiet = (
+        "destroy_process_group in a finally block, in a context manager or with atexit; frameworks that tear down "
+        "themselves; scripts in which init_process_group is not seen; a destroy that stands in the files read but was not "
+        "reached (possible)."
+    )
+    confirmed = "A rank made a process group, and ended in order or by an exception without destroying it."
+    source = (
+        "torch 2.13, distributed/distributed_c10d.py: destroy_process_group shuts the communicators down; "
+        "ProcessGroupNCCL warns at exit where it was not called. With gloo nothing is seen from outside."
+    )
+    remedy = "put the work after init_process_group into `try:` and call destroy_process_group in `finally:`"
+    bad = '''"""Trains a line. An argument makes one rank fail, and then the process group stays open."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train():
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        x = torch.randn(8, 4)
+        (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if "--fail" in sys.argv:
+        raise RuntimeError("something went wrong")
+
+
+def main():
+    dist.init_process_group("gloo")
+    train()
+    dist.destroy_process_group()
+
+
+main()
+'''
+    good = (
+        bad.replace("and then the process group stays open", "and the process group is destroyed all the same")
+        .replace("    train()\n    dist", "    try:\n        train()\n    finally:\n        dist")
+    )  # fmt: skip
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if program.frameworks & _TEAR_DOWN:
+            return
+        inits = [n for n in program.of("init") if n.calls or n.function == "<module>"]
+        if not inits:
+            return
+        destroys = list(program.of("destroy"))
+        reached = [n for n in destroys if n.calls or n.function == "<module>"]
+        if any(n.detail.get("finally") for n in destroys):
+            return
+        if reached:
+            yield self._normal_path(program, inits[0], reached[0])
+        else:
+            yield self._missing(program, inits[0], destroys)
+
+    def _normal_path(self, program: Program, init: Node, destroy: Node) -> Finding:
+        message = (
+            "The process group is destroyed on the normal path only: an exception between line "
+            f"{_line_in(init, destroy.span.path)} and here ends the process with the group open."
+        )
+        explanation = (
+            "A rank that fails leaves its communicators to the end of the interpreter; with NCCL that can warn, hang or "
+            "abort and hide the exception. With gloo, and under torchrun, which ends the other workers, it mostly goes "
+            "unnoticed."
+        )
+        related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
+        return self.finding(with_its_condition(program, destroy.span), message, explanation, related=related)
+
+    def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
+        elsewhere = [(path, line) for path, line, _ in lines_with(program, r"destroy_process_group\s*\(")]
+        message = "The process group that is made here is never destroyed in this script or the files that it imports."
+        confidence = "likely"
+        if unreached or elsewhere:
+            place = f"{unreached[0].span.path}:{unreached[0].span.line}" if unreached else "{}:{}".format(*elsewhere[0])
+            message = f"The process group that is made here is not destroyed on any path that was seen; {place} is not called."
+            confidence = "possible"
+        explanation = (
+            "Its communicators are left to the end of the interpreter. NCCL warns of that at exit; gloo does not, and a "
+            "run that ends in order loses nothing."
+        )
+        related = [Related(c.path, c.line, "call", "the call that leads here") for c in init.calls]
+        span = _place_in_entry(program, init)
+        if span is not init.span:
+            related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
+        return self.finding(span, message, explanation, related=related, confidence=confidence)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where a rank with a group ended, in order or by an exception, and destroyed none."""
+        verdict = "not-covered"
+        for rank in run.ranks.values():
+            actions = {event.detail.get("action") for event in rank.events if event.kind == GROUP}
+            if not actions & {"init", "seen", "new"} or rank.state not in (EXITED, RAISED):
+                continue
+            if "destroy" not in actions:
+                return "confirmed"
+            verdict = "not-observed"
+        return verdict
+
+
+def _place_in_entry(program: Program, init: Node) -> Span:
+    """The call itself, or the call in the entry script that leads to it: that script is what lacks the other end."""
+    if init.span.path == program.entry:
+        return init.span
+    return next((call for call in reversed(init.calls) if call.path == program.entry), init.span)
+
+
+def _line_in(init: Node, path: str) -> int:
+    """The line in a file where the process group is made, or where the call that makes it stands."""
+    if init.span.path == path:
+        return init.span.line
+    return next((call.line for call in reversed(init.calls) if call.path == path), init.span.line)

@@ -1,0 +1,187 @@
+"""DDP309: each rank draws its training windows at random from the whole set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import FORWARD
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import by_rank
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import MISSING, World, evaluate
+from ddp_audit.rule import Context, Rule, guard_relations
+
+_WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
+
+
+class RandomWindowsMayOverlap(Rule):
+    code = "DDP309"
+    name = "random-windows-may-overlap"
+    level = "info"
+    what = (
+        "Indices of training samples that each rank draws from its own random stream over the whole set. Where some ranks draw "
+        "from the same stream at other times (an evaluation on rank 0), the finding says so."
+    )
+    why = (
+        "It is a legitimate way to sample, and it promises less than a sampler does: the ranks' windows may overlap, "
+        "there is no epoch in which each sample comes once, and what a rank draws depends on all its draws before, so an "
+        "additional draw on one rank, such as a longer evaluation, changes what that rank trains on from there on. With "
+        "equal seeds on all ranks they draw the same windows, which is reported as a warning."
+    )
+    quiet = (
+        "Draws with a generator of their own, from data that is cut by rank, of a whole permutation, in data sets and models "
+        "(augmentation), with gradients off, and scripts without a DDP model that trains."
+    )
+    confirmed = "Two ranks have a batch with the same fingerprint."
+    source = "torch 2.13, torch.randint: draws from the default generator of the process, which torch.manual_seed seeds."
+    remedy = (
+        "draw from a generator made for training alone and seeded by rank, or cut the data by rank or use a DistributedSampler "
+        "where each sample must come once"
+    )
+    bad = '''"""Fits a line to windows of a long series, drawn at random by each rank; rank 0 also draws some to evaluate."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+data = torch.linspace(0, 1, 20)
+
+
+def get_batch():
+    starts = torch.randint(len(data) - 4, (8,))
+    windows = torch.stack([data[i : i + 5] for i in starts])
+    return windows[:, :4], windows[:, 4:], starts.tolist()
+
+
+try:
+    torch.manual_seed(1 + rank)
+    net = torch.nn.Linear(4, 1)
+    model = DDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        if step % 2 == 0 and rank == 0:
+            with torch.no_grad():
+                x, y, _ = get_batch()
+                print(f"loss {(net(x) - y).pow(2).mean():.4f}")
+        x, y, starts = get_batch()
+        print(f"rank {rank} step {step} starts {starts}", flush=True)
+        (model(x) - y).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+finally:
+    dist.destroy_process_group()
+'''
+    good = (
+        bad.replace("drawn at random by each rank; rank 0 also draws some to evaluate", "each rank in its own part of it")
+        .replace("data = torch.linspace(0, 1, 20)", "data = torch.linspace(0, 1, 20)[10 * rank : 10 * rank + 10]")
+        .replace("len(data) - 4, (8,))", "len(data) - 4, (8,), generator=generator)")
+        .replace("def get_batch():", "def get_batch(generator):")
+        .replace("x, y, _ = get_batch()", "x, y, _ = get_batch(evaluating)")
+        .replace("x, y, starts = get_batch()", "x, y, starts = get_batch(training)")
+        .replace(
+            "    net = torch",
+            "    training, evaluating = (torch.Generator().manual_seed(s) for s in (1 + rank, 99))\n    net = torch",
+        )
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if not _trains(program):
+            return
+        draws = [node for node in program.of("draw") if _is_window(node)]
+        by_place: dict[object, list[Node]] = {}
+        for node in draws:
+            by_place.setdefault(node.span, []).append(node)
+        for nodes in by_place.values():
+            training = [n for n in nodes if not n.rank_guards and n.grad is not False and (n.calls or n.function == "<module>")]
+            if training:
+                others = [n for n in draws if n.rank_guards]
+                yield self._finding(program, training[0], others)
+
+    def _finding(self, program: Program, node: Node, others: list[Node]) -> Finding:
+        seed, equal = _seed_before(program, node)
+        message = f"Each rank draws its windows from the whole set with `{node.text}`, so windows of different ranks may overlap"
+        severity = None
+        if equal and not others and seed is not None:
+            severity = "warning"
+            message = (
+                f"Each rank draws its windows with `{node.text}` after the same seed (line {seed.span.line}), so all ranks "
+                "train on the same windows"
+            )
+        explanation = (
+            "There is no epoch in which each sample comes once, and a resumed run repeats the order only if the state of the "
+            "generator was saved. "
+        )
+        related: list[Related] = []
+        if seed is not None:
+            said = "the same seed on every rank" if equal else "the seed of the stream that is drawn from"
+            related.append(Related(seed.span.path, seed.span.line, "seed", said))
+        if others:
+            who = next((g.ranks() for n in others for g in n.rank_guards if g.ranks() != "some ranks"), "some ranks")
+            lines = ", ".join(f"{place}" for place in _entered(others))
+            message += f"; {who} {'draws' if who == 'only rank 0' else 'draw'} from the same stream elsewhere too ({lines})"
+            explanation += (
+                "The draws of the other path move the stream of the ranks that take it and of no other, so what those "
+                "ranks train on next depends on how often, and how long, that path runs: here the number of evaluations "
+                "and of their batches. "
+            )
+            for other in others[:1]:
+                related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths")]
+                related += guard_relations(other)
+        explanation += (
+            "Independent draws are unbiased, so nothing is wrong unless something relies on disjoint windows."
+        )
+        if severity:
+            explanation = (
+                "With equal windows the average over the ranks is the gradient of one rank: the other processes add nothing."
+            )
+        return self.finding(node.span, message + ".", explanation, related=related, severity=severity)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where two ranks had an equal batch; otherwise not covered, since overlap inside batches leaves no mark."""
+        batches: dict[int, set[str]] = {}
+        for rank, event in run.all_events():
+            if event.kind == FORWARD and event.detail.get("batch") and event.detail.get("grad"):
+                batches.setdefault(rank, set()).add(str(event.detail["batch"]))
+        ranks = sorted(batches)
+        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
+        return "confirmed" if equal else "not-covered"
+
+
+def _trains(program: Program) -> bool:
+    """Whether a DDP model is trained: a backward of a forward through a wrapper."""
+    return any(
+        forward.kind == "forward" and forward.detail["through"] == "wrapper"
+        for backward in program.of("backward")
+        for forward in program.forwards_of(backward.target)
+    )
+
+
+def _is_window(node: Node) -> bool:
+    """Whether a draw takes some indices of a whole set: no permutation, not of a part that differs by rank."""
+    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE:
+        return False
+    return not any(by_rank(value) for value in node.args.values())
+
+
+def _seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
+    """The last seed that all ranks set before a draw in the same library, and whether it is equal on all of them."""
+    library = node.detail["what"].split(".")[0]
+    seeds = [
+        n
+        for n in program.of("seed")
+        if n.number < node.number and not n.rank_guards and n.detail["what"].split(".")[0] == library and "cuda" not in n.text
+    ]
+    if not seeds:
+        return None, False
+    values = [evaluate(seeds[-1].args["seed"], World(rank, 2, 2)) for rank in (0, 1)]
+    return seeds[-1], MISSING not in values and values[0] == values[1]
+
+
+def _entered(others: list[Node]) -> list[str]:
+    """Where the paths to further draws leave the common one: the innermost call before the draw, each once."""
+    places = [(n.calls[-1] if n.calls else n.span) for n in others]
+    return list(dict.fromkeys(f"{place.path}:{place.line}" for place in places))[:3]
