@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ class Options:
     select: Sequence[str] | None = None
     ignore: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    force_exclude: bool = False  # files given by name are held against `exclude` too
     min_confidence: str = "likely"
     world_size: int | None = None
     launch: str | Launch | None = None  # a command line, or one that was read
@@ -73,9 +74,11 @@ def audit(
     *,
     rules: Sequence[Rule] | None = None,
     lower: Lower | None = None,
+    overlay: Mapping[str, bytes] | None = None,
 ) -> AuditResult:
     """Audits scripts and folders. `rules` and `lower` replace the installed rules and the lowering.
 
+    `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds.
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
@@ -84,7 +87,7 @@ def audit(
     chosen = [rule for rule in every if rule.code in wanted]
     launch = _launch(options)
     explicit = _explicit_overrides(options)
-    project = Project(paths, options.exclude)
+    project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
     result = AuditResult(rules={rule.code: rule for rule in chosen})
     found: list[Finding] = []
     failures: list[SourceError] = []

@@ -33,10 +33,14 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'To mend it: ..'."""
+    """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'To mend it: ..'.
+
+    A safe or unsafe fix can be applied by the codemod of the finding's code (package `fix`); `detail` is a word for it.
+    """
 
     safety: str
     description: str
+    detail: str = ""
 
 
 @dataclass(slots=True)

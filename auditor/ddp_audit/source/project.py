@@ -9,7 +9,7 @@ import ast
 import fnmatch
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
@@ -25,11 +25,23 @@ class Project:
     A given file is always an entry. In a given folder the entries are the files that name something of distributed training,
     or import a project file that does, unless another of them imports them. The other files of a folder are parsed once, for
     their syntax errors, and not kept.
+
+    `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
+    name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
     """
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], exclude: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        exclude: Sequence[str] = (),
+        *,
+        force_exclude: bool = False,
+        overlay: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.errors: list[SourceError] = []
         self._exclude = tuple(exclude)
+        self._force_exclude = force_exclude
+        self._overlay = dict(overlay or {})
         self._files: dict[str, SourceFile | None] = {}
         self._bytes: dict[str, bytes] = {}  # read by the gate, dropped once parsed
         self._modules: dict[tuple[str, str], str | None] = {}
@@ -63,13 +75,18 @@ class Project:
             return self._files[absolute]
         try:
             name = module or _module_name(Path(absolute))
-            file = parse_file(Path(absolute), name, self._bytes.pop(absolute, None))
+            data = self._bytes.pop(absolute, None)
+            file = parse_file(Path(absolute), name, self._read(absolute) if data is None else data)
         except SourceError as error:
             self.errors.append(error)
             self._files[absolute] = None
             return None
         self._files[absolute] = file
         return file
+
+    def _read(self, absolute: str) -> bytes:
+        given = self._overlay.get(absolute)
+        return read_bytes(Path(absolute)) if given is None else given
 
     def resolve_import(self, module: str, level: int, importer: SourceFile) -> SourceFile | None:
         """The project file that `import module`, or `from <level dots>module import ..`, in `importer` would load.
@@ -88,6 +105,10 @@ class Project:
 
     def _entries_of(self, path: Path) -> list[Path]:
         shown = display_path(path)
+        if self._force_exclude and self._excluded(str(path)):
+            return []
+        if os.path.abspath(path) in self._overlay:
+            return self._given_file(path)
         if path.is_dir():
             self._script_folders[os.path.abspath(path)] = None
             found = list(self._walk(path))
@@ -102,6 +123,9 @@ class Project:
             kind = "a symbolic link that leads nowhere" if path.is_symlink() and not path.exists() else "not a regular file"
             self.errors.append(SourceError(shown, None, f"is {kind}"))
             return []
+        return self._given_file(path)
+
+    def _given_file(self, path: Path) -> list[Path]:
         self._script_folders[os.path.dirname(os.path.abspath(path))] = None
         self.given.add(os.path.abspath(path))
         return [path]
@@ -135,7 +159,7 @@ class Project:
             if absolute in self._files:
                 continue
             try:
-                data = read_bytes(path)
+                data = self._read(absolute)
                 if matters(data):
                     matter[absolute] = None
                     self._bytes[absolute] = data
