@@ -88,7 +88,8 @@ dist.destroy_process_group()
         conditional = all(buffer.guards for buffer in buffers)
         guard = next(g for g in node.guards if g.taint)
         who = guard.ranks().removeprefix("only ")
-        what = "hangs or aborts" if surely else "is matched, if at all, by the other ranks' next training forward"
+        ends = " or ".join(sorted({time.prediction.outcome.kind.removesuffix("s") for time in stops}))
+        what = f"makes the run {ends}" if surely else "is matched, if at all, by the other ranks' next training forward"
         message = (
             f"{who[0].upper()}{who[1:]} alone calls the DDP wrapper here, whose model has buffers"
             f"{' under a condition' if conditional else ''}, so its buffer broadcast {what}."
@@ -96,7 +97,7 @@ dist.destroy_process_group()
         related = guard_relations(node)
         related.append(Related(wrap.span.path, wrap.span.line, "wrap", "the DDP wrapper that is called"))
         related += [Related(b.span.path, b.span.line, "buffer", _buffer_text(b)) for b in buffers[:3]]
-        explanation = " ".join((*_where_buffers(buffers), *_what_comes(node, times), _what_breaks(program, node)))
+        explanation = " ".join((*_where_buffers(buffers), *_what_comes(node, times), *_what_breaks(program, node, times)))
         return self.finding(
             node.span, message, explanation, related=list(dict.fromkeys(related)), guards=(*node.guards, *buffers[0].guards),
             severity="error" if surely and not conditional else "warning",
@@ -187,7 +188,10 @@ def _name(event: Event) -> str:
     return ORIGINS[event.origin] if event.origin != USER else event.op
 
 
-def _what_breaks(program: Program, node: Node) -> str:
+def _what_breaks(program: Program, node: Node, times: list[Lone]) -> Iterable[str]:
+    """What ends the luck of a run that goes on."""
+    if not any(time.goes_on for time in times):
+        return
     exits = [
         f"{jump.guards[-1].text} at line {jump.span.line}"
         for jump in first_of_each_place(program.of("jump"))
@@ -196,7 +200,7 @@ def _what_breaks(program: Program, node: Node) -> str:
     ]  # fmt: skip
     last = f" ({exits[0]}, or the last evaluation)" if exits else " (the last evaluation)"
     grad = "when gradients are on, " if node.grad is False else ""
-    return (
+    yield (
         "It breaks when another collective comes before the next training forward, when the evaluation falls between the "
         f"first and the second optimizer step (bucket rebuild), {grad}or when no training forward follows{last}."
     )
