@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
-from ddp_audit.launch import Launch, LaunchError, documented_launches, read_command, world_launch
-from ddp_audit.launch.overrides import Override, config_file_values, literal, overrides_of
+from ddp_audit.launch import Launch, LaunchError, read_command, world_launch
+from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.source import suppress
-from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_text, read_bytes
+from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project
 
 if TYPE_CHECKING:
-    from ddp_audit.program.model import Program
-    from ddp_audit.rule import Context, Rule
+    from ddp_audit.rule import Rule
 
 SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
-
-Lower = Callable[..., "Program"]
 
 
 class UsageError(Exception):
@@ -42,6 +40,7 @@ class Options:
     launch: str | Launch | None = None  # a command line, or one that was read
     settings: Sequence[str] = ()  # NAME=VALUE
     config_files: Sequence[str] = ()
+    jobs: int = 1  # processes
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
@@ -89,20 +88,12 @@ def audit(
     explicit = _explicit_overrides(options)
     project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
     result = AuditResult(rules={rule.code: rule for rule in chosen})
-    found: list[Finding] = []
-    failures: list[SourceError] = []
-    for entry in project.entries:
-        overrides = {**_launch_overrides(launch, entry), **explicit}
-        context = _context(project, entry, overrides, launch, options.defaults_hold, lower, failures)
-        if context is None:
-            continue
-        found += _run_rules(chosen, context, entry, failures)
-        if launch is not None:
-            from ddp_audit.launch.notes import launch_notes
-
-            result.notes += launch_notes(context)
-        result.notes += [f"{entry.path}: {limit}" for limit in context.program.limits]
-    result.notes = list(dict.fromkeys(result.notes))
+    job = Job(project, chosen, launch, explicit, options.defaults_hold, lower)
+    entries = audit_entries(job, options.jobs)
+    found = [finding for entry in entries for finding in entry.findings]
+    failures = [failure for entry in entries for failure in entry.failures]
+    result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))
+    result.notes += _limits(project, entries)
     result.sources = {file.path: file.lines for file in project.files}
     result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
@@ -126,9 +117,7 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
         if upper == "ALL":
             hits = set(known)
         if not hits:
-            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(
-                lower_case, known.values(), 1, 0.5
-            )
+            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
         codes |= hits
@@ -186,62 +175,14 @@ def _explicit_overrides(options: Options) -> dict[str, Override]:
     return overrides
 
 
-def _launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:
-    """What the launch's arguments set, where it is this entry that it starts."""
-    from ddp_audit.launch.scaling import starts
-
-    if launch is None or not starts(launch, entry.path):
-        return {}
-    return overrides_of(launch, [Path.cwd(), Path(entry.abspath).parent])
-
-
-def _context(
-    project: Project,
-    entry: SourceFile,
-    overrides: dict[str, Override],
-    launch: Launch | None,
-    defaults_hold: bool,
-    lower: Lower | None,
-    failures: list[SourceError],
-) -> Context | None:
-    from ddp_audit.rule import Context
-
-    try:
-        if lower is None:
-            from ddp_audit.program import lower as installed
-
-            lower = installed
-        world_size = None if launch is None else launch.world_size
-        program = lower(project, entry, overrides=overrides, world_size=world_size, defaults_hold=defaults_hold)
-    except (RecursionError, MemoryError):
-        failures.append(SourceError(entry.path, None, "is nested too deeply to be audited"))
-        return None
-    except Exception as error:
-        failures.append(_internal(entry, "reading the program", error))
-        return None
-    return Context(program, launch, _documented(program, entry))
-
-
-def _documented(program: Program, entry: SourceFile) -> list[Launch]:
-    texts = program.documents or {entry.path: entry.text}
-    return [launch for path, text in texts.items() for launch in documented_launches(text, path)]
-
-
-def _run_rules(rules: Sequence[Rule], context: Context, entry: SourceFile, failures: list[SourceError]) -> list[Finding]:
-    found: list[Finding] = []
-    for rule in rules:
-        try:
-            found += rule.check(context)
-        except Exception as error:
-            failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))
-    return found
-
-
-def _internal(entry: SourceFile, what: str, error: Exception) -> SourceError:
-    if os.environ.get("DDP_AUDIT_DEBUG"):
-        raise error
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return SourceError(entry.path, None, f"{what} failed: {text} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)")
+def _limits(project: Project, entries: Sequence[EntryResult]) -> list[str]:
+    """One line about what was not followed to its end, however often that happened."""
+    limits = [(entry.path, limit) for entry, result in zip(project.entries, entries, strict=True) for limit in result.limits]
+    if not limits:
+        return []
+    path, first = limits[0]
+    more = "" if len(limits) == 1 else f", and {len(limits) - 1} more of the kind"
+    return [f"Not everything was followed to its end: {first} ({path}){more}."]
 
 
 def _settle(

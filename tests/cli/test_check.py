@@ -251,6 +251,18 @@ def test_findings_are_sorted_and_fingerprints_survive_line_moves(project: Path, 
     assert [f["fingerprint"] for f in after["findings"]] == [f["fingerprint"] for f in before["findings"]]
 
 
+def test_any_number_of_jobs_gives_the_same_output(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project, helper="x = 'SLIGHT'\ny = 1  # ddp-audit: ignore[DDP801]\n", broken="x = = 1\n")
+    for name in ("one", "two", "three", "four", "five"):
+        write(project, **{name: f"import helper, broken\nimport torch.distributed\na = 'GRAVE {name} CRASH'\n"})
+    one = check(capsys, ".", "--jobs", "1")
+    assert check(capsys, ".", "--jobs", "3") == one
+    code, document = one
+    assert code == 2
+    assert codes(document).count("DDP801") == 5
+    assert len(document["errors"]) == 6
+
+
 def test_output_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, script="a = 'GRAVE'\n")
     assert main(["script.py", "--format", "json", "--output", "report.json"]) == 1

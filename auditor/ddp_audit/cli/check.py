@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import IO
@@ -35,13 +36,14 @@ def add_parser(subparsers: Subparsers) -> None:
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
     rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
     rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
+    parser.add_argument("--jobs", type=_processes, metavar="N", help="processes of the audit (default: one a processor)")
     add_job_options(parser)
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Options that say what job the script will be."""
     job = parser.add_argument_group("the job")
-    job.add_argument("--world-size", type=_world_size, metavar="N", help="the number of processes")
+    job.add_argument("--world-size", type=_processes, metavar="N", help="the number of processes")
     job.add_argument("--launch", metavar="COMMAND", help="the launch command, as one argument; its arguments override defaults")
     job.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="override a value of the config"
@@ -56,7 +58,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _world_size(text: str) -> int:
+def _processes(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes")
     return int(text)
@@ -107,6 +109,7 @@ def _options(args: argparse.Namespace, config: Config) -> Options:
         launch=args.launch,
         settings=args.settings,
         config_files=args.config_files,
+        jobs=args.jobs or os.cpu_count() or 1,
     )
 
 

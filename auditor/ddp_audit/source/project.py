@@ -64,6 +64,11 @@ class Project:
         """Every file parsed so far, by path."""
         return sorted((file for file in self._files.values() if file is not None), key=lambda file: file.path)
 
+    @property
+    def read_paths(self) -> list[str]:
+        """Absolute paths of every file that was loaded or failed to load so far."""
+        return list(self._files)
+
     def file_at(self, path: str) -> SourceFile | None:
         """The parsed file that reports show as `path`."""
         return self._files.get(os.path.abspath(path))
