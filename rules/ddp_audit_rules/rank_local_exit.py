@@ -200,7 +200,9 @@ def _enclosed(program: Program) -> Iterator[_Skip]:
 
 def _own_taint(guard: Guard) -> Taint:
     taint = local_taint(guard.test)
-    return frozenset() if ERROR in taint or guard.ranks() == "all ranks" else taint
+    if ERROR in taint or (taint == {RANK} and guard.ranks() in ("all ranks", "some ranks")):
+        return frozenset()
+    return taint
 
 
 def _deciding(jump: Node) -> Guard | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ddp_audit.findings import Span
 from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
 from ddp_audit.program.values import (
+    DATA,
     ERROR,
     MISSING,
     RANK,
@@ -32,12 +33,11 @@ from ddp_audit.program.values import (
     worlds,
 )
 
-
 _COUNTER = re.compile(
-    r"(^|[._])((global|train|local|opt|optimizer|max|num|n|total|current|cur|update|batch|log|eval|save)_?)*"
     r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches)(_?(num|idx|count|freq|interval))?$",
     re.IGNORECASE,
 )
+_MEASURE = re.compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,18 +71,22 @@ def local_taint(value: Value) -> Taint:
             return frozenset().union(*(local_taint(arg) for arg in args))
         case Expr(op="not", args=(inner,)):
             return local_taint(inner)
-        case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=", args=args) if all(_is_counter(arg) for arg in args):
-            return differs(value, worlds()) & {RANK}
+        case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=", args=args) if holds(value, world) is None:
+            counters = [_is_counter(arg) for arg in args]
+            if all(counters) or (any(counters) and DATA not in value.taint):
+                return frozenset()
+    if not isinstance(value, Expr) and _is_counter(value):
+        return frozenset()
     return differs(value, worlds())
 
 
 def _is_counter(value: Value) -> bool:
     """Whether an operand reads as a count of steps, or is made of such by arithmetic; those advance alike on all ranks."""
-    if isinstance(value, Const):
+    if isinstance(value, Const) or (_COUNTER.search(value.text) and not _MEASURE.search(value.text)):
         return True
     if isinstance(value, Expr) and value.args:
         return value.op == "%" or (value.op in ("+", "-", "*", "//") and all(_is_counter(arg) for arg in value.args))
-    return bool(_COUNTER.search(value.text)) or isinstance(value, Expr)
+    return isinstance(value, Expr) and not value.taint
 
 
 def is_default(value: Value) -> bool:
