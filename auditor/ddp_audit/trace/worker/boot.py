@@ -11,6 +11,7 @@ import atexit
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -117,6 +118,8 @@ def _leave() -> None:
         solo = os.environ.get(layout.ENV_SOLO)
         if tracer.ring is None and solo == str(os.getppid()) and not _has_ranks(tracer.directory):
             tracer.open(0, 1)  # plain python that made no process group
+        if "watch" in _state:
+            _state["watch"].poll(time.time())
         _state["patches"].leave()
     except Exception as error:
         tracer.fail(error)

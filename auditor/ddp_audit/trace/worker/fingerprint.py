@@ -17,8 +17,8 @@ import torch
 _LEAVES = 8  # tensors of a batch that count
 _DEPTH = 4
 _ITEMS = 64  # items of a container that are looked at
-_PIECES = 16
-_PIECE = 32  # bytes
+_PIECES = 8
+_PIECE = 64  # bytes
 WHOLE = 64 << 20  # bytes of parameters that are hashed whole; more are sampled
 _SAMPLE = 1 << 16  # bytes a tensor where they are sampled
 

@@ -220,7 +220,7 @@ class Patches:
             events.STEP,
             number=max((w.reduced for w in held), default=0),
             optimizer=type(optimizer).__name__,
-            models=[w.name for w in held],
+            models=tuple(w.name for w in held),
             unreduced=unreduced,
         )
 

@@ -74,6 +74,7 @@ class Tracer:
         self.last_sync: dict[int, Pending | None] = {}  # by thread: its last collective, where that is a synchronous one
         self.collectives = 0
         self.digest = 0
+        self._definitions: dict[Any, int] = {}  # of events, by everything that they say
         self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
         self.threads = {threading.main_thread().ident: 0}
@@ -204,14 +205,20 @@ class Tracer:
         before = self.last_sync.get(threading.get_ident())
         if before is not None and not is_marked(before.place):
             mark(before.place, layout.DONE, now)
-        frames = stack.frames if stack is not None else []
-        text = {
-            "kind": kind,
-            "group": group,
-            "stack": ring.define(layout.STACK_TEXT, frames) if frames else 0,
-            "detail": detail,
-        }
-        return ring.write_value(self.thread(), ring.define(layout.EVENT_TEXT, text), number, now, value)
+        try:
+            key = (kind, group, stack, tuple(detail.items()))
+            definition = self._definitions.get(key)
+        except TypeError:  # a list among the details: an event that does not come often
+            key, definition = None, None
+        if definition is None:
+            frames = stack.frames if stack is not None else []
+            known = ring.define(layout.STACK_TEXT, frames) if frames else 0
+            definition = ring.define(layout.EVENT_TEXT, {"kind": kind, "group": group, "stack": known, "detail": detail})
+            if key is not None:
+                if len(self._definitions) > 1 << 14:
+                    self._definitions.clear()
+                self._definitions[key] = definition
+        return ring.write_value(self.thread(), definition, number, now, value)
 
     def here(self, depth: int = 2) -> Stack:
         """The user's stack at the caller of the caller."""
