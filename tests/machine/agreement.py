@@ -300,13 +300,9 @@ def draw_unequal_case(choose: random.Random, length: int = 8) -> Case:
         elif what == "flag":
             program.insert(at, ["flag", choose.random() < 0.5])
         elif what in ("barrier", "all_reduce"):
-            program.insert(
-                at, ["barrier"] if what == "barrier" else ["all_reduce", choose.choice([1, 3, 64]), "float32", "SUM"]
-            )
+            program.insert(at, ["barrier"] if what == "barrier" else ["all_reduce", choose.choice([1, 3, 64]), "float32", "SUM"])
         else:
-            extra = {"eval": ("forward", "no_grad"), "eval_grad": ("forward", "grad"), "bypass": ("module", "no_grad")}.get(
-                what
-            )
+            extra = {"eval": ("forward", "no_grad"), "eval_grad": ("forward", "grad"), "bypass": ("module", "no_grad")}.get(what)
             if extra is not None:
                 program = with_output(program, at, [*extra, False, None])
     ending = choose.choice([[], [["barrier"]], [["all_reduce", 1, "float32", "SUM"], ["barrier"]]])
@@ -451,9 +447,7 @@ def shrink(case: Case, real: RealRanks) -> Case:
             for item in list(case.model[what]):
                 if what == "params" and len(case.model[what]) == 1:
                     continue
-                candidate = Case(
-                    {**case.model, what: [i for i in case.model[what] if i is not item]}, case.options, case.programs
-                )
+                candidate = Case({**case.model, what: [i for i in case.model[what] if i is not item]}, case.options, case.programs)
                 if disagreement(candidate, real):
                     case, changed = candidate, True
     return case

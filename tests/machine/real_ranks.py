@@ -23,7 +23,6 @@ from typing import Any
 
 WORLD_SIZE = 2
 FAIL = ["fail"]  # given as the used parameters, makes the module raise
-MAX_OPS = 400
 
 
 @dataclass
@@ -42,10 +41,14 @@ class Result:
 
 
 class RealRanks:
-    """A server for real runs. Use as a context manager; `timeout` is how long a rank may stand still, in seconds."""
+    """A server for real runs of `world_size` ranks. Use as a context manager.
 
-    def __init__(self, timeout: float = 2.5) -> None:
+    `timeout` is how long a rank may stand still, in seconds.
+    """
+
+    def __init__(self, timeout: float = 2.5, world_size: int = WORLD_SIZE) -> None:
         self.timeout = timeout
+        self.world_size = world_size
         self.server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> RealRanks:
@@ -72,7 +75,7 @@ class RealRanks:
         if self.server is None:
             env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
             self.server = subprocess.Popen(
-                [sys.executable, str(Path(__file__).resolve())],
+                [sys.executable, str(Path(__file__).resolve()), str(self.world_size)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if os.environ.get("REAL_RANKS_STDERR") else subprocess.DEVNULL,
@@ -92,7 +95,7 @@ class RealRanks:
 # The server: forks sessions, never touches a thread or a process group itself.
 
 
-def serve() -> None:
+def serve(world_size: int) -> None:
     import torch._dynamo  # noqa: F401 - the constructor of DDP imports it; sessions forked from here start with it
     from torch.testing._internal.distributed import multi_threaded_pg  # noqa: F401
 
@@ -101,7 +104,7 @@ def serve() -> None:
     session: Session | None = None
     for line in sys.stdin:
         if session is None:
-            session = Session(recorder)
+            session = Session(recorder, world_size)
         reply, alive = session.ask(line)
         if not alive:
             session.end()
@@ -115,7 +118,8 @@ def serve() -> None:
 class Session:
     """One forked process with its ranks as threads; it serves requests until a program hangs or aborts."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, world_size: int) -> None:
+        self.world_size = world_size
         self.progress = mmap.mmap(-1, 4096)
         down_read, self.down = os.pipe()
         self.up, up_write = os.pipe()
@@ -125,7 +129,7 @@ class Session:
             os.close(self.up)
             code = 1
             try:
-                session_main(down_read, up_write, self.progress, recorder)
+                session_main(down_read, up_write, self.progress, recorder, world_size)
                 code = 0
             finally:
                 os._exit(code)
@@ -142,7 +146,7 @@ class Session:
             chunk = os.read(self.up, 1 << 20) if ready else b""
             if not chunk:
                 kind = "aborts" if ready else "hangs"
-                positions = list(struct.unpack(f"{WORLD_SIZE}q", self.progress[: 8 * WORLD_SIZE]))
+                positions = list(struct.unpack(f"{self.world_size}q", self.progress[: 8 * self.world_size]))
                 return json.dumps({"kind": kind, "positions": positions}), False
             answer += chunk
         text = answer.decode().strip()
@@ -159,7 +163,7 @@ class Session:
 # The session: real ranks.
 
 
-def session_main(down: int, up: int, progress: mmap.mmap, recorder: Recorder) -> None:
+def session_main(down: int, up: int, progress: mmap.mmap, recorder: Recorder, world_size: int) -> None:
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
@@ -169,14 +173,14 @@ def session_main(down: int, up: int, progress: mmap.mmap, recorder: Recorder) ->
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     store = dist.HashStore()
     inbox: list[dict[str, Any] | None] = [None]
-    start = [threading.Event() for _ in range(WORLD_SIZE)]
-    done = [threading.Event() for _ in range(WORLD_SIZE)]
-    ranks: list[Rank] = [Rank(r, recorder, progress) for r in range(WORLD_SIZE)]
+    start = [threading.Event() for _ in range(world_size)]
+    done = [threading.Event() for _ in range(world_size)]
+    ranks: list[Rank] = [Rank(r, recorder, progress) for r in range(world_size)]
 
     def worker(rank: int) -> None:
         import datetime
 
-        dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE, store=store, timeout=datetime.timedelta(seconds=600))
+        dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store, timeout=datetime.timedelta(seconds=600))
         while True:
             start[rank].wait()
             start[rank].clear()
@@ -185,7 +189,7 @@ def session_main(down: int, up: int, progress: mmap.mmap, recorder: Recorder) ->
             ranks[rank].run(request)
             done[rank].set()
 
-    for r in range(WORLD_SIZE):
+    for r in range(world_size):
         threading.Thread(target=worker, args=(r,), daemon=True).start()
     with os.fdopen(down) as requests, os.fdopen(up, "w") as replies:
         for line in requests:
@@ -332,9 +336,7 @@ class Executor:
         elif name == "replace":
             if self.ddp.module.has(arguments[0]):
                 old = self.ddp.module.get_parameter(arguments[0])
-                setattr(
-                    self.ddp.module, arguments[0], torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
-                )
+                setattr(self.ddp.module, arguments[0], torch.nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad))
         elif name == "flag":
             self.ddp.require_backward_grad_sync = arguments[0]
         elif name == "enter":
@@ -351,9 +353,7 @@ class Executor:
                     if p.grad is not None:
                         p -= 0.125 * p.grad
         elif name == "all_reduce":
-            dist.all_reduce(
-                torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), op=getattr(dist.ReduceOp, arguments[2])
-            )
+            dist.all_reduce(torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), op=getattr(dist.ReduceOp, arguments[2]))
         elif name == "broadcast":
             dist.broadcast(torch.zeros(arguments[0], dtype=getattr(torch, arguments[1])), src=arguments[2])
         elif name == "all_gather":
@@ -534,5 +534,5 @@ def origin(tensors: list[Any]) -> str:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(int(sys.argv[1]))
     os._exit(0)  # without torch's own teardown, which takes seconds

@@ -126,6 +126,30 @@ def test_sizes(real: RealRanks, first: list[Any], second: list[Any]) -> None:
     assert outcome_disagreement(case, real) is None
 
 
+FIVE: dict[str, list[list[list[Any]]]] = {
+    # Rank 4 holds no part of so small a tensor and is done before the others.
+    "one rank gathers before a reduce": [
+        [*([["all_gather", 4, "float32"]] if rank == 2 else []), ["reduce", 4, "float32", 0], ["barrier"]] for rank in range(5)
+    ],
+    "a leaf of the tree skips a broadcast": [
+        [*([] if rank == 3 else [["broadcast", 4, "float32", 0]]), ["broadcast", 64, "float32", 0]] for rank in range(5)
+    ],
+    "an inner rank broadcasts once more": [
+        [*([["broadcast", 64, "float32", 0]] if rank == 1 else []), ["broadcast", 64, "float32", 0], ["broadcast", 4, "float32", 0]]
+        for rank in range(5)
+    ],
+    "all agree": [[["all_reduce", 3, "float32", "SUM"], ["broadcast", 9, "int64", 4], ["all_gather_object", "x"], ["barrier"]]] * 5,
+}
+
+
+def test_five_ranks() -> None:
+    """The trees and rings of gloo: who still returns when one rank of five strays."""
+    pytest.importorskip("torch")
+    with RealRanks(timeout=1.5, world_size=5) as five:
+        for name, programs in FIVE.items():
+            assert outcome_disagreement(Case(NO_BUFFERS, {}, programs), five) is None, name
+
+
 # The matcher alone.
 
 
@@ -166,9 +190,7 @@ def test_many_ranks() -> None:
 def test_buckets_are_under_way_together() -> None:
     """The second bucket of a backward is sent although the first one meets nobody."""
 
-    buckets = [
-        Event(COLLECTIVE, op="all_reduce", origin=DDP_BUCKET, numel=n, dtype="float32", reduce_op="sum") for n in (64, 128)
-    ]
+    buckets = [Event(COLLECTIVE, op="all_reduce", origin=DDP_BUCKET, numel=n, dtype="float32", reduce_op="sum") for n in (64, 128)]
     other = [ProcessGroup().barrier()[0], buckets[1]]
     outcome = run_ranks([[buckets], [other]])
     assert outcome.kind == "hangs"

@@ -169,9 +169,7 @@ class Ddp:
         """A call of the wrapper whose module raises: what was sent before it did. Flags stay as they were."""
         return self._before_forward(grad)
 
-    def module_forward(
-        self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None
-    ) -> ForwardResult:
+    def module_forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
         """A call of `wrapper.module`, past the wrapper: only SyncBatchNorm layers send anything."""
         return ForwardResult(self._sync_batchnorm_forward(training), self._module_output(grad, training, used))
 

@@ -124,7 +124,7 @@ def _tree(p: _Plan, rank: int, size: int, nbytes: int, root: int) -> None:
     dimensions = (size - 1).bit_length()
     mask = (1 << dimensions) - 1
     sends = []
-    for i in reversed(range(dimensions)):
+    for i in range(dimensions):
         mask ^= 1 << i
         partner = virtual ^ (1 << i)
         if virtual & mask or partner >= size:

@@ -211,11 +211,14 @@ class _Run:
         return _Work(position, actions, (event.group, event.op, number), members)
 
     def _size(self, event: Event, met: Mapping[int, Event], members: int) -> tuple[int, int]:
-        """Bytes of an element and of the tensor. Where all agree, or a size is not known, a small one does: few messages."""
+        """Bytes of an element and of the tensor. Where all agree, a large tensor may be cut: its messages only repeat."""
         known = {(e.numel, ELEMENT_SIZE[e.dtype]) for e in met.values() if e.numel is not None and e.dtype in ELEMENT_SIZE}
         element = ELEMENT_SIZE.get(event.dtype or "", 4)
-        if len(known) <= 1:
+        if not known:
             return element, element * 2 * members
+        if len(known) == 1:
+            [(numel, element)] = known
+            return element, min(numel * element, 2 * members * gloo.MAX_SEGMENT)
         if event.numel is None or event.dtype not in ELEMENT_SIZE:
             numel, element = max(known, key=lambda size: size[0] * size[1])
             return element, numel * element

@@ -70,9 +70,7 @@ class ProcessGroup:
         reduce_op: str | None = None,
         origin: str = USER,
     ) -> Event:
-        return Event(
-            COLLECTIVE, op=op, group=self.name, origin=origin, numel=numel, dtype=dtype, root=root, reduce_op=reduce_op
-        )
+        return Event(COLLECTIVE, op=op, group=self.name, origin=origin, numel=numel, dtype=dtype, root=root, reduce_op=reduce_op)
 
 
 class Groups:
