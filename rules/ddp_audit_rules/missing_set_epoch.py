@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import DISTRIBUTED, Pass, lines_with, loads_for_user, samplers_of, shuffles, training_passes
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
@@ -109,7 +110,8 @@ finally:
                 "This sampler shuffles and its set_epoch is never called, so each epoch of the loop in line "
                 f"{epochs.span.line} goes through the data in the same order on every rank."
             )
-            return self._finding(sampler, one, message, "possible" if unseen else "likely", [])
+            fix = _insertion(program, sampler, one)
+            return self._finding(sampler, one, message, "possible" if unseen else "likely", [], fix)
         inside = [n for n in mine if epochs in n.loops]
         if not inside:
             message = (
@@ -131,7 +133,9 @@ finally:
             return self._finding(sampler, one, message, "likely", inside[:1])
         return None
 
-    def _finding(self, sampler: Node, one: Pass, message: str, confidence: str, calls: list[Node]) -> Finding:
+    def _finding(
+        self, sampler: Node, one: Pass, message: str, confidence: str, calls: list[Node], fix: Fix | None = None
+    ) -> Finding:
         epochs = one.around[-1]
         explanation = (
             "DistributedSampler shuffles with the generator seed + epoch, and its epoch stays 0 until set_epoch changes "
@@ -143,7 +147,8 @@ finally:
             Related(one.iterate.span.path, one.iterate.span.line, "batches", "the loop over the loader of this sampler"),
         ]
         related += [Related(n.span.path, n.span.line, "set-epoch", n.text) for n in calls]
-        return self.finding(sampler.span, message, explanation, related=related + guard_relations(sampler), confidence=confidence)
+        related += guard_relations(sampler)
+        return self.finding(sampler.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a shuffling sampler began two passes of the loop with one epoch; not-observed where each had its own."""
@@ -167,6 +172,19 @@ def _is_torchs(sampler: Node) -> bool:
     if not isinstance(info, ClassInfo) or not any(b.endswith(DISTRIBUTED) for b in info.library_bases()):
         return False
     return info.find("__iter__") is None and info.find("set_epoch") is None
+
+
+def _insertion(program: Program, sampler: Node, one: Pass) -> Fix | None:
+    """The call that is missing, where sampler and epoch have plain names in one file."""
+    epochs = one.around[-1]
+    made = re.match(r"(\w+)(?:\s*:\s*[\w.]+)?\s*=\s*[\w.]+\(", program.line(sampler.span.path, sampler.span.line))
+    epoch = re.match(r"for\s+(\w+)\s+in\b", program.line(epochs.span.path, epochs.span.line))
+    if made is None or epoch is None or epoch.group(1) == "_" or sampler.span.path != epochs.span.path:
+        return None
+    if one.iterate.calls[: len(sampler.calls)] != sampler.calls:
+        return None  # made in a function that has ended when the epochs begin
+    call = f"{made.group(1)}.set_epoch({epoch.group(1)})"
+    return Fix("safe", f"call `{call}` at the start of each epoch, before the loop over the loader")
 
 
 def _lags(call: Node, one: Pass, epochs: Loop) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.rule import Context, Rule
@@ -87,7 +87,11 @@ dist.destroy_process_group()
             Related(forward.span.path, forward.span.line, "forward", "outside no_sync(): its backward is reduced"),
             Related(backward.span.path, backward.span.line, "backward", "issues bucket all-reduces"),
         ]
-        return self.finding(block, message, _EXPLANATION, related=related, confidence="certain", guards=backward.guards)
+        together = (backward.span.path, backward.function, backward.calls) == (
+            forward.span.path, forward.function, forward.calls,
+        )  # fmt: skip
+        fix = Fix("unsafe" if together else "display-only", self.remedy)
+        return self.finding(block, message, _EXPLANATION, related=related, confidence="certain", guards=backward.guards, fix=fix)
 
     def _unresolved(self, block: Node, line: int) -> Finding:
         message = (

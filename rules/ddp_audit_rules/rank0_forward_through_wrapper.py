@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUFFERS, FORWARD, ORIGINS, SYNC_BATCHNORM, USER, Event
 from ddp_audit.explore.alone import REBUILD, Lone, lone_forward
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
 from ddp_audit.program.values import RANK, Const, World, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -100,7 +101,7 @@ dist.destroy_process_group()
         explanation = " ".join((*_where_buffers(buffers), *_what_comes(node, times), *_what_breaks(program, node, times)))
         return self.finding(
             node.span, message, explanation, related=list(dict.fromkeys(related)), guards=(*node.guards, *buffers[0].guards),
-            severity="error" if surely and not conditional else "warning",
+            severity="error" if surely and not conditional else "warning", fix=_through_module(program, node, wrap),
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -110,6 +111,17 @@ dist.destroy_process_group()
         if sent and len(sent) < run.world_size:
             return "confirmed"
         return "not-observed" if any(event.kind == FORWARD for _, event in seen) else super().witness(finding, run)
+
+
+def _through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
+    """The call through the inner module, where the callee is a name and every call from this place is one of some ranks alone."""
+    name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
+    if name is None or not all(_only_some_ranks(other) for other in program.of("forward") if other.span == node.span):
+        return None
+    sure = not node.calls and not any(guard not in node.guards for guard in wrap.guards)
+    inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
+    text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
+    return Fix("unsafe", text, "" if sure else "getattr")
 
 
 def _only_some_ranks(node: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, STEP
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import arms_reducer_by_hand, late_flags
 from ddp_audit.rule import Context, Rule
@@ -89,7 +89,9 @@ dist.destroy_process_group()
             Related(forward.span.path, forward.span.line, "forward", "the wrapper reads the flag here"),
             Related(backward.span.path, backward.span.line, "backward", "this backward follows what the forward read"),
         ]
-        return self.finding(flag.span, message, explanation, related=related, guards=flag.guards)
+        together = (flag.span.path, flag.function, flag.calls) == (forward.span.path, forward.function, forward.calls)
+        fix = Fix("unsafe" if together else "display-only", self.remedy)
+        return self.finding(flag.span, message, explanation, related=related, guards=flag.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a step whose gradients were never reduced while the forward was seen."""

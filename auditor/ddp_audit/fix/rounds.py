@@ -1,0 +1,172 @@
+"""Applying fixes: a round mends every file once, the result is audited, and so on until nothing is left to mend.
+
+Files change in memory alone. A fix that does not take its finding away, or leaves a file that cannot be read, is taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from ddp_audit.audit import AuditResult
+from ddp_audit.findings import Finding
+from ddp_audit.fix import insertions, moves
+from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
+from ddp_audit.fix.tree import Refused, Tree
+from ddp_audit.source.files import SourceError, decode, parse_text, read_bytes
+
+Codemod = Callable[[Tree, Finding], cst.Module]
+Audit = Callable[[Mapping[str, bytes]], AuditResult]
+
+FIXES: dict[str, Codemod] = {
+    "DDP112": moves.flag_before_forward,
+    "DDP113": moves.block_around_forward,
+    "DDP302": insertions.epoch_to_sampler,
+    "DDP401": insertions.call_inner_module,
+}
+_MOST_ROUNDS = 25
+
+
+@dataclass(slots=True)
+class Mended:
+    """What fixing came to. `before` and `after` hold files by absolute path, `result` is the audit of what is left."""
+
+    result: AuditResult
+    before: dict[str, bytes] = field(default_factory=dict)
+    after: dict[str, bytes] = field(default_factory=dict)
+    fixed: list[Finding] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # fingerprint of a finding to the reason
+    held_back: int = 0  # unsafe fixes that were not asked for
+
+    @property
+    def changed(self) -> list[str]:
+        """Absolute paths of the files that differ now, in order."""
+        return sorted(path for path, data in self.after.items() if data != self.before[path])
+
+    def diff(self, shown: Callable[[str], str]) -> str:
+        """The unified diffs of all changed files."""
+        texts = [(shown(path), self.before[path], self.after[path]) for path in self.changed]
+        return "".join(unified_diff(path, decode(before, path), decode(after, path)) for path, before, after in texts)
+
+    def write(self) -> None:
+        """Writes the changed files, each in one step. Raises SourceError where one was changed meanwhile or cannot be written."""
+        for path in self.changed:
+            if read_bytes(Path(path)) != self.before[path]:
+                raise SourceError(path, None, "was changed by another program while it was audited; nothing is written to it")
+            _write(Path(path).resolve(), self.after[path])
+
+
+def mend(audit: Audit, overlay: Mapping[str, bytes], unsafe: bool) -> Mended:
+    """Audits, mends and audits again until no fix is left. `overlay` holds texts that are not on the disk."""
+    mended = Mended(audit(overlay))
+    for _ in range(_MOST_ROUNDS):
+        done = _round(mended, overlay, unsafe)
+        if not done:
+            break
+        earlier = mended.result
+        mended.result = audit({**overlay, **mended.after})
+        if _take_back(mended, earlier, done):
+            mended.result = audit({**overlay, **mended.after})
+    eligible = [finding for finding in mended.result.findings if finding.fix is not None and finding.code in FIXES]
+    mended.held_back = 0 if unsafe else sum(finding.fix is not None and finding.fix.safety == "unsafe" for finding in eligible)
+    return mended
+
+
+@dataclass(slots=True)
+class _Done:
+    """What one round did to one file."""
+
+    earlier: bytes
+    fixed: list[Finding]
+
+
+def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[str, _Done]:
+    wanted = ("safe", "unsafe") if unsafe else ("safe",)
+    by_file: dict[str, list[Finding]] = {}
+    for finding in mended.result.findings:
+        fix = finding.fix
+        if fix is not None and fix.safety in wanted and finding.code in FIXES and finding.fingerprint not in mended.refused:
+            by_file.setdefault(_absolute(finding.span.path), []).append(finding)
+    done: dict[str, _Done] = {}
+    for path, findings in by_file.items():
+        try:
+            data = {**overlay, **mended.after}.get(path)
+            if data is None:
+                data = read_bytes(Path(path))
+            text = decode(data, path)
+            new, fixed = _mend_text(text, findings, mended.refused)
+            if not fixed:
+                continue
+            parse_text(new, path)
+        except (SourceError, Refused) as error:
+            mended.refused.update((finding.fingerprint, str(error)) for finding in findings)
+            continue
+        mended.before.setdefault(path, data)
+        mended.after[path] = as_bytes(new, data)
+        mended.fixed += fixed
+        done[path] = _Done(data, fixed)
+    return done
+
+
+def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> tuple[str, list[Finding]]:
+    """The text with those fixes whose edits do not overlap; the others are left for the next round."""
+    tree = Tree(text)
+    edits: list[Edit] = []
+    fixed: list[Finding] = []
+    for finding in findings:
+        try:
+            edit = edit_between(text, FIXES[finding.code](tree, finding).code)
+        except Refused as error:
+            refused[finding.fingerprint] = str(error)
+            continue
+        if edit is not None and not any(edit.overlaps(other) for other in edits):
+            edits.append(edit)
+            fixed.append(finding)
+    return applied(text, edits), fixed
+
+
+def _take_back(mended: Mended, earlier: AuditResult, done: Mapping[str, _Done]) -> bool:
+    """Undoes the round in files where it did not take away what it should have. Whether there were any."""
+    old, new = _counts(earlier), _counts(mended.result)
+    unreadable = {_absolute(error.path) for error in mended.result.errors} - {_absolute(error.path) for error in earlier.errors}
+    undone = False
+    for path, what in done.items():
+        fewer = Counter((finding.code, finding.span.path) for finding in what.fixed)
+        if path in unreadable or any(new[key] > old[key] - number for key, number in fewer.items()):
+            undone = True
+            mended.after[path] = what.earlier
+            for finding in what.fixed:
+                mended.fixed.remove(finding)
+                mended.refused[finding.fingerprint] = "the finding is still there after the fix"
+    return undone
+
+
+def _absolute(shown: str) -> str:
+    return str(Path(shown).absolute())
+
+
+def _counts(result: AuditResult) -> Counter[tuple[str, str]]:
+    return Counter((finding.code, finding.span.path) for finding in result.findings)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        mode = path.stat().st_mode
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            temporary.chmod(mode & 0o7777)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise SourceError(str(path), None, f"cannot be written: {error.strerror or error}") from None

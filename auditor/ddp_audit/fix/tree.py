@@ -1,0 +1,207 @@
+"""A file's text as a libcst tree with positions, and the moves that several codemods share. Comments and format are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from ddp_audit.findings import Finding
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Block = cst.Module | cst.IndentedBlock
+_Kind = TypeVar("_Kind", bound=cst.CSTNode)
+
+
+class Refused(Exception):
+    """A codemod that leaves the file alone, because its edit would not be right here. The text completes 'not mended: ..'."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One statement on the way from the module down to a place: the block that holds it, and where in the block."""
+
+    block: Block
+    index: int
+
+    @property
+    def statement(self) -> Statement:
+        return _statements(self.block)[self.index]
+
+
+class Tree:
+    """The parsed text of one file. Lines and columns count from 1, in characters, as those of findings do.
+
+    Raises Refused where libcst cannot read the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        except (cst.ParserSyntaxError, RecursionError) as error:
+            raise Refused(f"libcst cannot read the file ({type(error).__name__})") from None
+        self.module = wrapper.module
+        self._positions = wrapper.resolve(PositionProvider)
+
+    def position(self, node: cst.CSTNode) -> CodeRange:
+        """Where a node begins and ends: lines from 1, columns from 0."""
+        found = self._positions[node]
+        assert isinstance(found, CodeRange)
+        return found
+
+    def way_to(self, line: int) -> list[Step]:
+        """The statements around a line, outermost first; empty where the line holds none."""
+        found: list[Step] = []
+        blocks: list[Block] = [self.module]
+        while blocks:
+            block = blocks.pop()
+            for index, statement in enumerate(_statements(block)):
+                place = self.position(statement)
+                if place.start.line <= line <= place.end.line:
+                    found.append(Step(block, index))
+                    blocks = list(_blocks_in(statement))
+                    break
+        return found
+
+    def meeting(self, first_line: int, second_line: int) -> tuple[Step, Step, list[Step]]:
+        """The statements of one block that lead to two lines, the earlier one first, and the rest of the way to the second.
+
+        Raises Refused where no block holds both in that order.
+        """
+        first, second = self.way_to(first_line), self.way_to(second_line)
+        shared = None
+        for depth, (left, right) in enumerate(zip(first, second, strict=False)):
+            if left.block is not right.block:
+                break
+            shared = depth
+            if left.index != right.index:
+                break
+        if shared is None or first[shared].index >= second[shared].index:
+            raise Refused("the two statements do not stand one after the other in one block")
+        return first[shared], second[shared], second[shared + 1 :]
+
+    def at(self, kind: type[_Kind], finding: Finding) -> _Kind:
+        """The node of a kind whose place is exactly that of a finding. Raises Refused."""
+        span = finding.span
+        wanted = (span.line, span.column - 1, span.end_line, span.end_column - 1)
+        for node in walk(self.module):
+            if isinstance(node, kind):
+                place = self.position(node)
+                if (place.start.line, place.start.column, place.end.line, place.end.column) == wanted:
+                    return node
+        raise Refused("the place of the finding is written in a way that is not known here")
+
+    def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        """The parent of every node."""
+        return {child: node for node in walk(self.module) for child in node.children}
+
+    def with_block(self, block: Block, statements: Sequence[cst.CSTNode]) -> cst.Module:
+        """The module with other statements in one of its blocks."""
+        if block is self.module:
+            return self.module.with_changes(body=list(statements))
+        return self.replaced(block, block.with_changes(body=list(statements)))
+
+    def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> cst.Module:
+        """The module with another node in the place of one of its nodes."""
+        module = self.module.deep_replace(old, new)
+        assert isinstance(module, cst.Module)
+        return module
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all below it, in source order."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(current.children))
+
+
+def dotted(node: cst.CSTNode) -> str | None:
+    """`self.model` for a name or a chain of attributes of one; None for anything else."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        base = dotted(node.value)
+        return None if base is None else f"{base}.{node.attr.value}"
+    return None
+
+
+def bindings(nodes: Iterable[cst.CSTNode]) -> Iterator[str]:
+    """The names and attributes that nodes bind, change or delete, as dotted text, once for each time."""
+    for top in nodes:
+        for node in walk(top):
+            if isinstance(node, cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.NamedExpr | cst.For | cst.CompFor | cst.Del):
+                yield from _bound(node.target)
+            elif isinstance(node, cst.AsName | cst.FunctionDef | cst.ClassDef | cst.Param):
+                yield from _bound(node.name)
+            elif isinstance(node, cst.ImportAlias) and node.asname is None:
+                yield (dotted(node.name) or "").split(".")[0]
+
+
+def written(nodes: Iterable[cst.CSTNode]) -> set[str]:
+    """The names and attributes that nodes bind, change or delete."""
+    return set(bindings(nodes))
+
+
+def read(nodes: Iterable[cst.CSTNode]) -> set[str]:
+    """The names and chains of attributes that occur in nodes, each chain whole."""
+    found: set[str] = set()
+    for top in nodes:
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            text = dotted(node)
+            if text is not None:
+                found.add(text)
+            elif isinstance(node, cst.Attribute | cst.Arg):  # of a call or subscript: its own name says nothing
+                stack.append(node.value)
+            else:
+                stack.extend(node.children)
+    return found
+
+
+def touched(reads: Iterable[str], writes: Iterable[str]) -> str | None:
+    """The first of the names read that a write changes: itself or what it is an attribute of. None where there is none."""
+    changed = set(writes)
+    for name in sorted(reads):
+        parts = name.split(".")
+        if any(".".join(parts[:end]) in changed for end in range(1, len(parts) + 1)):
+            return name
+    return None
+
+
+def split_blank(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
+    """The blank lines at the beginning of a statement's leading lines, and the rest, which begins with a comment."""
+    for index, line in enumerate(lines):
+        if line.comment is not None:
+            return list(lines[:index]), list(lines[index:])
+    return list(lines), []
+
+
+def _bound(target: cst.CSTNode) -> set[str]:
+    text = dotted(target)
+    if text is not None:
+        return {text}
+    if isinstance(target, cst.Tuple | cst.List):
+        return set().union(*(_bound(element.value) for element in target.elements))
+    if isinstance(target, cst.Subscript | cst.Attribute):
+        return _bound(target.value)
+    return set()
+
+
+def _statements(block: Block) -> Sequence[Statement]:
+    body = block.body
+    return [statement for statement in body if isinstance(statement, Statement)]
+
+
+def _blocks_in(node: cst.CSTNode) -> Iterator[Block]:
+    """The blocks directly inside a compound statement: its body, and those of its else, elif, handlers, cases."""
+    for child in node.children:
+        if isinstance(child, cst.IndentedBlock):
+            yield child
+        elif isinstance(child, cst.Else | cst.If | cst.Finally | cst.ExceptHandler | cst.ExceptStarHandler | cst.MatchCase):
+            yield from _blocks_in(child)
