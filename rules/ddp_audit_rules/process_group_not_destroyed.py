@@ -9,7 +9,7 @@ from ddp_audit.events import GROUP
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import with_its_condition
+from ddp_audit.program.source import headers_around, with_its_condition
 from ddp_audit.rule import Context, Rule
 
 _TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
@@ -85,15 +85,19 @@ main()
         reached = [n for n in destroys if n.calls or n.function == "<module>"]
         if any(n.detail.get("finally") for n in destroys):
             return
+        written = [span for span in _written(program) if span.path == program.entry]
         if reached:
-            yield self._normal_path(program, inits[0], reached[0])
+            yield self._normal_path(program, inits[0], _from_the_init(inits[0], reached[0]))
+        elif written and not destroys:  # beyond what was followed
+            if not any(text.startswith("finally") for text in headers_around(program, written[0].path, written[0].line)):
+                yield self._normal_path(program, inits[0], written[0])
         else:
             yield self._missing(program, inits[0], destroys)
 
-    def _normal_path(self, program: Program, init: Node, destroy: Node) -> Finding:
+    def _normal_path(self, program: Program, init: Node, place: Span) -> Finding:
         message = (
             "The process group is destroyed on the normal path only: an exception between line "
-            f"{_line_in(init, destroy.span.path)} and here ends the process with the group open."
+            f"{_line_in(init, place.path)} and here ends the process with the group open."
         )
         explanation = (
             "A rank that fails leaves its communicators to the end of the interpreter; with NCCL that can warn, hang or "
@@ -101,10 +105,10 @@ main()
             "unnoticed."
         )
         related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        return self.finding(with_its_condition(program, destroy.span), message, explanation, related=related)
+        return self.finding(with_its_condition(program, place), message, explanation, related=related)
 
     def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
-        elsewhere = [(path, line) for path, line, _ in lines_with(program, r"destroy_process_group\s*\(")]
+        elsewhere = [(span.path, span.line) for span in _written(program)]
         message = "The process group that is made here is never destroyed in this script or the files that it imports."
         confidence = "likely"
         if unreached or elsewhere:
@@ -132,6 +136,19 @@ main()
                 return "confirmed"
             verdict = "not-observed"
         return verdict
+
+
+def _written(program: Program) -> list[Span]:
+    """Each line of the files read that calls destroy_process_group, whether it was reached or not."""
+    return [
+        Span(path, line, len(code) - len(code.lstrip()) + 1, line, len(code.rstrip()) + 1)
+        for path, line, code in lines_with(program, r"destroy_process_group\s*\(")
+    ]
+
+
+def _from_the_init(init: Node, destroy: Node) -> Span:
+    """The destroy call, or the call of the helper that holds it, in the function that the process group was made in or above it."""
+    return next((call for call in destroy.calls if call not in init.calls), destroy.span)
 
 
 def _place_in_entry(program: Program, init: Node) -> Span:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
@@ -9,9 +10,11 @@ from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import by_rank
 from ddp_audit.program.model import Node, Program
+from ddp_audit.program.source import function_text
 from ddp_audit.program.values import MISSING, World, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
 
+_SET = re.compile(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
 _WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
 
 
@@ -30,8 +33,9 @@ class RandomWindowsMayOverlap(Rule):
         "equal seeds on all ranks they draw the same windows, which is reported as a warning."
     )
     quiet = (
-        "Draws with a generator of their own, from data that is cut by rank, of a whole permutation, in data sets and models "
-        "(augmentation), with gradients off, and scripts without a DDP model that trains."
+        "Draws with a generator of their own, from data that is cut by rank, of a whole permutation, with weights, of what the "
+        "function does not then read, in data sets and models (augmentation), with gradients off, and scripts without a DDP "
+        "model that trains."
     )
     confirmed = "Two ranks have a batch with the same fingerprint."
     source = "torch 2.13, torch.randint: draws from the default generator of the process, which torch.manual_seed seeds."
@@ -91,7 +95,7 @@ finally:
         program = context.program
         if not _trains(program):
             return
-        draws = [node for node in program.of("draw") if _is_window(node)]
+        draws = [node for node in program.of("draw") if _is_window(program, node)]
         by_place: dict[object, list[Node]] = {}
         for node in draws:
             by_place.setdefault(node.span, []).append(node)
@@ -131,9 +135,7 @@ finally:
             for other in others[:1]:
                 related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths")]
                 related += guard_relations(other)
-        explanation += (
-            "Independent draws are unbiased, so nothing is wrong unless something relies on disjoint windows."
-        )
+        explanation += "Independent draws are unbiased, so nothing is wrong unless something relies on disjoint windows."
         if severity:
             explanation = (
                 "With equal windows the average over the ranks is the gradient of one rank: the other processes add nothing."
@@ -160,11 +162,20 @@ def _trains(program: Program) -> bool:
     )
 
 
-def _is_window(node: Node) -> bool:
-    """Whether a draw takes some indices of a whole set: no permutation, not of a part that differs by rank."""
-    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE:
+def _is_window(program: Program, node: Node) -> bool:
+    """Whether a draw takes indices of a whole set that the same function then reads: no permutation, no part that differs by rank.
+
+    Weighted draws are importance sampling, and indices of something that is not read are random input.
+    """
+    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
         return False
-    return not any(by_rank(value) for value in node.args.values())
+    if any(by_rank(value) for value in node.args.values()):
+        return False
+    whole = _SET.search(node.text)
+    if whole is None:
+        return True
+    name = re.escape(next(group for group in whole.groups() if group))
+    return bool(re.search(rf"(?<![\w.]){name}\s*\[", function_text(program, node.span.path, node.span.line)))
 
 
 def _seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:

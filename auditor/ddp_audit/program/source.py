@@ -7,35 +7,54 @@ import re
 from ddp_audit.findings import Span
 from ddp_audit.program.model import Program
 
-_HEADER = re.compile(r"(if|elif|while|else\b|with|for|try|except|def|class)\b")
+_HEADER = re.compile(r"(async\s+)?(if|elif|else|while|for|with|try|except|finally|match|case|def|class)\b")
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def conditions_around(program: Program, path: str, line: int) -> list[str]:
-    """The `if`, `elif` and `while` headers that a line stands under in its function, innermost first."""
+def headers_around(program: Program, path: str, line: int) -> list[str]:
+    """The headers of the blocks that a line stands in, innermost first, up to its function's. For an else or elif, those of
+    the arms above it too, since what they ask decides it."""
     lines = program.sources.get(path, [])
     if not 0 < line <= len(lines):
         return []
     depth = _indent(lines[line - 1])
     found: list[str] = []
-    for text in reversed(lines[: line - 1]):
-        if not text.strip() or text.lstrip().startswith("#") or _indent(text) >= depth:
-            continue
-        header = text.strip()
-        if header.startswith(("def ", "class ", "async def ")):
+    for index in range(line - 2, -1, -1):
+        text = lines[index].strip()
+        if not text or text.startswith("#") or _indent(lines[index]) >= depth or not _HEADER.match(text):
+            continue  # also a line of a statement that goes over several
+        depth = _indent(lines[index])
+        found.append(text)
+        if text.startswith(("def ", "class ", "async def ")):
             break
-        if not _HEADER.match(header):
-            continue  # a line of a statement that goes over several
-        depth = _indent(text)
-        if header.startswith(("else", "elif")):
-            # What the arms above it ask decides this one, too.
-            found += _arms_above(lines, lines.index(text), depth)
-        if header.startswith(("if", "elif", "while")):
-            found.append(header)
+        if text.startswith(("else", "elif")):
+            found += _arms_above(lines, index, depth)
     return found
+
+
+def conditions_around(program: Program, path: str, line: int) -> list[str]:
+    """The `if`, `elif` and `while` headers among them."""
+    return [text for text in headers_around(program, path, line) if text.startswith(("if", "elif", "while"))]
+
+
+def function_text(program: Program, path: str, line: int) -> str:
+    """The source of the function that a line stands in, by its indentation; of the whole file outside functions."""
+    lines = program.sources.get(path, [])
+    if not 0 < line <= len(lines):
+        return ""
+    depth = _indent(lines[line - 1])
+    for index in range(line - 1, -1, -1):
+        text = lines[index].strip()
+        if not text or (_indent(lines[index]) >= depth and index != line - 1):
+            continue
+        depth = min(depth, _indent(lines[index]))
+        if text.startswith(("def ", "async def ")):
+            end = next((i for i in range(line, len(lines)) if lines[i].strip() and _indent(lines[i]) <= depth), len(lines))
+            return "\n".join(lines[index:end])
+    return "\n".join(lines)
 
 
 def _arms_above(lines: list[str], index: int, depth: int) -> list[str]:
