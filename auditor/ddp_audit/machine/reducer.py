@@ -79,7 +79,7 @@ class Reducer:
     ) -> None:
         self.params = list(params)
         self.gradients = list(gradients)
-        self.buckets = buckets
+        self.lay_out(buckets)
         self.rebuild_limits = list(rebuild_limits)
         self.find_unused = find_unused
         self.static_graph = static_graph
@@ -101,9 +101,14 @@ class Reducer:
         self.locally_used: set[int] = set()
         self.hooks_fired = [0] * len(self.params)
         self.hooks_left = [0] * len(self.params)
-        self.pending = [len(b) for b in buckets]
         self.next_bucket = 0
         self.callbacks: list[Callable[[], None]] = []
+
+    def lay_out(self, buckets: list[list[int]]) -> None:
+        """Takes a layout of buckets into use; nothing of them is ready."""
+        self.buckets = buckets
+        self.bucket_of = {index: number for number, members in enumerate(buckets) for index in members}
+        self.pending = [len(members) for members in buckets]
 
     # Forward.
 
@@ -127,8 +132,7 @@ class Reducer:
         self.has_rebuilt = True
         if self.expect_hooks:
             raise MachineError(errors.REBUILD_DURING_BACKWARD)
-        self.buckets = [[order[position] for position in bucket] for bucket in layout]
-        self.pending = [0] * len(self.buckets)
+        self.lay_out([[order[position] for position in bucket] for bucket in layout])
 
     def prepare_for_backward(self, used: frozenset[int]) -> None:
         """Runs at the end of a forward that will be synchronized: from here on hooks count, until one reduction has ended.
@@ -180,7 +184,7 @@ class Reducer:
         self.ready.add(index)
         self.require_finalize = True
         self.copy_to_bucket(index)
-        bucket = next(b for b, members in enumerate(self.buckets) if index in members)
+        bucket = self.bucket_of[index]
         self.pending[bucket] -= 1
         if self.pending[bucket] == 0 and bucket == self.next_bucket:
             while self.next_bucket < len(self.buckets) and self.pending[self.next_bucket] == 0:
