@@ -273,7 +273,7 @@ class Executor:
         self.outputs: list[Any] = []
         self.spoiled: set[int] = set()
         self.contexts: list[Any] = []
-        self.used_by: dict[int, set[str]] = {}
+        self.used_by: dict[int, set[Any]] = {}  # parameters behind each output
 
     def usable(self, number: int) -> Any:
         """An output that has a graph and was in no failed backward, or None."""
@@ -302,8 +302,8 @@ class Executor:
                 x = torch.full((), input_value(self.rank, len(self.outputs)))
                 self.outputs[-1] = target(x, used)
             module = self.ddp.module
-            names = [n for n, p in module.named_parameters() if p.requires_grad and (used is None or n in used)]
-            self.used_by[len(self.outputs) - 1] = set(names)
+            params = [p for n, p in module.named_parameters() if p.requires_grad and (used is None or n in used)]
+            self.used_by[len(self.outputs) - 1] = set(params)
         elif name == "backward":
             which, retain = arguments
             if any(self.outputs[i] is None or i in self.spoiled for i in which):
@@ -321,8 +321,9 @@ class Executor:
         elif name == "extend":
             output, used = self.usable(arguments[0]), arguments[1]
             if output is not None:
-                used = [n for n in used if n not in self.used_by[arguments[0]] and self.ddp.module.has(n)]
-                self.used_by[arguments[0]].update(n for n in used if self.ddp.module.get_parameter(n).requires_grad)
+                params = {n: p for n, p in self.ddp.module.named_parameters() if n in used}
+                used = [n for n, p in params.items() if p not in self.used_by[arguments[0]]]
+                self.used_by[arguments[0]].update(params[n] for n in used if params[n].requires_grad)
                 x = torch.full((), input_value(self.rank, arguments[0] + 1))
                 self.outputs[arguments[0]] = output + self.ddp.module(x, used)
         elif name == "autograd_grad":

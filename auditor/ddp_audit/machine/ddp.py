@@ -66,7 +66,9 @@ class Ddp:
     `bucket_cap_mb` is in MiB; None is torch's default of 25 with a first bucket of 1 MiB (with an explicit number the first
     bucket gets that number too). `forward_sync_buffers` None means True, and `broadcast_buffers` counts only then, as in torch
     2.13. `root` is the global rank of the group's first member. `ready_order` names the parameters in the order in which
-    their gradients become ready, where that is not the reverse of their registration.
+    their gradients become ready, where that is not the reverse of their registration (a normalization layer's weight comes
+    before its bias, and modules may be used in another order than they are registered in). It decides on the sizes of rebuilt
+    buckets, not on their contents as a whole.
     """
 
     def __init__(
