@@ -47,9 +47,7 @@ print(f"checksum {sum(p.sum().item() for p in model.parameters()):.6f}", flush=T
 dist.destroy_process_group()
 '''
     good = (
-        bad.replace(
-            "with the wrapper's attribute, set before the forward: right, but private", "with no_sync() around the first"
-        )
+        bad.replace("with the wrapper's attribute, set before the forward: right, but private", "with no_sync() around the first")
         .replace("import torch\nimport", "from contextlib import nullcontext\n\nimport torch\nimport")
         .replace("        model.require_backward_grad_sync = micro_step == 1\n", "")
         .replace(
@@ -73,9 +71,8 @@ dist.destroy_process_group()
                 "does, but is no stable interface."
             )
             explanation = (
-                "All ranks reduce the same micro-batches, so nothing differs and nothing hangs. It stays right only as long "
-                "as the "
-                "assignment comes before the forward: after it, it would act one micro-batch late without an error."
+                "Where it stands it acts as no_sync() does. It stays right only as long as the assignment comes before the forward: "
+                "after it, it would act one micro-batch late on every rank, without an error and without a hang."
             )
             related = [Related(n.span.path, n.span.line, "forward", "reads the flag") for n in after[:1]]
             yield self.finding(flag.span, message, explanation, related=related, confidence="certain" if after else "likely")

@@ -121,7 +121,7 @@ dist.destroy_process_group()
                 yield self._finding(program, step, before, supposed)
 
     def _finding(self, program: Program, step: Node, before: list[_Pass], supposed: dict[str, Any]) -> Finding:
-        forward, found = before[-1].forwards[-1]
+        forward, found = next((f, s) for p in reversed(before) for f, s in p.forwards if s)
         switch = next((s for s in found), None)
         names = names_of_loops(program, step, supposed)
         case = ", ".join(f"{names.get(name, name.removeprefix('option '))} = {value}" for name, value in supposed.items())
@@ -154,11 +154,7 @@ def _passes_before(program: Program, step: Node) -> list[_Pass]:
     found: list[_Pass] = []
     own = {(g.span, g.polarity) for g in step.guards}
     for backward in program.of("backward"):
-        if (
-            backward.number > step.number
-            or backward.loops[: len(step.loops)] != step.loops
-            or backward.calls[:1] != step.calls[:1]
-        ):
+        if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops or backward.calls[:1] != step.calls[:1]:
             continue
         forwards = forwards_behind(program, backward)
         if not forwards or any((g.span, not g.polarity) in own for g in backward.guards):

@@ -82,7 +82,7 @@ dist.destroy_process_group()
                 continue
             if any(_armed(program, backward, n) for n in inner) or _reduced_by_hand(program, backward):
                 continue
-            yield self._finding(program, backward, inner[-1])
+            yield self._finding(program, backward, min(inner, key=lambda n: (len(n.calls), n.number)))
 
     def _finding(self, program: Program, backward: Node, forward: Node) -> Finding:
         method = forward.detail.get("method")
