@@ -1,0 +1,122 @@
+"""DDP401 on programs in several styles, on look-alikes, and on two real ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.findings import Finding
+from ddp_audit.program import lower
+from ddp_audit.rule import Context
+from ddp_audit.source.project import Project
+from ddp_audit_rules.rank0_forward_through_wrapper import Rank0ForwardThroughWrapper
+
+HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.register_buffer("mask", torch.ones(4))
+
+    def forward(self, x):
+        return self.layer(x * self.mask)
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+{before}
+    loss = model(torch.randn(8, 4)).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+{after}
+"""
+LONE = "    if rank == 0:\n        with torch.no_grad():\n            model(torch.ones(8, 4))"
+
+
+def findings(folder: Path, text: str) -> list[Finding]:
+    """What the rule says of a script of this text."""
+    script = folder / "script.py"
+    script.write_text(text)
+    project = Project([script])
+    return list(Rank0ForwardThroughWrapper().check(Context(lower(project, project.entries[0]))))
+
+
+def trained(wrap: str, before: str = "    pass", after: str = "    pass", top: str = "") -> str:
+    """A training script with something before or after its steps."""
+    return HEAD + top + wrap + LOOP.format(before=before, after=after)
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        (trained("model = DDP(Masked())", after=LONE), "error"),
+        (trained("model = DDP(Masked())", after=LONE + "\n    dist.barrier()"), "error"),
+        (
+            trained("model = DDP(Masked())", before="    if step % every == 0 and rank == 0:\n        with torch.no_grad():\n"
+                    "            model(torch.ones(8, 4))", top="import sys\nevery = len(sys.argv)\n"),
+            "warning",
+        ),
+        (
+            trained("model = DDP(Masked())", after="    evaluate(model)", top="@torch.inference_mode()\ndef evaluate(net):\n"
+                    "    if rank != 0:\n        return\n    net(torch.ones(8, 4))\n"),
+            "error",
+        ),
+        (
+            trained("net = Masked()\nmodel = net\nif dist.is_initialized():\n    model = DDP(net)",
+                    after="    sample()", top="def main_only(f):\n    return f\ndef sample():\n    if is_main():\n"
+                    "        model(torch.ones(8, 4))\ndef is_main():\n    return dist.get_rank() == 0\n"),
+            "error",
+        ),
+    ],
+    ids=["after every step", "before a barrier", "now and then, before a step", "early return in the callee", "helper predicate, gradients on"],
+)  # fmt: skip
+def test_lone_forward_is_found(tmp_path: Path, text: str, severity: str) -> None:
+    found = findings(tmp_path, text)
+    assert [(f.code, f.severity) for f in found] == [("DDP401", severity)]
+    roles = [r.role for r in found[0].related]
+    assert "guard" in roles and "wrap" in roles and "buffer" in roles
+    assert text.splitlines()[found[0].span.line - 1].strip().startswith(("model(", "net("))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        trained("model = DDP(torch.nn.Linear(4, 1))", after=LONE),
+        trained("model = DDP(Masked(), broadcast_buffers=False)", after=LONE),
+        trained("model = DDP(Masked(), forward_sync_buffers=False)", after=LONE),
+        trained("model = DDP(Masked())", after=LONE.replace("model(", "model.module(")),
+        trained("model = DDP(Masked())", after=LONE.replace("if rank == 0:", "if rank >= 0:")),
+        trained("model = DDP(Masked())", after="    x = torch.ones(8, 4)\n    if rank == 0:\n        print(model(x).mean())\n"
+                "    else:\n        model(x)"),
+        trained("from somewhere import build\nmodel = DDP(build())", after=LONE),
+        trained("model = Masked()", after=LONE),
+    ],
+    ids=["no buffers", "buffers not sent", "buffers not synchronised", "inner module", "all ranks", "both arms", "unknown model", "no wrapper"],
+)  # fmt: skip
+def test_look_alikes_stay_quiet(tmp_path: Path, text: str) -> None:
+    assert findings(tmp_path, text) == []
+
+
+def test_evaluation_before_training_is_a_warning_that_says_the_run_goes_on(tmp_path: Path) -> None:
+    body = "if rank == 0:\n    with torch.no_grad():\n        model(torch.ones(8, 4))"
+    text = HEAD + "model = DDP(Masked())\n" + body + LOOP.format(before="    pass", after="    pass")
+    found = findings(tmp_path, text)
+    assert [f.severity for f in found] == ["warning"]
+    assert "the run goes on" in found[0].explanation
+
+
+def test_buffer_that_depends_on_an_unknown_condition_is_a_warning_that_names_it(tmp_path: Path) -> None:
+    conditional = HEAD.replace('        self.register_buffer("mask"', '        if not plain:\n            self.register_buffer("mask"')
+    text = "import sys\nplain = len(sys.argv) > 1\n" + conditional + "model = DDP(Masked())" + LOOP.format(before="    pass", after=LONE)
+    found = findings(tmp_path, text)
+    assert [f.severity for f in found] == ["warning"]
+    assert "not plain" in found[0].explanation
