@@ -1,13 +1,12 @@
 """A worker for the tests of the tracer: a little of everything, on two ranks. Prints its final parameters' bits."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -80,6 +79,32 @@ def collectives(rank: int) -> None:
     dist.barrier()
 
 
+def hooks(rank: int) -> None:
+    """What stands between the user and the Reducer: a join, communication hooks, a tensor's hook."""
+    joined = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    with joined.join():
+        for _ in range(1 + rank):
+            joined(torch.randn(4, 4)).sum().backward()
+    compressed = DistributedDataParallel(nn.Linear(4, 4))
+    compressed.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    compressed(torch.randn(2, 4)).sum().backward()
+    mine = DistributedDataParallel(nn.Linear(4, 4))
+    mine.register_comm_hook(None, reduce_bucket)
+    mine(torch.randn(2, 4)).sum().backward()
+    watched = DistributedDataParallel(nn.Linear(4, 4))
+    watched.module.weight.register_hook(reduce_norm)
+    watched(torch.randn(2, 4)).sum().backward()
+
+
+def reduce_bucket(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def reduce_norm(gradient: torch.Tensor) -> None:
+    dist.all_reduce(gradient.norm())
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -87,6 +112,7 @@ def main() -> None:
     if "--same" not in sys.argv:
         accumulate(rank)
         collectives(rank)
+        hooks(rank)
         if rank == 0:
             torch.save(model.state_dict(), "/dev/null")
         with torch.no_grad():  # one rank leaves the common path
