@@ -169,12 +169,15 @@ def test_a_token_file_is_read_as_sixteen_bit_numbers(tmp_path: Path, capsys: pyt
 
 def test_windows_give_the_next_token_as_target_and_pad_where_lengths_vary() -> None:
     tokens = torch.arange(100, 201).to(torch.uint16)
-    windows = Windows(tokens, parse_config(["--block-size", "20"]))
-    assert len(windows) == 5
+    windows = Windows(tokens, parse_config(["--block-size", "20"]), stride=20)
+    assert len(windows) == windows.disjoint == 5
     inputs, targets = windows[4]
     assert inputs.tolist() == list(range(180, 200))
     assert targets.tolist() == list(range(181, 201))
-    varied = Windows(tokens, parse_config(["--block-size", "20", "--lengths", "varied"]))
+    every = Windows(tokens, parse_config(["--block-size", "20"]), stride=1)
+    assert (len(every), every.disjoint) == (81, 5)
+    assert every[80][1].tolist() == list(range(181, 201))
+    varied = Windows(tokens, parse_config(["--block-size", "20", "--lengths", "varied"]), stride=20)
     lengths = [int((varied[index][1] != IGNORED).sum()) for index in range(5)]
     assert len(set(lengths)) == 5
     assert min(lengths) >= 5
@@ -233,7 +236,7 @@ def test_bad_input_is_refused_with_one_line(
     assert "is no token file" in refuse("--data", str(empty))
     assert "--vocab-size must be 512 or more" in refuse("--data", str(large))
     assert "too short for --block-size 2000" in refuse("--block-size", "2000")
-    assert "one update needs 40" in refuse("--accumulation", "40")
+    assert "gives each rank 67 sequences an epoch, one update needs 160" in refuse("--accumulation", "40")
     assert "needs at least two processes" in refuse("--hazard", "early-exit")
     assert "cannot make the folder" in refuse("--checkpoint-dir", str(plain))
     folder = tmp_path / "run"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from ddp_audit_trainer.config import Refused
 
@@ -65,29 +65,32 @@ def load_tokens(config: argparse.Namespace) -> Tensor:
 
 
 class Windows(Dataset):  # type: ignore[misc]  # torch is untyped here
-    """Map-style data: item i is tokens i*T to i*T+T with the targets one token later, both int64 [T].
+    """Map-style data: item i is the T tokens from i*stride on, with the targets one token later, both int64 [T].
 
     With `--lengths varied` the items are T/4 to T tokens long and padded to T; a padded position has the target IGNORED.
     """
 
-    def __init__(self, tokens: Tensor, config: argparse.Namespace) -> None:
+    def __init__(self, tokens: Tensor, config: argparse.Namespace, stride: int) -> None:
         self.tokens = tokens
+        self.stride = stride
         self.block_size: int = config.block_size
         self.varied = config.lengths == "varied"
 
+    @property
+    def disjoint(self) -> int:
+        """How many sequences there are that share no target: the length of an epoch."""
+        return (len(self.tokens) - 1) // self.block_size
+
     def __len__(self) -> int:
-        return max(0, (len(self.tokens) - 1) // self.block_size)
+        return max(0, (len(self.tokens) - 1 - self.block_size) // self.stride + 1)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.window(index * self.block_size, index)
-
-    def window(self, start: int, number: int) -> tuple[Tensor, Tensor]:
-        """The sequence that begins at token `start`; `number` decides its length where lengths vary."""
+        start = index * self.stride
         tokens = self.tokens[start : start + self.block_size + 1].to(torch.int64)
         inputs, targets = tokens[:-1], tokens[1:]
         if self.varied:
             shortest = max(1, self.block_size // 4)
-            length = shortest + number * 7 % (self.block_size - shortest + 1)
+            length = shortest + index * 7 % (self.block_size - shortest + 1)
             inputs, targets = inputs.clone(), targets.clone()
             inputs[length:] = 0
             targets[length:] = IGNORED
@@ -98,17 +101,36 @@ class Windows(Dataset):  # type: ignore[misc]  # torch is untyped here
         pairs = [self[index] for index in indices]
         return torch.stack([inputs for inputs, _ in pairs]), torch.stack([targets for _, targets in pairs])
 
-    def random_batch(self, size: int) -> tuple[Tensor, Tensor]:
-        """`size` sequences from random places, drawn from this rank's own stream: int64 [size, T] twice."""
-        starts = torch.randint(len(self.tokens) - self.block_size, (size,)).tolist()
-        pairs = [self.window(start, start) for start in starts]
-        return torch.stack([inputs for inputs, _ in pairs]), torch.stack([targets for _, targets in pairs])
+
+class RandomWindows(Sampler):  # type: ignore[misc]
+    """`count` indices an epoch, drawn from all of `windows` with replacement by a generator of this rank alone.
+
+    The draws follow from the seed, the epoch and the rank. Windows of different ranks may overlap.
+    """
+
+    def __init__(self, windows: Windows, count: int, seed: int, rank: int) -> None:
+        self.windows = windows
+        self.count = count
+        self.seed = seed
+        self.rank = rank
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(((self.seed << 16) + self.epoch << 16) + self.rank)
+        return iter(torch.randint(len(self.windows), (self.count,), generator=generator).tolist())
 
 
 def split_tokens(tokens: Tensor, config: argparse.Namespace) -> tuple[Windows, Windows]:
     """Training and validation data: the first four fifths and the rest. Raises Refused where either is shorter than T + 1."""
     cut = len(tokens) * 4 // 5
-    train_set, val_set = Windows(tokens[:cut], config), Windows(tokens[cut:], config)
+    train_set = Windows(tokens[:cut], config, stride=1 if config.sampling == "random-windows" else config.block_size)
+    val_set = Windows(tokens[cut:], config, stride=config.block_size)
     if len(train_set) == 0 or len(val_set) == 0:
         what = config.data or "the generated text"
         raise Refused(f"{what} is too short for --block-size {config.block_size}: it has {len(tokens)} tokens")

@@ -132,7 +132,7 @@ HAZARDS: dict[str, Hazard] = {
             "Rank 0 sums the loss, the others take the maximum: no error, and a number that is neither.",
             COMPLETES,
             REDUCE_OP,
-            (),
+            ("DDP201",),
             later=("DDP207",),
         ),
         Hazard(

@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, Subset
 from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit_trainer.config import FREE_ON_RESUME, Refused, parse_config
-from ddp_audit_trainer.data import IGNORED, Windows, load_tokens, split_tokens
+from ddp_audit_trainer.data import IGNORED, RandomWindows, Windows, load_tokens, split_tokens
 from ddp_audit_trainer.model import GPT, summed_loss
 
 CHECKPOINT_KEYS = frozenset({"model", "optimizer", "step", "epoch", "update", "random", "world_size", "config"})
@@ -57,9 +57,9 @@ def train(config: argparse.Namespace) -> None:
         raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
     device = choose_device(config, local_rank)
     train_set, val_set = split_tokens(load_tokens(config), config)
-    micro_batches = len(train_set) // world_size // config.batch_size  # of an epoch, a rank
-    if micro_batches < micro_steps:
-        raise Refused(f"the data gives each rank {micro_batches} micro-batches an epoch, one update needs {micro_steps}")
+    share = train_set.disjoint // world_size  # sequences of an epoch, a rank
+    if share < micro_steps * config.batch_size:
+        raise Refused(f"the data gives each rank {share} sequences an epoch, one update needs {micro_steps * config.batch_size}")
     checkpoint = load_checkpoint(config, world_size) if config.resume else None
     if config.checkpoint_dir:
         make_folder(config.checkpoint_dir)
@@ -88,27 +88,29 @@ def train(config: argparse.Namespace) -> None:
         with torch.no_grad():
             raw_model.tokens.weight.add_(0.01)
 
-    # After the wrap every rank has its own stream: its dropout, and its random windows, are not those of the others.
+    # After the wrap every rank has its own stream: its dropout is not that of the others.
     torch.manual_seed(config.seed + 1 + rank)
 
-    # Data. The sampler deals one permutation, the same on all ranks, out to them: equal numbers, no sample twice. The loader's
-    # generator keeps its draws out of the stream above.
-    shuffle_generator = torch.Generator().manual_seed(config.seed)
-    sampler = None
+    # Data. DistributedSampler deals one permutation out to the ranks: equal numbers, no sample twice. Random windows are drawn by
+    # each rank for itself. A batch of the loader is this rank's part of one update. The generator keeps the loader's own draws
+    # out of the stream above.
+    part = micro_steps * config.batch_size
+    generator = torch.Generator().manual_seed(config.seed)
+    sampler: DistributedSampler | RandomWindows | None = None
     if config.hazard == "no-sampler":
         # HAZARD no-sampler: every rank goes through the whole set, and through the same permutation of it.
-        loader = DataLoader(train_set, batch_size=config.batch_size, shuffle=True, drop_last=True, generator=shuffle_generator)
+        loader = DataLoader(train_set, batch_size=part, shuffle=True, drop_last=True, generator=generator)
     elif config.hazard == "uneven-batches":
         # HAZARD uneven-batches: a split by hand, two thirds of the data to rank 0 and one third to each of the others.
         cut = len(train_set) * 2 // 3
         own = range(cut) if rank == 0 else range(cut, len(train_set))
-        loader = DataLoader(
-            Subset(train_set, own), batch_size=config.batch_size, shuffle=True, drop_last=True, generator=shuffle_generator
-        )
+        loader = DataLoader(Subset(train_set, own), batch_size=part, shuffle=True, drop_last=True, generator=generator)
     else:
-        sampler = DistributedSampler(train_set, num_replicas=world_size, rank=rank, shuffle=True, seed=config.seed, drop_last=True)
-        loader = DataLoader(train_set, batch_size=config.batch_size, sampler=sampler, drop_last=True, generator=shuffle_generator)
-    updates_per_epoch = len(loader) // micro_steps  # an incomplete window at the end of an epoch is left out
+        if config.sampling == "random-windows":
+            sampler = RandomWindows(train_set, share, config.seed, rank)
+        else:
+            sampler = DistributedSampler(train_set, world_size, rank, shuffle=True, seed=config.seed, drop_last=True)
+        loader = DataLoader(train_set, batch_size=part, sampler=sampler, drop_last=True, generator=generator)
 
     step, first_epoch, first_update = 0, 0, 0
     if checkpoint is not None:
@@ -121,13 +123,13 @@ def train(config: argparse.Namespace) -> None:
             optimizer.zero_grad(set_to_none=True)
         set_random_state(checkpoint["random"][rank], device)
 
+    update_tokens = config.accumulation * config.batch_size * config.block_size
     if rank == 0:
         ranks = f"{world_size} ranks over {backend}" if distributed else "1 rank"
-        tokens = config.accumulation * config.batch_size * config.block_size
         print(
             f"{ranks} on {device.type}: "
             f"{micro_steps} micro-batches x {config.batch_size} sequences x {config.block_size} tokens a rank, "
-            f"{tokens} tokens an update, {sum(p.numel() for p in raw_model.parameters())} parameters",
+            f"{update_tokens} tokens an update, {sum(p.numel() for p in raw_model.parameters())} parameters",
             flush=True,
         )
 
@@ -138,12 +140,10 @@ def train(config: argparse.Namespace) -> None:
             pass  # HAZARD no-set-epoch: the sampler is not told the epoch, so every epoch has the order of the first.
         elif sampler is not None:
             sampler.set_epoch(epoch)
-        batches = iter(loader)
-        if epoch == first_epoch and config.sampling == "sharded":
-            for _ in range(first_update * micro_steps):
-                next(batches)
 
-        for update in range(first_update if epoch == first_epoch else 0, updates_per_epoch):
+        for update, (inputs, targets) in enumerate(loader):
+            if epoch == first_epoch and update < first_update:
+                continue  # done before the checkpoint
             if step >= config.max_steps:
                 break
             started = time.perf_counter()
@@ -174,18 +174,13 @@ def train(config: argparse.Namespace) -> None:
                 if config.checkpoint_dir:
                     save_checkpoint(config, raw_model, optimizer, device, step, epoch, update)
 
-            # The whole window of this update, because the loss is divided by the tokens of all of it over all ranks. With equal
-            # lengths every rank knows that number; with varied ones the ranks add up theirs.
-            if config.sampling == "random-windows":
-                window = [train_set.random_batch(config.batch_size) for _ in range(micro_steps)]
-            else:
-                window = [next(batches) for _ in range(micro_steps)]
+            # The loss is divided by the tokens of the whole update over all ranks. With equal lengths every rank knows that
+            # number; with varied ones the ranks add up theirs.
+            inputs, targets = inputs.to(device), targets.to(device)
             if config.lengths == "equal":
-                tokens = config.accumulation * config.batch_size * config.block_size
-                token_count = torch.tensor(float(tokens), device=device)
+                token_count = torch.tensor(float(update_tokens), device=device)
             else:
-                counts = [int((targets != IGNORED).sum()) for _, targets in window]
-                token_count = torch.tensor(float(sum(counts)), device=device)
+                token_count = (targets != IGNORED).sum().float()
                 if distributed:
                     dist.all_reduce(token_count)
 
@@ -198,26 +193,26 @@ def train(config: argparse.Namespace) -> None:
             # no_sync acts in the forward, which therefore stands inside it.
             scale = world_size / token_count
             loss_sum = torch.zeros((), device=device)
-            for micro_step, (inputs, targets) in enumerate(window):
-                inputs, targets = inputs.to(device), targets.to(device)
+            for micro_step in range(micro_steps):
+                here = slice(micro_step * config.batch_size, (micro_step + 1) * config.batch_size)
                 last = micro_step == micro_steps - 1
                 if config.hazard == "flag-after-forward":
-                    loss = summed_loss(model(inputs), targets)
+                    loss = summed_loss(model(inputs[here]), targets[here])
                     # HAZARD flag-after-forward: the forward has read this flag already; it acts on the next micro-batch.
                     model.require_backward_grad_sync = last
                     (loss * scale).backward()
                 elif config.hazard == "no-sync-backward-only":
-                    loss = summed_loss(model(inputs), targets)
+                    loss = summed_loss(model(inputs[here]), targets[here])
                     # HAZARD no-sync-backward-only: the backward never asks for no_sync, every micro-batch is reduced.
                     with nullcontext() if last else model.no_sync():
                         (loss * scale).backward()
                 elif config.hazard == "wrapper-bypassed":
                     # HAZARD wrapper-bypassed: without the wrapper's forward its reducer is not armed, nothing is reduced.
-                    loss = summed_loss(model.module(inputs), targets)
+                    loss = summed_loss(model.module(inputs[here]), targets[here])
                     (loss * scale).backward()
                 else:
                     with model.no_sync() if distributed and not last else nullcontext():
-                        loss = summed_loss(model(inputs), targets)
+                        loss = summed_loss(model(inputs[here]), targets[here])
                         (loss * scale).backward()
                 loss_sum += loss.detach()
 
