@@ -18,13 +18,12 @@ class AttributeOfWrapper(Rule):
     what = "An attribute or method of the user's module that is read on the DistributedDataParallel object around it."
     why = (
         "The wrapper passes on nothing but its forward: the line raises AttributeError on every rank that runs it. Where a "
-        "rank test "
-        "lets only one rank run it, that rank dies and the others wait in their next collective until the launcher ends them."
+        "rank test lets only one rank run it, that rank dies and the others wait in their next collective until the launcher "
+        "ends them."
     )
     quiet = (
-        "Attributes of nn.Module and of DistributedDataParallel, attributes that the program sets on the wrapper, "
-        "subclasses of the "
-        "wrapper that define them, hasattr and getattr with a default, and lines inside try."
+        "Attributes of nn.Module and of DistributedDataParallel, attributes that the program sets on the wrapper, subclasses "
+        "of the wrapper that define them, hasattr and getattr with a default, and lines inside try."
     )
     confirmed = "An AttributeError that leaves the script at this place."
     source = "torch 2.13, nn/parallel/distributed.py: DistributedDataParallel defines no __getattr__ of its own; seen in a run."
@@ -71,13 +70,10 @@ dist.destroy_process_group()
             name = node.detail["name"]
             some = [g for g in node.rank_guards if g.ranks() != "all ranks"]
             who = f"{some[0].ranks()} raises" if some else "every rank raises"
-            message = (
-                f"DistributedDataParallel has no attribute {name}: {who} AttributeError here, because it belongs to the inner module."
-            )
+            message = f"DistributedDataParallel has no attribute {name}: {who} AttributeError here, because it belongs to the inner module."
             explanation = (
-                f"{some[0].describe()[:1].upper() + some[0].describe()[1:]}. The rank that fails leaves, and the others "
-                f"wait in their next "
-                "collective until the launcher ends them."
+                f"{some[0].describe()[:1].upper() + some[0].describe()[1:]}. The rank that fails leaves, and the others wait "
+                "in their next collective until the launcher ends them."
                 if some
                 else "The wrapper forwards calls to the module's forward and nothing else; all ranks fail alike."
             )

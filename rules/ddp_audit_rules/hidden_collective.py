@@ -11,14 +11,12 @@ class HiddenCollective(RankGuardedCollective):
     level = "error"
     what = (
         "A call that runs collectives by contract behind a condition that lets only some ranks through: consolidating a "
-        "sharded "
-        "optimizer, DTensor.full_tensor, torch.distributed.checkpoint, MPI's bcast and its like, meters and metrics that "
-        "gather."
+        "sharded optimizer, DTensor.full_tensor, torch.distributed.checkpoint, MPI's bcast and its like, meters and metrics "
+        "that gather."
     )
     why = (
-        "The call looks local and hangs: the ranks that make it wait for the others until the timeout of the group, often "
-        "at the first "
-        "save or resume, long after the start."
+        "The call looks local and hangs: the ranks that make it wait for the others until the timeout of the group, often at "
+        "the first save or resume, long after the start."
     )
     quiet = (
         "Calls on all ranks with only the writing under the rank test, both branches making the call, plain DDP's state_dict, "

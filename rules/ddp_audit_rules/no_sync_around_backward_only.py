@@ -19,18 +19,14 @@ class NoSyncAroundBackwardOnly(Rule):
     level = "warning"
     what = "A `no_sync()` block that holds a backward while the forward of its loss ran outside of it."
     why = (
-        "no_sync() acts in the forward, which has prepared the reducer already: the backward reduces all gradients. They "
-        "are right, "
-        "but the communication that the block was to save takes place in every micro-batch."
+        "no_sync() acts in the forward, which has prepared the reducer already: the backward reduces all gradients. They are "
+        "right, but the communication that the block was to save takes place in every micro-batch."
     )
-    quiet = (
-        "Blocks that hold the forward too, or the forward alone (which does switch synchronisation off), and frameworks' own."
-    )
+    quiet = "Blocks that hold the forward too, or the forward alone (which does switch synchronisation off), and frameworks' own."
     confirmed = "A backward inside the block that issued bucket all-reduces."
     source = (
-        "torch 2.13, nn/parallel/distributed.py, docstring of no_sync: the forward pass should be included inside the "
-        "context manager; "
-        "seen in runs with gloo: forward outside, backward inside leaves averaged gradients."
+        "torch 2.13, nn/parallel/distributed.py, docstring of no_sync: the forward pass should be included inside the context "
+        "manager; seen in runs with gloo: forward outside, backward inside leaves averaged gradients."
     )
     remedy = "put the forward inside the no_sync() block as well"
     bad = '''"""Accumulates two micro-batches; no_sync() holds the backward alone and saves nothing."""
@@ -57,10 +53,10 @@ print(f"checksum {sum(p.sum().item() for p in model.parameters()):.6f}", flush=T
 dist.destroy_process_group()
 '''
     good = bad.replace("holds the backward alone and saves nothing", "holds forward and backward of the first").replace(
-        "        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n"
-        "        with nullcontext() if micro_step == 1 else model.no_sync():\n",
-        "        with nullcontext() if micro_step == 1 else model.no_sync():\n"
-        "            loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n",
+        "        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n        with nullcontext() if micro_step == 1 "
+        "else model.no_sync():\n",
+        "        with nullcontext() if micro_step == 1 else model.no_sync():\n            loss = (model(x) - x.sum(1, "
+        "keepdim=True)).pow(2).mean() / 2\n",
     )
 
     def check(self, context: Context) -> Iterable[Finding]:
@@ -79,9 +75,8 @@ dist.destroy_process_group()
 
     def _finding(self, block: Span, backward: Node, forward: Node) -> Finding:
         message = (
-            f"Only the backward of line {backward.span.line} stands inside no_sync(); the forward of line "
-            f"{forward.span.line} outside it has "
-            "prepared the reducer already, so all ranks reduce this micro-batch as well."
+            f"Only the backward of line {backward.span.line} stands inside no_sync(); the forward of line {forward.span.line} "
+            "outside it has prepared the reducer already, so all ranks reduce this micro-batch as well."
         )
         related = [
             Related(forward.span.path, forward.span.line, "forward", "outside no_sync(): its backward is reduced"),
@@ -96,8 +91,7 @@ dist.destroy_process_group()
     def _unresolved(self, block: Node, line: int) -> Finding:
         message = (
             f"This no_sync() block holds nothing but the backward of line {line}: the forward before it has prepared the "
-            f"reducer "
-            "already, so all ranks reduce this micro-batch as well."
+            "reducer already, so all ranks reduce this micro-batch as well."
         )
         related = [Related(block.span.path, line, "backward", "issues bucket all-reduces")]
         return self.finding(block.span, message, _EXPLANATION, related=related)
@@ -112,9 +106,8 @@ dist.destroy_process_group()
 
 
 _EXPLANATION = (
-    "The gradients are right and nothing hangs: what is lost is the saving. A wrapper reads its switch in the forward; "
-    "where backward "
-    "runs does not matter."
+    "The gradients are right and nothing hangs: what is lost is the saving. A wrapper reads its switch in the forward; where "
+    "backward runs does not matter."
 )
 
 

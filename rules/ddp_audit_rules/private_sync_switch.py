@@ -17,9 +17,8 @@ class PrivateSyncSwitch(Rule):
     level = "info"
     what = "An assignment of the wrapper's attribute `require_backward_grad_sync` before the forward that it governs."
     why = (
-        "It does today what `no_sync()` does, and gradients are right on all ranks. It is an undocumented attribute, it "
-        "does not restore "
-        "itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
+        "It does today what `no_sync()` does, and gradients are right on all ranks. It is an undocumented attribute, it does "
+        "not restore itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
     )
     quiet = "An assignment after the forward (that is DDP112), and code that prepares the reducer by hand at the same place."
     confirmed = "Nothing to confirm: the order in the source is what is reported."
@@ -52,8 +51,8 @@ dist.destroy_process_group()
         .replace("        model.require_backward_grad_sync = micro_step == 1\n", "")
         .replace(
             "        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n        loss.backward()\n",
-            "        with nullcontext() if micro_step == 1 else model.no_sync():\n"
-            "            loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2\n            loss.backward()\n",
+            "        with nullcontext() if micro_step == 1 else model.no_sync():\n            loss = (model(x) - x.sum(1, "
+            "keepdim=True)).pow(2).mean() / 2\n            loss.backward()\n",
         )
     )
 
@@ -67,12 +66,11 @@ dist.destroy_process_group()
             where = f" of line {after[0].span.line}" if after and after[0].span.path == flag.span.path else ""
             message = (
                 f"require_backward_grad_sync is set by hand before the forward{where}, which is correct today and does what "
-                f"no_sync() "
-                "does, but is no stable interface."
+                "no_sync() does, but is no stable interface."
             )
             explanation = (
-                "Where it stands it acts as no_sync() does. It stays right only as long as the assignment comes before the forward: "
-                "after it, it would act one micro-batch late on every rank, without an error and without a hang."
+                "Where it stands it acts as no_sync() does. It stays right only as long as the assignment comes before the "
+                "forward: after it, it would act one micro-batch late on every rank, without an error and without a hang."
             )
             related = [Related(n.span.path, n.span.line, "forward", "reads the flag") for n in after[:1]]
             yield self.finding(flag.span, message, explanation, related=related, confidence="certain" if after else "likely")

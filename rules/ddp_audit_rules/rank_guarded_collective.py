@@ -18,30 +18,24 @@ class RankGuardedCollective(Rule):
     name = "rank-guarded-collective"
     level = "error"
     what = (
-        "A collective (or a DDP constructor, which runs several) behind a condition that lets only some ranks through, "
-        "where the other "
-        "ranks issue no matching one: a rank test, or a condition on what only this rank knows, in the same function or "
-        "across calls."
+        "A collective (or a DDP constructor, which runs several) behind a condition that lets only some ranks through, where "
+        "the other ranks issue no matching one: a rank test, or a condition on what only this rank knows, in the same "
+        "function or across calls."
     )
     why = (
         "The ranks' sequences part. The ranks in the collective wait for partners that never come, until the timeout of the "
-        "group (30 "
-        "minutes with gloo, 10 with NCCL), or it pairs with a later collective of the others: of equal size in silence, "
-        "with mixed "
-        "values, of another size or kind with an abort."
+        "group (30 minutes with gloo, 10 with NCCL), or it pairs with a later collective of the others: of equal size in "
+        "silence, with mixed values, of another size or kind with an abort."
     )
     quiet = (
         "Branches that both issue it, a first-then-others pair of barriers, collectives over a group whose members are the "
-        "ranks that "
-        "get there, groups that cannot be followed, conditions that are equal on all ranks (also after all_reduce or "
-        "broadcast), and "
-        "point-to-point operations."
+        "ranks that get there, groups that cannot be followed, conditions that are equal on all ranks (also after all_reduce "
+        "or broadcast), and point-to-point operations."
     )
     confirmed = "The ranks' sequences of collectives part at this place, or some ranks never reach it."
     source = (
-        "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo: a barrier on one rank waits until the "
-        "timeout, all_reduce "
-        "with SUM on one rank and MAX on the other goes on with one of the two results."
+        "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo: a barrier on one rank waits until the timeout, "
+        "all_reduce with SUM on one rank and MAX on the other goes on with one of the two results."
     )
     remedy = "issue the collective on all ranks and put only what one rank does with the result under the condition"
     bad = '''"""Rank 0 alone sums the loss over all ranks, to print it."""
@@ -91,9 +85,7 @@ dist.destroy_process_group()
         """The finding for one one-sided collective."""
         node, guard, span = part.node, part.guard, anchor(part.node, part.guard)
         name = _name(node)
-        here = (
-            f"this {name}" if span == node.span else f"the {name} of {node.span.path}:{node.span.line} that this call leads to"
-        )
+        here = f"this {name}" if span == node.span else f"the {name} of {node.span.path}:{node.span.line} that this call leads to"
         if part.counterpart is not None:
             message = self._against(part, here)
         else:
@@ -102,8 +94,7 @@ dist.destroy_process_group()
             message = f"{who[:1].upper()}{who[1:]} can reach {here}{reason}; the others issue no matching collective."
         explanation = (
             f"Guard: {guard.describe()}. The ranks in the collective wait there until the timeout of the group, or meet a "
-            f"later collective "
-            "of the others: one of equal size mixes values in silence, any other ends in an abort or a hang."
+            "later collective of the others: one of equal size mixes values in silence, any other ends in an abort or a hang."
         )
         if node.detail.get("hidden"):
             explanation = f"{node.detail.get('what', name)}. " + explanation

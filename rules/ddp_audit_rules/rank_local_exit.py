@@ -31,29 +31,24 @@ class RankLocalExit(Rule):
     level = "error"
     what = (
         "A break, continue, return or exit (or an `if` around backward or step) that is decided by this rank's own loss, "
-        "metric, "
-        "files, clock, random numbers or rank, and that skips or leaves a collective, a wrapped forward or backward, or the "
-        "step."
+        "metric, files, clock, random numbers or rank, and that skips or leaves a collective, a wrapped forward or backward, "
+        "or the step."
     )
     why = (
         "The rank that decides otherwise issues fewer collectives than the others. They wait for it, or pair with its next "
-        "ones: "
-        "without buffers the ranks go on one batch apart in silence until the longer one hangs; a step that one rank skips "
-        "makes "
-        "the parameters differ for good."
+        "ones: without buffers the ranks go on one batch apart in silence until the longer one hangs; a step that one rank "
+        "skips makes the parameters differ for good."
     )
     quiet = (
         "Decisions on reduced or broadcast values, on step counters and options, in code that issues nothing collective, on "
-        "the norm of "
-        "reduced gradients, exits with an error code (the launcher ends the others at once), and handlers of exceptions "
-        "(DDP204)."
+        "the norm of reduced gradients, exits with an error code (the launcher ends the others at once), and handlers of "
+        "exceptions (DDP204)."
     )
     confirmed = "The ranks' counts of collectives part after this place, or one rank left while others wait."
     source = (
         "Seen in runs with gloo on torch 2.13: skipping a batch on one rank shifts the pairing by one batch in silence and "
-        "hangs at the "
-        "end; skipping backward in a model with buffers hangs; torch/distributed/elastic ends the other workers when one "
-        "exits non-zero."
+        "hangs at the end; skipping backward in a model with buffers hangs; torch/distributed/elastic ends the other workers "
+        "when one exits non-zero."
     )
     remedy = "let the ranks agree first: all_reduce the flag with MAX and branch on the result"
     bad = '''"""Each rank leaves the loop when its own loss is small."""
@@ -105,32 +100,25 @@ dist.destroy_process_group()
         jump = node.detail.get("what") if node.kind == "jump" else ""
         condition = guard.text if guard.polarity else f"not ({guard.text})"
         if jump == "exit":
-            message = (
-                f"A rank ends its process here by its own decision ({condition}: {reason}) while the others go on to {what}."
-            )
+            message = f"A rank ends its process here by its own decision ({condition}: {reason}) while the others go on to {what}."
         elif jump:
             verb = "skips" if region.number > node.number else "leaves the loop of"
-            message = (
-                f"Each rank decides this {jump} for itself ({condition}: {reason}), and the rank that takes it {verb} {what}."
-            )
+            message = f"Each rank decides this {jump} for itself ({condition}: {reason}), and the rank that takes it {verb} {what}."
         else:
             message = (
-                f"Each rank decides for itself whether it does {what} ({condition}: {reason}), and one that does not "
-                "leaves the others alone."
+                f"Each rank decides for itself whether it does {what} ({condition}: {reason}), and one that does not leaves "
+                "the others alone."
             )
         if region.kind == "step":
             explanation = (
-                "The others step and this rank does not: nothing hangs, and the parameters differ from then on. The "
-                "gradients are reduced, so "
-                "a value computed from them would be the same on all ranks; the one that decides here is not."
+                "The others step and this rank does not: nothing hangs, and the parameters differ from then on. The gradients "
+                "are reduced, so a value computed from them would be the same on all ranks; the one that decides here is not."
             )
         else:
             explanation = (
                 "The ranks' sequences of collectives part: the others wait in theirs, or pair it with what this rank issues "
-                "next, one batch "
-                "late and in silence, until the rank with more iterations hangs at the end. It does no harm only where the "
-                "value happens to be "
-                "the same on all ranks."
+                "next, one batch late and in silence, until the rank with more iterations hangs at the end. It does no harm "
+                "only where the value happens to be the same on all ranks."
             )
         related = [
             Related(guard.span.path, guard.span.line, "guard", guard.describe()),
@@ -225,9 +213,7 @@ def _left_out(program: Program, jump: Node) -> Iterator[Node]:
     if what in ("break", "continue"):
         around = jump.loops[-1:]
     elif what == "return":
-        around = tuple(
-            loop for loop in jump.loops if loop.span.path == jump.span.path and _contains(program, jump, loop.span.line)
-        )
+        around = tuple(loop for loop in jump.loops if loop.span.path == jump.span.path and _contains(program, jump, loop.span.line))
     else:
         around = jump.loops
     before: list[Node] = []
@@ -247,11 +233,7 @@ def _contains(program: Program, jump: Node, line: int) -> bool:
     """Whether a loop of the jump's file stands in the jump's own function, by the nearest def above both."""
     lines = program.sources.get(jump.span.path, [])
     own = next(
-        (
-            i
-            for i in range(jump.span.line, 0, -1)
-            if lines[i - 1 : i] and lines[i - 1].lstrip().startswith(("def ", "async def "))
-        ),
+        (i for i in range(jump.span.line, 0, -1) if lines[i - 1 : i] and lines[i - 1].lstrip().startswith(("def ", "async def "))),
         0,
     )
     return own < line <= jump.span.line
@@ -286,9 +268,7 @@ def _what(node: Node) -> str:
     place = f"line {node.span.line}"
     if node.kind == "collective":
         return f"the {node.detail.get('op', 'collective')} of {place}"
-    return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[
-        node.kind
-    ] + f" of {place}"
+    return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[node.kind] + f" of {place}"
 
 
 def _confidence(skip: _Skip) -> str:

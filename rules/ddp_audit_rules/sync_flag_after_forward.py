@@ -19,19 +19,17 @@ class SyncFlagAfterForward(Rule):
     what = "An assignment of `require_backward_grad_sync` after the forward and before the backward that it is meant to govern."
     why = (
         "The wrapper reads the attribute in its forward. Set afterwards it acts on the next micro-batch, one too late: with "
-        "the usual "
-        "condition the micro-batch that steps is not reduced, and every rank steps with its own gradients, without an error."
+        "the usual condition the micro-batch that steps is not reduced, and every rank steps with its own gradients, without "
+        "an error."
     )
     quiet = (
-        "An assignment before the forward (DDP114), one where the reducer is prepared by hand at the same place (as "
-        "libraries that "
-        "build on DDP do), and FSDP2, which reads its own switch in backward."
+        "An assignment before the forward (DDP114), one where the reducer is prepared by hand at the same place (as libraries "
+        "that build on DDP do), and FSDP2, which reads its own switch in backward."
     )
     confirmed = "Steps whose gradients were never reduced, or forwards whose recorded flag is that of the micro-batch before."
     source = (
         "torch 2.13, nn/parallel/distributed.py: require_backward_grad_sync is read in _pre_forward and _post_forward and "
-        "nowhere in "
-        "backward; seen in runs with gloo: flag False, forward, flag True, backward leaves local gradients."
+        "nowhere in backward; seen in runs with gloo: flag False, forward, flag True, backward leaves local gradients."
     )
     remedy = "decide before the forward: run forward and backward of an unsynced micro-batch inside model.no_sync()"
     bad = '''"""Accumulates two micro-batches; the switch is set after the forward and comes one micro-batch late."""
@@ -75,15 +73,12 @@ dist.destroy_process_group()
     def _finding(self, program: Program, flag: Node, forward: Node, backward: Node) -> Finding:
         message = (
             f"require_backward_grad_sync is set after the forward of line {forward.span.line} has read it, so it does not "
-            f"govern the "
-            f"backward of line {backward.span.line} but the next micro-batch."
+            f"govern the backward of line {backward.span.line} but the next micro-batch."
         )
         explanation = (
-            "The wrapper prepares its reducer in the forward, by the value that the flag had then; backward does not look "
-            "at it. On "
-            "every rank the flag comes one micro-batch late: where the stepping micro-batch is the one to be reduced, it is "
-            "not, "
-            "and the ranks' parameters differ from then on. Nothing hangs, because all ranks are late alike."
+            "The wrapper prepares its reducer in the forward, by the value that the flag had then; backward does not look at "
+            "it. On every rank the flag comes one micro-batch late: where the stepping micro-batch is the one to be reduced, "
+            "it is not, and the ranks' parameters differ from then on. Nothing hangs, because all ranks are late alike."
         )
         related = [
             Related(forward.span.path, forward.span.line, "forward", "the wrapper reads the flag here"),

@@ -47,19 +47,16 @@ class UnsyncedOptimizerStep(Rule):
     name = "unsynced-optimizer-step"
     level = "error"
     what = (
-        "An optimizer step that can be taken after a micro-batch whose gradients were not reduced: the condition of "
-        "no_sync() (or of "
-        "require_backward_grad_sync) and the condition of the step do not agree at some position of the loop."
+        "An optimizer step that can be taken after a micro-batch whose gradients were not reduced: the condition of no_sync() "
+        "(or of require_backward_grad_sync) and the condition of the step do not agree at some position of the loop."
     )
     why = (
         "Every rank steps with the gradients that it accumulated by itself. Nothing hangs and nothing is reported; the "
-        "parameters of "
-        "the ranks differ from that step on. The usual case is the last, incomplete window of an epoch."
+        "parameters of the ranks differ from that step on. The usual case is the last, incomplete window of an epoch."
     )
     quiet = (
         "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a "
-        "later "
-        "micro-batch is reduced before the step; conditions that cannot be computed; frameworks that step and reduce by "
+        "later micro-batch is reduced before the step; conditions that cannot be computed; frameworks that step and reduce by "
         "themselves."
     )
     confirmed = (
@@ -67,8 +64,7 @@ class UnsyncedOptimizerStep(Rule):
     )
     source = (
         "torch 2.13, nn/parallel/distributed.py: a forward inside no_sync() does not prepare the reducer; seen in runs with "
-        "gloo: "
-        "a step on the last batch of an epoch inside no_sync() makes the parameters of two ranks differ."
+        "gloo: a step on the last batch of an epoch inside no_sync() makes the parameters of two ranks differ."
     )
     remedy = "compute one boolean, `sync = (i + 1) % n == 0 or i + 1 == len(loader)`, and use it for no_sync() and for the step"
     bad = '''"""Accumulates windows of 4 of 6 batches; the step on the last batch uses gradients that were never reduced."""
@@ -132,8 +128,7 @@ dist.destroy_process_group()
         )
         explanation = (
             "Each rank then steps with what it accumulated by itself, so the parameters of the ranks differ from this step "
-            "on, without "
-            "an error and without a hang; a later all-reduce averages gradients, never parameters."
+            "on, without an error and without a hang; a later all-reduce averages gradients, never parameters."
         )
         related = [Related(forward.span.path, forward.span.line, "forward", "decides whether its backward is reduced")]
         if switch is not None:

@@ -18,25 +18,21 @@ class WrapperBypassed(Rule):
     level = "error"
     what = (
         "A backward whose loss was computed only through the inner module of a DDP wrapper: by `.module`, by a reference to "
-        "the "
-        "module that was kept from before the wrap, or by another method than the wrapper's call."
+        "the module that was kept from before the wrap, or by another method than the wrapper's call."
     )
     why = (
-        "Only the wrapper's own forward prepares the reducer. Without it the backward reduces nothing, on no rank and "
-        "without an "
-        "error: every rank steps with its own gradients, and the replicas drift apart from the first step on."
+        "Only the wrapper's own forward prepares the reducer. Without it the backward reduces nothing, on no rank and without "
+        "an error: every rank steps with its own gradients, and the replicas drift apart from the first step on."
     )
     quiet = (
         "Evaluation, generation and saving through `.module`, a loss that also goes through the wrapper, a wrapped forward "
         "whose output is dropped before (it prepares the next backward), gradients that the program reduces itself, and "
-        "methods "
-        "of the inner module whose result does not reach a loss."
+        "methods of the inner module whose result does not reach a loss."
     )
     confirmed = "A backward at this place that issued no bucket all-reduce, or parameters that differ after it."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _post_forward calls reducer.prepare_for_backward; seen in runs with gloo: "
-        "after "
-        "`model.module(x)` and backward the gradients of two ranks differ."
+        "after `model.module(x)` and backward the gradients of two ranks differ."
     )
     remedy = "call the wrapper: pass what the loss needs through its forward, and keep `.module` for evaluation and saving"
     bad = '''"""Trains a line; the loss is a method of the inner module, so no gradient is reduced."""
@@ -88,14 +84,13 @@ dist.destroy_process_group()
         method = forward.detail.get("method")
         what = f"its method {method}" if method else "the inner module"
         message = (
-            f"The loss of this backward was computed by {forward.text} at line {forward.span.line}, which calls {what} and "
-            f"not the DDP "
-            "wrapper, so no rank reduces these gradients."
+            f"The loss of this backward was computed by {forward.text} at line {forward.span.line}, which calls {what} and not "
+            "the DDP wrapper, so no rank reduces these gradients."
         )
         explanation = (
             "All ranks run on without an error: each one steps with the gradients of its own batch, and their parameters "
-            "differ "
-            "from the first step on. A wrapped forward whose backward has not run yet would arm the reducer; none does here."
+            "differ from the first step on. A wrapped forward whose backward has not run yet would arm the reducer; none does "
+            "here."
         )
         related = [Related(forward.span.path, forward.span.line, "forward", "the loss is computed past the wrapper")]
         wrapper = forward.object

@@ -375,7 +375,7 @@ def test_quiet_on_look_alikes(check: Check, code: str, name: str) -> None:
 def test_examples_of_the_page(check: Check, code: str) -> None:
     rule = RULES[code]
     assert {f.code for f in check(rule.bad, *LOUD, "DDP114")} == {code}
-    assert [f for f in check(rule.good, *LOUD)] == []
+    assert check(rule.good, *LOUD) == []
     assert rule.code not in {f.code for f in check(rule.good, code)}
 
 

@@ -7,6 +7,7 @@ condition, across calls; the condition can differ between ranks; and the ranks o
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def local_taint(value: Value) -> Taint:
         case Expr(op="not", args=(inner,)):
             return local_taint(inner)
         case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=", args=args) if holds(value, world) is None:
-            counters = [_is_counter(arg) for arg in args]
+            counters = [_is_counter(arg) for arg in args if not isinstance(arg, Const)]
             if all(counters) or (any(counters) and DATA not in value.taint):
                 return frozenset()
     if not isinstance(value, Expr) and _is_counter(value):
@@ -125,9 +126,11 @@ def one_sided(program: Program) -> list[OneSided]:
     for traffic in _roots(program):
         for world_size in sorted({w.world_size for w in worlds(program.world_size)}):
             job = [w for w in worlds(program.world_size) if w.world_size == world_size]
-            known = [n for n in traffic if members(_group(n), job[0]) is not None]
-            for world in job[1:]:
-                for part in _between_ranks(known, job[0], world):
+            groups = {n.number: members(_group(n), job[0]) or frozenset() for n in traffic}
+            pairs = [(job[0], world) for world in job[1:]] + list(itertools.pairwise(job[1:]))
+            for one, other in pairs:
+                shared = [n for n in traffic if {one.rank, other.rank} <= groups[n.number]]
+                for part in _between_ranks(shared, one, other):
                     found.setdefault(part.node.number, part)
         for part in _between_answers(traffic):
             found.setdefault(part.node.number, part)
@@ -194,10 +197,7 @@ def _part(left: Node, right: Node | None, difference: str, one: World, other: Wo
 
 
 def _issues(node: Node, world: World) -> bool:
-    """Whether a rank issues a collective: its guards let it pass, as far as they are known, and it is a member of the group."""
-    ranks = members(_group(node), world)
-    if ranks is not None and world.rank not in ranks:
-        return False
+    """Whether a rank issues a collective: its guards let it pass, as far as they are known."""
     return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
 
 

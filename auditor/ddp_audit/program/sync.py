@@ -55,7 +55,7 @@ def late_flags(program: Program) -> list[tuple[Node, Node, Node]]:
 
 
 def arms_reducer_by_hand(program: Program, flag: Node) -> bool:
-    """Whether the code around an assignment of the flag calls reducer.prepare_for_backward itself, as libraries on top of DDP do."""
+    """Whether the code around an assignment of the flag calls reducer.prepare_for_backward itself, as libraries do."""
     lines = program.sources.get(flag.span.path, [])
     return any("prepare_for_backward" in line for line in lines[max(0, flag.span.line - 15) : flag.span.line + 15])
 

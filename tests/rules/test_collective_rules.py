@@ -1,0 +1,445 @@
+"""DDP201, DDP202 and DDP203: what each finds, in several styles and across files, and the look-alikes on which it stays quiet.
+
+In a program `# HERE` marks the line that the finding names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.findings import Finding
+from ddp_audit.program import lower
+from ddp_audit.rule import Context, load_rules
+from ddp_audit.source.project import Project
+
+RULES = {rule.code: rule for rule in load_rules()}
+MINE = ("DDP201", "DDP202", "DDP203")
+LOUD = ("DDP101", "DDP105", "DDP112", "DDP113", "DDP115", *MINE)
+
+HEAD = """\
+import math, os, random, sys, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+world_size = dist.get_world_size()
+"""
+TRAIN = (
+    HEAD
+    + """
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
+"""
+)
+
+FOUND = {
+    ("DDP201", "rank test"): HEAD + """
+if rank == 0:
+    dist.barrier()  # HERE
+""",
+    ("DDP201", "early return"): HEAD + """
+def save(state):
+    if rank != 0:
+        return
+    torch.save(state, "net.pt")
+    dist.barrier()  # HERE
+save({})
+""",
+    ("DDP201", "through a helper"): HEAD + """
+def mean(value):
+    dist.all_reduce(value)
+    return value / world_size
+def report(value):
+    print(mean(value))
+if rank == 0:
+    report(torch.ones(1))  # HERE
+""",
+    ("DDP201", "short circuit"): HEAD + """
+def agreed(flag):
+    dist.all_reduce(flag)
+    return bool(flag)
+if rank == 0 and agreed(torch.ones(1)):  # HERE
+    print("agreed")
+""",
+    ("DDP201", "decorator"): HEAD + """
+from lightning.pytorch.utilities import rank_zero_only
+@rank_zero_only
+def report(value):
+    dist.all_reduce(value)
+    print(value)
+report(torch.ones(1))  # HERE
+""",
+    ("DDP201", "attribute of a class, rank from the environment"): """
+import os
+import torch.distributed as dist
+class Saver:
+    def __init__(self):
+        self.main = int(os.environ["RANK"]) == 0
+    def save(self):
+        if self.main:
+            print("saved")
+            dist.barrier()  # HERE
+dist.init_process_group("gloo")
+Saver().save()
+""",
+    ("DDP201", "constructor of the wrapper"): HEAD + """
+net = torch.nn.Linear(4, 1)
+if rank == 0:
+    net = DDP(net)  # HERE
+""",
+    ("DDP201", "one operation against another"): HEAD + """
+value = torch.ones(1)
+if rank == 0:
+    dist.all_reduce(value, op=dist.ReduceOp.SUM)  # HERE
+else:
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+""",
+    ("DDP201", "one collective against another"): HEAD + """
+value = torch.ones(1)
+if rank == 0:
+    dist.broadcast(value, 0)  # HERE
+else:
+    dist.barrier()
+""",
+    ("DDP201", "first and then with something between"): HEAD + """
+if rank != 0:
+    dist.barrier()  # HERE
+value = torch.ones(1)
+dist.all_reduce(value)
+if rank == 0:
+    dist.barrier()  # AND HERE
+""",
+    ("DDP201", "this rank's own data"): TRAIN + """
+for x in loader:
+    positive = (x > 0).sum()
+    if positive > 4:
+        dist.all_reduce(positive)  # HERE
+""",
+    ("DDP201", "a group that has more members than get there"): HEAD + """
+pair = dist.new_group([0, 1])
+if rank == 0:
+    dist.barrier(group=pair)  # HERE
+""",
+    ("DDP202", "full tensor of a sharded parameter"): HEAD + """
+from torch.distributed.fsdp import fully_shard
+net = torch.nn.Linear(4, 1)
+fully_shard(net)
+if rank == 0:
+    state = {name: p.full_tensor() for name, p in net.named_parameters()}  # HERE
+""",
+    ("DDP202", "MPI in a helper"): HEAD + """
+from mpi4py import MPI
+def read(path):
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        data = open(path).read()
+        MPI.COMM_WORLD.bcast(len(data))
+    else:
+        MPI.COMM_WORLD.bcast(None)
+def resume(path):
+    if rank == 0:
+        print(read(path))  # HERE
+resume("net.pt")
+""",
+    ("DDP203", "loss that is not finite, continue"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    if not torch.isfinite(loss):
+        continue  # HERE
+    loss.backward()
+    optimizer.step()
+""",
+    ("DDP203", "backward under the condition"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    if loss < 100:
+        loss.backward()  # HERE
+    optimizer.step()
+""",
+    ("DDP203", "step skipped by a local loss"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    if math.isnan(loss.item()):
+        optimizer.zero_grad()
+        continue  # HERE
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    ("DDP203", "early stop in a helper of a class"): TRAIN + """
+class Patience:
+    def __init__(self):
+        self.best, self.bad = 1e9, 0
+    def exhausted(self, value):
+        if value < self.best:
+            self.best, self.bad = value, 0
+        else:
+            self.bad += 1
+        return value > 2 * self.best
+patience = Patience()
+for epoch in range(3):
+    total = 0.0
+    for x in loader:
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    if patience.exhausted(total):
+        break  # HERE
+""",
+    ("DDP203", "clock"): TRAIN + """
+start = time.time()
+for x in loader:
+    model(x).mean().backward()
+    optimizer.step()
+    if time.time() - start > 60:
+        break  # HERE
+""",
+    ("DDP203", "return from the training function by a rank test"): TRAIN + """
+def train():
+    for i, x in enumerate(loader):
+        if rank == 1 and i == 3:
+            return  # HERE
+        model(x).mean().backward()
+        optimizer.step()
+train()
+""",
+    ("DDP203", "exit with success"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    if loss < 0.1:
+        sys.exit(0)  # HERE
+""",
+}  # fmt: skip
+
+QUIET = {
+    ("DDP201", "both branches"): HEAD + """
+if rank == 0:
+    print("saving")
+    dist.barrier()
+else:
+    dist.barrier()
+""",
+    ("DDP201", "first and then"): HEAD + """
+if rank != 0:
+    dist.barrier()
+data = list(range(100))
+if rank == 0:
+    dist.barrier()
+""",
+    ("DDP201", "first and then, as a context manager"): HEAD + """
+from contextlib import contextmanager
+@contextmanager
+def first(local_rank):
+    if local_rank != 0:
+        dist.barrier()
+    yield
+    if local_rank == 0:
+        dist.barrier()
+with first(rank):
+    print("reading")
+""",
+    ("DDP201", "sender and receivers of one broadcast"): HEAD + """
+if rank == 0:
+    value = torch.ones(1)
+    dist.broadcast(value, src=0)
+else:
+    value = torch.empty(1)
+    dist.broadcast(value, src=0)
+""",
+    ("DDP201", "group of the tested ranks"): HEAD + """
+pair = dist.new_group([0, 1])
+if rank < 2:
+    dist.barrier(group=pair)
+""",
+    ("DDP201", "group that is not followed"): HEAD + """
+groups = make_groups()
+if rank == 0:
+    dist.barrier(group=groups[rank])
+""",
+    ("DDP201", "several processes at all"): HEAD + """
+if world_size > 1:
+    dist.barrier()
+if rank >= 0:
+    dist.barrier()
+if dist.is_initialized() and os.environ.get("RANK") is not None:
+    dist.barrier()
+""",
+    ("DDP201", "point to point"): HEAD + """
+value = torch.ones(1)
+if rank == 0:
+    dist.send(value, 1)
+elif rank == 1:
+    dist.recv(value, 0)
+""",
+    ("DDP201", "all ranks return"): HEAD + """
+def reduced(value):
+    if world_size < 2:
+        return value
+    dist.all_reduce(value)
+    return value
+print(reduced(torch.ones(1)))
+""",
+    ("DDP201", "decided by a reduced value"): TRAIN + """
+for x in loader:
+    loss = model(x).mean().detach()
+    dist.all_reduce(loss)
+    if loss > 1:
+        dist.barrier()
+""",
+    ("DDP201", "a counter beside the batch"): TRAIN + """
+for step, x in enumerate(loader):
+    loss = model(x).mean().detach()
+    if (step + 1) % 10 == 0:
+        dist.all_reduce(loss)
+""",
+    ("DDP202", "all ranks consolidate"): HEAD + """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+optimizer = ZeroRedundancyOptimizer(torch.nn.Linear(4, 1).parameters(), torch.optim.Adam)
+optimizer.consolidate_state_dict(to=0)
+if rank == 0:
+    torch.save(optimizer.state_dict(), "optimizer.pt")
+""",
+    ("DDP202", "state dicts of plain DDP"): TRAIN + """
+if rank == 0:
+    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "net.pt")
+""",
+    ("DDP202", "MPI in both branches"): HEAD + """
+from mpi4py import MPI
+if MPI.COMM_WORLD.Get_rank() == 0:
+    MPI.COMM_WORLD.bcast(1)
+else:
+    MPI.COMM_WORLD.bcast(None)
+""",
+    ("DDP203", "the flag is reduced"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    bad = (~torch.isfinite(loss)).float()
+    dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+    if bad.item() > 0:
+        continue
+    loss.backward()
+    optimizer.step()
+""",
+    ("DDP203", "the value is broadcast as an object"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    decision = [loss.item() < 0.1]
+    dist.broadcast_object_list(decision, src=0)
+    if decision[0]:
+        break
+""",
+    ("DDP203", "step counter and option"): TRAIN + """
+max_steps = int(os.environ.get("MAX_STEPS", "100"))
+for step, x in enumerate(loader):
+    model(x).mean().backward()
+    optimizer.step()
+    if step >= max_steps:
+        break
+""",
+    ("DDP203", "a loop without collectives"): TRAIN + """
+with torch.no_grad():
+    for x in loader:
+        loss = model.module(x).mean()
+        if loss < 0.1:
+            break
+""",
+    ("DDP203", "norm of reduced gradients"): TRAIN + """
+for x in loader:
+    model(x).mean().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if not torch.isfinite(norm):
+        optimizer.zero_grad()
+        continue
+    optimizer.step()
+""",
+    ("DDP203", "an exit that fails the job"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    if not math.isfinite(loss.item()):
+        print("stopping")
+        sys.exit(1)
+    loss.backward()
+    optimizer.step()
+""",
+    ("DDP203", "only the printing is skipped"): TRAIN + """
+def report(loss):
+    if loss > 10 or rank != 0:
+        return
+    print(loss)
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    report(loss.item())
+""",
+}  # fmt: skip
+
+Check = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """A function that writes a program as train.py, and other files, and answers with what the named rules find in it."""
+
+    def run(text: str, *codes: str, **files: str) -> list[Finding]:
+        monkeypatch.chdir(tmp_path)
+        Path("train.py").write_text(text)
+        for name, source in files.items():
+            Path(f"{name}.py").write_text(source)
+        project = Project(["train.py"])
+        context = Context(lower(project, project.files[0]))
+        return [finding for code in codes for finding in RULES[code].check(context)]
+
+    return run
+
+
+@pytest.mark.parametrize(("code", "name"), FOUND)
+def test_found_at_the_marked_lines(check: Check, code: str, name: str) -> None:
+    text = FOUND[code, name]
+    lines = [number for number, row in enumerate(text.splitlines(), 1) if "HERE" in row]
+    found = check(text, *MINE)
+    assert [(f.code, f.span.line) for f in found] == [(code, line) for line in lines]
+    assert {f.confidence for f in found} <= {"likely", "certain"}
+    assert all(f.message.endswith(".") and f.explanation.endswith(".") for f in found)
+
+
+@pytest.mark.parametrize(("code", "name"), QUIET)
+def test_quiet_on_look_alikes(check: Check, code: str, name: str) -> None:
+    assert [(f.code, f.span.line, f.message) for f in check(QUIET[code, name], *MINE)] == []
+
+
+@pytest.mark.parametrize("code", MINE)
+def test_examples_of_the_page(check: Check, code: str) -> None:
+    rule = RULES[code]
+    assert {f.code for f in check(rule.bad, *LOUD)} == {code}
+    assert check(rule.good, *LOUD) == []
+
+
+def test_the_guard_stands_in_one_file_and_the_collective_in_another(check: Check) -> None:
+    helper = """\
+import torch.distributed as dist
+def synchronise():
+    if dist.get_world_size() == 1:
+        return
+    dist.barrier()
+"""
+    text = HEAD + "from helper import synchronise\nif rank == 0:\n    synchronise()\n"
+    (found,) = check(text, *MINE, helper=helper)
+    assert (found.code, found.span.path, found.span.line) == ("DDP201", "train.py", text.count("\n"))
+    assert ("helper.py", 5, "collective") in {(r.path, r.line, r.role) for r in found.related}
+    assert "nly rank 0" in found.message
+
+
+def test_a_success_exit_is_a_warning(check: Check) -> None:
+    (found,) = check(FOUND["DDP203", "exit with success"], "DDP203")
+    assert found.severity == "warning"
