@@ -19,13 +19,16 @@ START = "model = DDP(torch.nn.Linear(2, 1))\nsampler = DistributedSampler(data)\
     [
         ("for epoch in range(3):\n    for x in loader:\n        model(x).sum().backward()", False),
         ("for epoch in range(3):\n    for i, x in enumerate(loader):\n        model(x).sum().backward()", False),
-        ("from tqdm import tqdm\nfor epoch in range(3):\n    for i, x in enumerate(tqdm(loader)):\n        model(x).sum().backward()", False),
+        ("from tqdm import tqdm\nfor epoch in range(3):\n    for i, x in enumerate(tqdm(loader)):\n"
+        "        model(x).sum().backward()", False),
         ("def train(net, batches):\n    for x in batches:\n        net(x).sum().backward()\n"
          "for epoch in range(3):\n    train(model, loader)", False),
         ("def logged(it, freq):\n    for item in it:\n        yield item\n"
          "for epoch in range(3):\n    for x in logged(loader, 3):\n        model(x).sum().backward()", False),
-        ("def chain(it):\n    yield from it\nfor epoch in range(3):\n    for x in chain(loader):\n        model(x).sum().backward()", False),
-        ("class T:\n    def __init__(self):\n        self.loader = loader\n    def step(self, x):\n        model(x).sum().backward()\n"
+        ("def chain(it):\n    yield from it\nfor epoch in range(3):\n    for x in chain(loader):\n"
+        "        model(x).sum().backward()", False),
+        ("class T:\n    def __init__(self):\n        self.loader = loader\n    def step(self, x):\n"
+        "        model(x).sum().backward()\n"
          "    def epoch(self):\n        for x in self.loader:\n            self.step(x)\n    def fit(self):\n"
          "        for e in range(3):\n            self.epoch()\nT().fit()", False),
         ("for epoch in range(3):\n    for x, y in zip(loader, other):\n        model(x).sum().backward()", False),
@@ -64,7 +67,8 @@ def test_no_training_pass(lowered: Lowered, source: str) -> None:
         ("data = x", None),
         ("class Set(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return i\ndata = Set()", False),
         (
-            "class Set(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return i * 2 + dist.get_rank()\ndata = Set()",
+            "class Set(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n"
+            "        return i * 2 + dist.get_rank()\ndata = Set()",
             True,
         ),
         (

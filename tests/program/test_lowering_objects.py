@@ -28,7 +28,8 @@ TWO = [World(0, 2, 2), World(1, 2, 2)]
         ("model = DDP(net) if dist.is_initialized() else net\nmodel(x)", "wrapper"),
         ("model = DDP(net)\nraw = model.module if dist.is_initialized() else model\nraw(x)", "module"),
         ("def wrap(m):\n    return DDP(m)\nmodel = wrap(net)\nmodel(x)", "wrapper"),
-        ("class T:\n    def __init__(self):\n        self.model = DDP(net)\n    def go(self):\n        self.model(x)\nT().go()", "wrapper"),
+        ("class T:\n    def __init__(self):\n        self.model = DDP(net)\n    def go(self):\n        self.model(x)\n"
+        "T().go()", "wrapper"),
         ("class T:\n    pass\nt = T()\nt.model = DDP(net)\nt.model(x)", "wrapper"),
         ("models = {'a': DDP(net)}\nmodels['a'](x)", "wrapper"),
         ("models = [DDP(net)]\nmodels[0](x)", "wrapper"),

@@ -28,9 +28,11 @@ ALL = [True] * 4
         ("if int(os.environ['LOCAL_RANK']) == 0:\n    dist.barrier()", [True, False, True, False]),
         ("if dist.get_rank() in [-1, 0]:\n    dist.barrier()", RANK_0),
         ("def main():\n    if dist.get_rank():\n        return\n    dist.barrier()\nmain()", RANK_0),
-        ("def main():\n    for i in range(2):\n        if dist.get_rank():\n            continue\n        dist.barrier()\nmain()", RANK_0),
+        ("def main():\n    for i in range(2):\n        if dist.get_rank():\n            continue\n"
+        "        dist.barrier()\nmain()", RANK_0),
         ("def is_main():\n    return dist.get_rank() == 0\nif is_main():\n    dist.barrier()", RANK_0),
-        ("def is_main():\n    if dist.get_rank() == 0:\n        return True\n    return False\nif is_main():\n    dist.barrier()", RANK_0),
+        ("def is_main():\n    if dist.get_rank() == 0:\n        return True\n    return False\nif is_main():\n"
+        "    dist.barrier()", RANK_0),
         ("class T:\n    def __init__(self):\n        self.main = dist.get_rank() == 0\n    def go(self):\n"
          "        if self.main:\n            dist.barrier()\nT().go()", RANK_0),
         ("def save():\n    dist.barrier()\nif dist.get_rank() == 0:\n    save()", RANK_0),
@@ -149,15 +151,20 @@ def test_try_and_finally(lowered: Lowered) -> None:
     "source",
     [
         "with model.no_sync():\n    loss = model(x).sum()\nloss.backward()",
-        "from contextlib import nullcontext\nctx = nullcontext() if last else model.no_sync()\nwith ctx:\n    loss = model(x).sum()",
-        "from contextlib import nullcontext\nctx = model.no_sync if not last else nullcontext\nwith ctx():\n    loss = model(x).sum()",
-        "from contextlib import nullcontext\ndef context(net):\n    if last:\n        return nullcontext()\n    return net.no_sync()\n"
+        "from contextlib import nullcontext\nctx = nullcontext() if last else model.no_sync()\nwith ctx:\n"
+        "    loss = model(x).sum()",
+        "from contextlib import nullcontext\nctx = model.no_sync if not last else nullcontext\nwith ctx():\n"
+        "    loss = model(x).sum()",
+        "from contextlib import nullcontext\ndef context(net):\n    if last:\n        return nullcontext()\n"
+        "    return net.no_sync()\n"
         "with context(model):\n    loss = model(x).sum()",
         "import contextlib\nif not last:\n    ctx = model.no_sync()\nelse:\n    ctx = contextlib.nullcontext()\n"
         "with ctx:\n    loss = model(x).sum()",
-        "from contextlib import ExitStack\nwith ExitStack() as stack:\n    if not last:\n        stack.enter_context(model.no_sync())\n"
+        "from contextlib import ExitStack\nwith ExitStack() as stack:\n    if not last:\n"
+        "        stack.enter_context(model.no_sync())\n"
         "    loss = model(x).sum()",
-        "import contextlib\n@contextlib.contextmanager\ndef quiet(net, on):\n    if on:\n        with net.no_sync():\n            yield\n"
+        "import contextlib\n@contextlib.contextmanager\ndef quiet(net, on):\n    if on:\n        with net.no_sync():\n"
+        "            yield\n"
         "    else:\n        yield\nwith quiet(model, not last):\n    loss = model(x).sum()",
     ],
 )

@@ -185,9 +185,15 @@ def leaf(name: str) -> Expr:
     return Expr(op=name, taint=frozenset({RANK}) if name in ("rank", "local_rank", "node_rank") else UNIFORM, text=name)
 
 
+def _add(a: Any, b: Any) -> Any:
+    """`+`, also of a text and a number: a rank that comes from the environment is a text there and a number here."""
+    mixed = isinstance(a, str) != isinstance(b, str) and isinstance(a, (str, int)) and isinstance(b, (str, int))
+    return f"{a}{b}" if mixed else a + b
+
+
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "+": _add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "is": lambda a, b: a is b or a == b, "is not": lambda a, b: not (a is b or a == b),
     "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
     "&": operator.and_, "|": operator.or_, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
@@ -391,7 +397,7 @@ def _depth(value: Value) -> int:
 
 
 def merge(cond: Value, then: Value, orelse: Value) -> Value:
-    """The value after a branch: equal ones stay, others become a conditional expression or alternatives tainted by the condition."""
+    """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
     if then == orelse:
         return then
     taint = then.taint | orelse.taint | cond.taint
