@@ -48,7 +48,8 @@ class Options:
 class AuditResult:
     """What an audit found. `files` counts the Python files read; `notes` are whole lines for the report.
 
-    `sources` holds the lines of each file that a finding may name, by its path; `rules` those that ran, by code.
+    `sources` holds the lines of each file that a finding may name, by its path; `rules` those that ran, by code. `passed_by`
+    are the paths of files that were read and have nothing to do with distributed training, `codes` all that were asked for.
     """
 
     files: int = 0
@@ -58,6 +59,8 @@ class AuditResult:
     notes: list[str] = field(default_factory=list)
     sources: dict[str, list[str]] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
+    passed_by: set[str] = field(default_factory=set)
+    codes: set[str] = field(default_factory=set)
 
     def exit_code(self, strict: bool = False) -> int:
         """2 where work could not be done, 1 where a finding fails the check, else 0."""
@@ -87,7 +90,7 @@ def audit(
     launch = _launch(options)
     explicit = _explicit_overrides(options)
     project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
-    result = AuditResult(rules={rule.code: rule for rule in chosen})
+    result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
     job = Job(project, chosen, launch, explicit, options.defaults_hold, lower)
     entries = audit_entries(job, options.jobs)
     found = [finding for entry in entries for finding in entry.findings]
@@ -97,7 +100,8 @@ def audit(
     result.sources = {file.path: file.lines for file in project.files}
     result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
-    result.files = len(project.files) + len(project.passed_by)
+    result.passed_by = {display_path(path) for path in project.passed_by} - set(result.sources)
+    result.files = len(project.files) + len(result.passed_by)
     return result
 
 

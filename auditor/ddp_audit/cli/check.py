@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
+from ddp_audit.cli import fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
@@ -23,7 +25,9 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog="exit codes: 0 nothing to report, 1 findings of level error (with --strict also warning), 2 the work could not\n"
         "be done",
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a script, or a folder whose scripts are audited")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a script, a folder whose scripts are audited, or - for standard input"
+    )
     report = parser.add_argument_group("report")
     report.add_argument("--format", choices=FORMATS, help="default: terminal, or text when the output is no terminal")
     report.add_argument("--output", metavar="FILE", help="write the report to FILE")
@@ -35,7 +39,11 @@ def add_parser(subparsers: Subparsers) -> None:
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these")
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
     rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
+    rules.add_argument("--force-exclude", action="store_true", help="pass over files given by name too, where a pattern fits")
+    rules.add_argument("--stdin-filename", metavar="NAME", help="the name of standard input, for reports and imports")
     rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
+    known.add_options(parser)
+    fixing.add_options(parser)
     parser.add_argument("--jobs", type=_processes, metavar="N", help="processes of the audit (default: one a processor)")
     add_job_options(parser)
 
@@ -66,34 +74,64 @@ def _processes(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Audits and reports. Raises Usage."""
+    fixing.check_options(args)
+    paths, overlay = _inputs(args)
     try:
-        config = find_config(Path(args.paths[0]))
+        config = find_config(Path(paths[0]))
         options = _options(args, config)
+        baseline = known.Known(args, config)
         recorded = None
         if args.trace is not None:
             from ddp_audit.cli.recorded import read_run
 
             recorded = read_run(args.trace)
-        result = audit(args.paths, options)
+
+        def audited(texts: Mapping[str, bytes]) -> AuditResult:
+            result = audit(paths, options, overlay=texts)
+            baseline.hold(result)
+            return result
+
+        mended = fixing.mend_findings(args, audited, overlay) if args.fix or args.diff else None
+        result = audited(overlay) if mended is None else mended.result
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
+    if mended is not None and args.diff:
+        _write(args.output, lambda stream: stream.write(fixing.diff_of(mended)))
+        return 2 if result.errors else int(bool(mended.changed) and not args.exit_zero)
+    baseline.write(result)
     if recorded is not None:
         from ddp_audit.compare.verdict import judge
 
         judge(result.findings, recorded, result.rules)
-    to_file = args.output is not None
-    chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and not to_file else "text")
-    if to_file:
-        try:
-            with Path(args.output).open("w", encoding="utf-8", newline="\n") as stream:
-                write_report(result, chosen, stream, args.statistics)
-        except OSError as error:
-            raise Usage(f"--output: {args.output}: {error.strerror or error}") from None
-    else:
-        write_report(result, chosen, sys.stdout, args.statistics)
+    chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")
     strict = bool(config.strict) if args.strict is None else args.strict
+    _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict))
     code = result.exit_code(strict)
     return 0 if code == 1 and args.exit_zero else code
+
+
+def _inputs(args: argparse.Namespace) -> tuple[list[str], dict[str, bytes]]:
+    """The paths to audit, and the text of standard input by its absolute path where `-` was given. Raises Usage."""
+    if "-" not in args.paths:
+        if args.stdin_filename is not None:
+            raise Usage("--stdin-filename goes with - as the path")
+        return args.paths, {}
+    if len(args.paths) > 1:
+        raise Usage("standard input (-) is audited alone, without other paths")
+    name = args.stdin_filename or "<stdin>"
+    return [name], {str(Path(name).absolute()): sys.stdin.buffer.read()}
+
+
+def _write(path: str | None, write: Callable[[IO[str]], object]) -> None:
+    """Writes to the file of --output, or to standard output. Raises Usage."""
+    if path is None:
+        write(sys.stdout)
+        return
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="\n") as stream:
+            write(stream)
+    except OSError as error:
+        raise Usage(f"--output: {path}: {error.strerror or error}") from None
 
 
 def _options(args: argparse.Namespace, config: Config) -> Options:
@@ -104,6 +142,7 @@ def _options(args: argparse.Namespace, config: Config) -> Options:
         select=args.select if args.select is not None else config.select,
         ignore=[*config.ignore, *(args.ignore or [])],
         exclude=[*config.exclude, *(args.exclude or [])],
+        force_exclude=args.force_exclude,
         min_confidence=args.min_confidence or config.min_confidence or "likely",
         world_size=world_size,
         launch=args.launch,
@@ -113,7 +152,7 @@ def _options(args: argparse.Namespace, config: Config) -> Options:
     )
 
 
-def write_report(result: AuditResult, form: str, stream: IO[str], with_statistics: bool = False) -> None:
+def write_report(result: AuditResult, form: str, stream: IO[str], with_statistics: bool = False, *, strict: bool = False) -> None:
     """Writes the report in one of the formats; counts go to stderr where the format has no room for them."""
     if form == "terminal":
         from ddp_audit.report import terminal
@@ -126,7 +165,8 @@ def write_report(result: AuditResult, form: str, stream: IO[str], with_statistic
     else:
         from importlib import import_module
 
-        stream.write(import_module(f"ddp_audit.report.{form}").render(result))
+        report = import_module(f"ddp_audit.report.{form}")
+        stream.write(report.render(result, strict=strict) if form == "junit" else report.render(result))
         if with_statistics:
             from ddp_audit.report.summary import statistics
 

@@ -19,7 +19,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix import insertions, moves
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
 from ddp_audit.fix.tree import Refused, Tree
-from ddp_audit.source.files import SourceError, decode, parse_text, read_bytes
+from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 
 Codemod = Callable[[Tree, Finding], cst.Module]
 Audit = Callable[[Mapping[str, bytes]], AuditResult]
@@ -58,7 +58,9 @@ class Mended:
         """Writes the changed files, each in one step. Raises SourceError where one was changed meanwhile or cannot be written."""
         for path in self.changed:
             if read_bytes(Path(path)) != self.before[path]:
-                raise SourceError(path, None, "was changed by another program while it was audited; nothing is written to it")
+                raise SourceError(
+                    display_path(path), None, "was changed meanwhile; nothing is written to it"
+                )
             _write(Path(path).resolve(), self.after[path])
 
 
@@ -169,4 +171,4 @@ def _write(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise SourceError(str(path), None, f"cannot be written: {error.strerror or error}") from None
+        raise SourceError(display_path(path), None, f"cannot be written: {error.strerror or error}") from None

@@ -11,7 +11,7 @@ def render(result: AuditResult, *, with_statistics: bool = False) -> str:
     """The whole report, errors of reading included."""
     lines = [f"error: {error}" for error in result.errors]
     for finding in result.findings:
-        lines += _finding(finding)
+        lines += finding_lines(finding)
     lines += result.notes
     if with_statistics:
         lines += statistics(result)
@@ -32,7 +32,8 @@ def _head(finding: Finding) -> str:
     return f"{place}: {finding.code} {finding.severity} {finding.name} [{sureness(finding)}] {finding.message}"
 
 
-def _finding(finding: Finding) -> list[str]:
+def finding_lines(finding: Finding) -> list[str]:
+    """The lines of one finding: its head, then what it rests on and what to do."""
     lines = [_head(finding)]
     lines += [f"    {related.role}: {related.path}:{related.line}: {related.text}" for related in finding.related]
     lines += [f"    {line}" for line in finding.explanation.splitlines() if line.strip()]

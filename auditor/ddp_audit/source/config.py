@@ -11,7 +11,7 @@ from typing import Any
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.source.files import display_path
 
-FORMATS = ("terminal", "text", "json", "sarif", "github")
+FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 
 
 class ConfigError(Exception):
@@ -30,6 +30,7 @@ class Config:
     strict: bool | None = None
     world_size: int | None = None
     format: str | None = None
+    baseline: str | None = None  # as given, relative to the folder of the file
 
 
 _KEYS: dict[str, str] = {
@@ -40,6 +41,7 @@ _KEYS: dict[str, str] = {
     "strict": "true or false",
     "world-size": "a whole number from 1",
     "format": "one of " + ", ".join(FORMATS),
+    "baseline": "the name of a file",
 }
 
 
@@ -98,6 +100,8 @@ def _fits(key: str, value: Any) -> bool:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if key == "strict":
         return isinstance(value, bool)
+    if key == "baseline":
+        return isinstance(value, str) and bool(value)
     if key == "world-size":
         return isinstance(value, int) and not isinstance(value, bool) and value >= 1
     return value in (CONFIDENCES if key == "min-confidence" else FORMATS)

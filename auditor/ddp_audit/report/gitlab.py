@@ -1,0 +1,41 @@
+"""GitLab's code quality report: an array of issues with a fingerprint each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from ddp_audit.audit import AuditResult
+from ddp_audit.findings import Finding
+from ddp_audit.source.files import SourceError
+
+_SEVERITIES = {"error": "critical", "warning": "major", "info": "info"}
+
+
+def render(result: AuditResult) -> str:
+    """The document. What could not be read is an issue of severity blocker."""
+    issues = [_error(error) for error in result.errors] + [_finding(finding) for finding in result.findings]
+    return json.dumps(issues, indent=2, ensure_ascii=False) + "\n"
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    span = finding.span
+    lines = {"begin": span.line, "end": max(span.line, span.end_line)}
+    return {
+        "description": f"{finding.code} {finding.name}: {finding.message}",
+        "check_name": finding.code,
+        "fingerprint": finding.fingerprint,
+        "severity": _SEVERITIES[finding.severity],
+        "location": {"path": span.path, "lines": lines},
+    }
+
+
+def _error(error: SourceError) -> dict[str, object]:
+    digest = hashlib.sha256(f"{error.path}\0{error.message}".encode()).hexdigest()
+    return {
+        "description": f"could not be audited: {error.message}",
+        "check_name": "ddp-audit",
+        "fingerprint": digest[:24],
+        "severity": "blocker",
+        "location": {"path": error.path, "lines": {"begin": error.line or 1, "end": error.line or 1}},
+    }
