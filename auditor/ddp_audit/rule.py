@@ -125,5 +125,6 @@ def load_rules(package: str = "ddp_audit_rules") -> list[Rule]:
 def _rules_of(module_name: str) -> Iterator[Rule]:
     module = importlib.import_module(module_name)
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module_name and hasattr(value, "code"):
+        # type(value): on Python 3.10 an alias such as list[int] passes for a class in isinstance.
+        if issubclass(type(value), type) and issubclass(value, Rule) and value.__module__ == module_name and hasattr(value, "code"):
             yield value()
