@@ -207,6 +207,7 @@ def compare_outcome(steps: list[list[Step]], predicted: Outcome, result: Result)
         return None
     for rank, own in enumerate(steps):
         stop, stopped = operation_of(own, predicted.positions[rank]), result.positions[rank]
+        stop = result.lengths[rank] if stop is None else stop
         if stop != stopped:
             return f"rank {rank}: predicted to stop in operation {stop}, stopped in {stopped} ({predicted.explanation})"
         for number, (step, actual) in enumerate(zip(own, result.steps[rank], strict=False)):
@@ -216,13 +217,13 @@ def compare_outcome(steps: list[list[Step]], predicted: Outcome, result: Result)
     return None
 
 
-def operation_of(steps: list[Step], position: int) -> int:
-    """The operation that holds the event at `position`; the number of operations where it is past the last one."""
+def operation_of(steps: list[Step], position: int) -> int | None:
+    """The operation that holds the event at `position`; None where it is past the last one."""
     for number, step in enumerate(steps):
         if position < len(step.events):
             return number
         position -= len(step.events)
-    return len(steps)
+    return None
 
 
 def compare_step(predicted: Step, actual: dict[str, Any], rank: int) -> str | None:

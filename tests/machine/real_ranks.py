@@ -37,6 +37,7 @@ class Result:
     kind: str
     positions: list[int]
     steps: list[list[dict[str, Any]]] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # the position of a rank that has finished
     pending: list[list[dict[str, Any]]] = field(default_factory=list)  # events of the operation in which a rank stopped
 
 
@@ -89,7 +90,7 @@ class RealRanks:
         line = self.server.stdout.readline()
         if not line:
             raise RuntimeError("the server of real ranks died")
-        return Result(**json.loads(line))
+        return Result(**json.loads(line), lengths=[len(program) + 1 for program in programs])
 
 
 # The server: forks sessions, never touches a thread or a process group itself.

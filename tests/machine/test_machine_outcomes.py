@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agreement import Case, draw_unequal_case, outcome_disagreement, predicted_outcome
+from agreement import Case, draw_unequal_case, outcome_disagreement, predict, predicted_outcome
 from real_ranks import RealRanks
 
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, DDP_BUFFERS, Event, Site
@@ -98,6 +98,22 @@ def test_named_programs(real: RealRanks, name: str) -> None:
     model, first, second, kind = CASES[name]
     case = Case(model, {}, [first, second])
     assert predicted_outcome(case).kind == kind
+    assert outcome_disagreement(case, real) is None
+
+
+@pytest.mark.parametrize("bucket_cap_mb", [25, 0.0001], ids=["one-bucket", "bucket-each"])
+def test_a_parameter_unused_on_one_rank(real: RealRanks, bucket_cap_mb: float) -> None:
+    """The others wait in their backward; the rank itself steps with local gradients and raises in its next forward.
+
+    With several buckets it sends those that it filled, and waits for none of them.
+    """
+    model = {"params": [["body", [40], "float32", True], ["head", [30], "float32", True]], "buffers": []}
+    partial = [["forward", "grad", True, ["head"]], ["backward", [2], False], ["step"], ["forward", "grad", True, None]]
+    case = Case(model, {"bucket_cap_mb": bucket_cap_mb}, [train(0, 1, 2), [*train(0, 1), *partial]])
+    outcome = predicted_outcome(case)
+    assert outcome.kind == "hangs"
+    assert outcome.positions[1] == len([e for step in predict(case)[1] for e in step.events])
+    assert predict(case)[1][-1].error.startswith("Expected to have finished reduction")
     assert outcome_disagreement(case, real) is None
 
 

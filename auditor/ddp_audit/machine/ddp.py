@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, DEFAULT_GROUP, SYNC_BATCHNORM, Event
 from ddp_audit.machine import errors
@@ -332,11 +332,16 @@ class Ddp:
         try:
             part()
         except MachineError as error:
-            error.events = [*events, *self._reducer.issued]
-            self._reducer.issued = []
+            error.events = [*events, *self._take_issued()]
             raise
-        events.extend(self._reducer.issued)
-        self._reducer.issued = []
+        events.extend(self._take_issued())
+
+    def _take_issued(self) -> list[Event]:
+        """What the reducer issued. Nobody waits for the buckets of a reduction that has not ended."""
+        issued, self._reducer.issued = self._reducer.issued, []
+        if not self._reducer.require_finalize:
+            return issued
+        return [replace(event, detail={**event.detail, "awaited": False}) for event in issued]
 
     def _broadcasts(self, tensors: Sequence[Sized], origin: str) -> list[Event]:
         """Coalesced broadcasts: one a dtype, and one more for every 250 MiB."""

@@ -244,8 +244,8 @@ class _Run:
     # Results.
 
     def _position(self, rank: int) -> int:
-        unfinished = set(range(len(self.events[rank]))) - self.ranks[rank].finished
-        return min(unfinished, default=len(self.events[rank]))
+        state = self.ranks[rank]
+        return state.script[state.at][1] if state.at < len(state.script) else len(self.events[rank])
 
     def _meetings(self) -> Iterator[Meeting]:
         for (group, number), met in sorted(self.table.items()):
@@ -298,6 +298,7 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
     before the next is issued.
     """
     position = 0
+    loose: list[int] = []  # buckets of a reduction that has not ended: a later backward may end it and wait for them
     for call in calls:
         under_way: list[int] = []
         kind = ""
@@ -310,7 +311,12 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
             if kind == "coalesced" and len(under_way) == 2:
                 yield "wait", under_way.pop(0)
             yield "issue", position
-            under_way.append(position)
+            if event.detail.get("awaited") is False:
+                loose.append(position)
+            else:
+                if kind == "backward":
+                    under_way, loose = [*loose, *under_way], []
+                under_way.append(position)
             position += 1
         yield from (("wait", p) for p in under_way)
 
