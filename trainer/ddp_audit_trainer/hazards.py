@@ -129,7 +129,7 @@ HAZARDS: dict[str, Hazard] = {
         ),
         Hazard(
             "reduce-op-differs",
-            "Rank 0 sums the loss, the others take the maximum: no error, and a number that is neither.",
+            "Rank 0 sums the loss, the others take its maximum: no error; whichever rank reduces an element decides.",
             COMPLETES,
             REDUCE_OP,
             ("DDP201",),
