@@ -118,7 +118,8 @@ def _through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
     name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
     if name is None or not all(_only_some_ranks(other) for other in program.of("forward") if other.span == node.span):
         return None
-    sure = not node.calls and not any(guard not in node.guards for guard in wrap.guards)
+    together = (node.function, node.calls) == (wrap.function, wrap.calls)
+    sure = together and all(guard in node.guards for guard in wrap.guards)
     inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
     text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
     return Fix("unsafe", text, "" if sure else "getattr")

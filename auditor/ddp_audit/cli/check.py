@@ -167,6 +167,8 @@ def write_report(result: AuditResult, form: str, stream: IO[str], with_statistic
 
         report = import_module(f"ddp_audit.report.{form}")
         stream.write(report.render(result, strict=strict) if form == "junit" else report.render(result))
+        if form in ("gitlab", "junit"):  # they have no place for notes
+            print("".join(f"ddp-audit: {note}\n" for note in result.notes), end="", file=sys.stderr)
         if with_statistics:
             from ddp_audit.report.summary import statistics
 
