@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,13 +51,14 @@ def audit_entries(job: Job, processes: int = 1) -> list[EntryResult]:
     """The results of the project's entries, in their order, whatever the number of processes."""
     entries = job.project.entries
     processes = min(processes, len(entries))
-    if processes < 2 or len(entries) < _WORTH_PROCESSES or "fork" not in get_all_start_methods():
+    if processes < 2 or len(entries) < _WORTH_PROCESSES or not hasattr(os, "fork"):
         return [_audit_entry(job, entry) for entry in entries]
     global _forked
     _forked = job  # forked children have it without a copy being sent
     try:
-        with get_context("fork").Pool(processes, initializer=_leave_interrupts_to_the_parent) as pool:
-            results = pool.map(_audit_number, range(len(entries)), chunksize=1)
+        tried = _in_processes(range(len(entries)), processes)
+        # A process that ends takes others' work with it: what is missing is tried again one by one, to name the right entry.
+        results = [result or _in_processes([number], 1)[0] or _lost(entries[number]) for number, result in enumerate(tried)]
     finally:
         _forked = None
     for result in results:  # what the children read is read here too: reports and suppressions need its text
@@ -70,8 +70,29 @@ def audit_entries(job: Job, processes: int = 1) -> list[EntryResult]:
 _forked: Job | None = None
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _in_processes(numbers: Sequence[int], processes: int) -> list[EntryResult | None]:
+    """The results of some entries, in order; None where the process ended before there was one."""
+    from concurrent.futures import ProcessPoolExecutor  # 20 ms that the audit of one script does not need
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    results: list[EntryResult | None] = []
+    with ProcessPoolExecutor(processes, get_context("fork"), initializer=_end_quietly_when_interrupted) as pool:
+        for future in [pool.submit(_audit_number, number) for number in numbers]:
+            try:
+                results.append(future.result())
+            except BrokenProcessPool:
+                results.append(None)
+    return results
+
+
+def _lost(entry: SourceFile) -> EntryResult:
+    text = "the process that audited it was ended from outside, as by a lack of memory (--jobs 1 audits in one process)"
+    return EntryResult(failures=[SourceError(entry.path, None, text)])
+
+
+def _end_quietly_when_interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports it
 
 
 def _audit_number(number: int) -> EntryResult:

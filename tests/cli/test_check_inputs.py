@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+import ddp_audit.audit as audit_module
 from ddp_audit.cli import main
+from ddp_audit.findings import Finding
+from ddp_audit.rule import Context, Rule
 
 # Standard input
 
@@ -71,6 +76,46 @@ def test_a_given_file_is_excluded_only_by_force(
     assert ([f["path"] for f in document["findings"]], document["files"], document["errors"]) == (["new.py"], 1, [])
     give(monkeypatch, "b = 'GRAVE'\n")
     assert main(["-", "--stdin-filename", "old/other.py", "--exclude", "old", "--force-exclude"]) == 0
+
+
+# Processes
+
+
+@pytest.mark.parametrize("jobs", ["1", "2", "7"])
+def test_the_output_is_equal_for_any_number_of_processes(project: Path, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
+    (project / "shared.py").write_text("s = 'SLIGHT'  # ddp-audit: ignore[DDP802]\nt = 'SLIGHT'\n")
+    (project / "broken.py").write_text("a = (\n")
+    for number in range(6):
+        (project / f"train{number}.py").write_text("import torch.distributed, shared, broken\na = 'GRAVE'\n")
+    report = {}
+    for count in ("1", jobs):
+        assert main([".", "--format", "json", "--jobs", count]) == 2
+        report[count] = capsys.readouterr().out
+    assert report["1"] == report[jobs]
+    document = json.loads(report["1"])
+    assert (len(document["findings"]), document["suppressed"], len(document["errors"])) == (7, 1, 1)
+
+
+def test_a_process_that_ends_costs_its_own_entry_alone(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = audit_module._installed_rules()[0]
+    check = type(rule).check
+
+    def end(self: Rule, context: Context) -> Iterable[Finding]:
+        if "END" in "".join(context.program.documents.values()):
+            os._exit(7)
+        return check(self, context)
+
+    monkeypatch.setattr(type(rule), "check", end)
+    for number in range(6):
+        (project / f"train{number}.py").write_text(f"import torch.distributed\na = 'GRAVE'  # {'END' if number == 2 else ''}\n")
+    assert main([".", "--format", "json", "--jobs", "2"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [f["path"] for f in document["findings"]] == [f"train{number}.py" for number in (0, 1, 3, 4, 5)]
+    (error,) = document["errors"]
+    assert error["path"] == "train2.py"
+    assert "ended from outside" in error["message"]
 
 
 # Reports
