@@ -104,7 +104,7 @@ finally:
             unseen = [
                 (path, line)
                 for path, line, code in lines_with(program, r"\bset_epoch\b")
-                if "def set_epoch" not in code and (path, line) not in reached
+                if "def set_epoch" not in code and (path, line) not in reached and program.takes(path, line)
             ]
             message = (
                 "This sampler shuffles and its set_epoch is never called, so each epoch of the loop in line "

@@ -53,9 +53,7 @@ class Exploration:
     def predict(self, scenario: Scenario | None = None) -> Prediction:
         """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""
         chosen = scenario or Scenario()
-        walks = {
-            rank: Walk(self.program, World(rank, self.world_size, self.world_size), chosen) for rank in range(self.world_size)
-        }
+        walks = {rank: Walk(self.program, World(rank, self.world_size, self.world_size), chosen) for rank in range(self.world_size)}
         sequences = {rank: walk.run() for rank, walk in walks.items()}
         return Prediction(
             sequences,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddp_audit.events import DDP_BUFFERS
+from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP
 from ddp_audit.explore import Exploration, Prediction, Scenario
 from ddp_audit.findings import Span
 from ddp_audit.machine.matching import COMPLETES
@@ -16,7 +16,7 @@ ALWAYS = "whenever its own condition holds"
 FIRST = "before the first optimizer step"
 REBUILD = "between the first and the second optimizer step"
 LATER = "after the second optimizer step"
-_TIMES = (FIRST, REBUILD, LATER)
+_TRIES = 4  # iterations in which it is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,36 @@ class Lone:
 def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
     """Runs the program with the forward at each time: once where its guards leave the time open, else as the program has it."""
     ways = {guard.span: guard.polarity for guard in node.guards}
-    open_guards = [g for g in node.guards if g.taint and truth(g.test, World(0, 2, 2)) is None]
-    if not open_guards:
-        return [_run(exploration, node, ALWAYS, ways, None, None)]
-    place = open_guards[0].span
-    return [_run(exploration, node, when, ways, place, hit) for hit, when in enumerate(_TIMES)]
+    rank_0 = World(0, 2, 2)
+    open_guards = [g for g in node.guards if g.via != "early-exit" and truth(g.test, rank_0) is None]
+    if not open_guards or not node.loops:
+        return [_run(exploration, node, ways, None, None)]
+    tried = [_run(exploration, node, ways, open_guards[0].span, hit) for hit in range(_TRIES)]
+    by_time = {time.when: time for time in reversed(tried)}
+    return [by_time[when] for when in (FIRST, REBUILD, LATER, ALWAYS) if when in by_time]
 
 
-def _run(
-    exploration: Exploration, node: Node, when: str, ways: dict[Span, bool], place: Span | None, hit: int | None
-) -> Lone:
+def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Span | None, hit: int | None) -> Lone:
     def decide(asked: Span, count: int) -> bool | None:
         if place is not None and asked == place:
             return ways[asked] if count == hit else not ways[asked]
         return ways.get(asked)
 
-    prediction = exploration.predict(Scenario(decide=decide, iterations=4, buffers=True))
+    prediction = exploration.predict(Scenario(decide=decide, iterations=_TRIES, buffers=True))
     here = (node.span.path, node.span.line)
     sent = max(
         sum(e.origin == DDP_BUFFERS and e.site is not None and (e.site.path, e.site.line) == here for e in events)
         for events in prediction.sequences.values()
     )
-    return Lone(when, prediction, sent)
+    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, sent)
+
+
+def _time(prediction: Prediction, here: tuple[str, int]) -> str:
+    """When the forward came, by the optimizer steps before it on the rank that made it."""
+    for events in prediction.sequences.values():
+        steps = 0
+        for event in events:
+            steps += event.kind == STEP
+            if event.kind == FORWARD and event.site is not None and (event.site.path, event.site.line) == here:
+                return FIRST if steps == 0 else REBUILD if steps == 1 else LATER
+    return ALWAYS

@@ -43,11 +43,7 @@ def lower(
     program.buffers = _buffers(lowering)
     program.frameworks = frozenset(
         framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root
-    ) | (
-        {"fsdp"}
-        if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries)
-        else frozenset()
-    )
+    ) | ({"fsdp"} if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries) else frozenset())
     return program
 
 

@@ -375,15 +375,20 @@ def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 @contract("builtins.set", "builtins.frozenset")
 def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     inner = args[0] if args else Items()
-    return Items(
-        items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True
-    )
+    return Items(items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True)
 
 
 @contract("builtins.next")
 def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     element, _, _ = expressions.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
     return element
+
+
+@contract("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
+def _own_generator(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A generator of its own: with a seed it draws what the seed says, the same on all ranks if that is."""
+    seeds = [*args, *kwargs.values()]
+    return Unknown(taint=join_taint(*seeds) if seeds else frozenset({RANDOM}), text=lw.text(node))
 
 
 @contract("builtins.open")
@@ -502,9 +507,7 @@ def _nullcontext(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
 def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Obj) and args[0].kind in ("module", "ddp"):
         inner = args[0]
-        made = Obj(
-            key=("copy", lw.span(node)), kind="module" if inner.kind == "ddp" else inner.kind, cls=inner.cls, text="copy"
-        )
+        made = Obj(key=("copy", lw.span(node)), kind="module" if inner.kind == "ddp" else inner.kind, cls=inner.cls, text="copy")
         lw.children.setdefault(made.key, set()).add(inner.key)
         return made
     return args[0] if args else Unknown()

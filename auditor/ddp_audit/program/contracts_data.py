@@ -173,9 +173,7 @@ def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return Unknown(text=lw.text(node))
 
 
-@contract(
-    "torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device"
-)
+@contract("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device")
 def _set_device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit("device", node, args={"index": args[0] if args else Unknown()}, via="set_device")
     return Obj(key=("nullcontext",), kind="context", info="")

@@ -274,9 +274,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     return None
 
 
-def _layer(
-    lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def _layer(lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]) -> Value:
     made = Obj(key=key, kind="module", cls=name, made=lw.span(node), text=lw.text(node))
     last = name.rsplit(".", 1)[-1]
     if last.startswith("BatchNorm") or last == "SyncBatchNorm" or last.startswith("LazyBatchNorm"):
@@ -347,9 +345,7 @@ def _no_sync(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
     wrapper = the_object(bound.receiver, "ddp")
     if wrapper is None and bound.receiver.text:
         wrapper = None
-    return Obj(
-        key=("no-sync", lw.span(node)), kind="no-sync", made=lw.span(node), info=(wrapper, None, True), text=lw.text(node)
-    )
+    return Obj(key=("no-sync", lw.span(node)), kind="no-sync", made=lw.span(node), info=(wrapper, None, True), text=lw.text(node))
 
 
 def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -364,9 +360,7 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
 
 
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit(
-        "collective", node, target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name]
-    )
+    lw.emit("collective", node, target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name])
     return Unknown(text=lw.text(node))
 
 

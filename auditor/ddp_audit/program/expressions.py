@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
-from ddp_audit.program.model import Branch, Item, Loop
+from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
     DATA,
@@ -292,12 +292,7 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
 
 def _number(value: Value, other: Value) -> Value:
     """A digit string that is compared with a number of the environment counts as that number."""
-    if (
-        isinstance(value, Const)
-        and isinstance(value.value, str)
-        and isinstance(other, Expr)
-        and value.value.lstrip("-").isdigit()
-    ):
+    if isinstance(value, Const) and isinstance(value.value, str) and isinstance(other, Expr) and value.value.lstrip("-").isdigit():
         return replace(value, value=int(value.value))
     return value
 
@@ -343,15 +338,19 @@ def _conditional(lw: Lowering, node: ast.IfExp) -> Value:
         return lw.eval(node.body if settled else node.orelse)
     outer, values = lw.block, []
     blocks: list[list[Item]] = []
+    guards: list[Guard] = []
     for part, polarity in ((node.body, True), (node.orelse, False)):
         lw.block = []
-        lw.guards.append(lw.guard(test, polarity, node.test, "ifexp"))
+        guards.append(lw.guard(test, polarity, node.test, "ifexp"))
+        lw.guards.append(guards[-1])
         values.append(lw.eval(part))
         lw.guards.pop()
         blocks.append(lw.block)
     lw.block = outer
     if not lw.muted and any(blocks):
-        lw.block.append(Branch(lw.guard(test, True, node.test, "ifexp"), blocks[0], blocks[1]))
+        lw.block.append(Branch(guards[0], blocks[0], blocks[1]))
+    if any(g.against_default for g in guards) and any(isinstance(v, Obj) for v in values):
+        return values[1] if guards[0].against_default else values[0]  # as the defaults have it
     return merge_value(test, values[0], values[1])
 
 
@@ -366,9 +365,7 @@ def _dict(lw: Lowering, keys: list[ast.expr | None], values: list[Value]) -> Val
         else:
             found_keys.append(lw.eval(key))
             found_values.append(value)
-    return Items(
-        items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=join_taint(*values), deps=join_deps(*values)
-    )
+    return Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=join_taint(*values), deps=join_deps(*values))
 
 
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
@@ -408,9 +405,7 @@ def item(value: Value, index: int) -> Value:
 def environment(variable: str, default: Value | None = None) -> Value:
     """An environment variable, as every worker of a distributed run sees it."""
     kind = names.ENVIRONMENT.get(variable)
-    return (
-        leaf(kind) if kind else Unknown(text=f"os.environ[{variable!r}]", taint=UNIFORM if default is None else default.taint)
-    )
+    return leaf(kind) if kind else Unknown(text=f"os.environ[{variable!r}]", taint=UNIFORM if default is None else default.taint)
 
 
 def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> Value:
@@ -444,9 +439,7 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.emit("environ", node, args={"value": value}, name=str(index.value))
     elif isinstance(owner, Items) and owner.keys is not None and isinstance(index, Const):
         kept = [
-            (k, v)
-            for k, v in zip(owner.keys, owner.items, strict=True)
-            if not (isinstance(k, Const) and k.value == index.value)
+            (k, v) for k, v in zip(owner.keys, owner.items, strict=True) if not (isinstance(k, Const) and k.value == index.value)
         ]
         kept.append((index, value))
         keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)

@@ -57,9 +57,7 @@ _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", as
 class Lowering:
     """The abstract run of one entry. `overrides` are configuration values that the job at hand is given, by name."""
 
-    def __init__(
-        self, project: Project, world_size: int | None, overrides: Mapping[str, Any], defaults_hold: bool = False
-    ) -> None:
+    def __init__(self, project: Project, world_size: int | None, overrides: Mapping[str, Any], defaults_hold: bool = False) -> None:
         self.project = project
         self.program = Program(entry="", world_size=world_size)
         self.worlds = worlds(world_size)
@@ -318,14 +316,16 @@ class Lowering:
         value = self.eval(node.test)
         settled = self.settled(node.test, value, node.body, node.orelse)
         if settled is not None:
+            passed_by = node.orelse if settled else node.body
+            if passed_by and self.known(value) is not None:
+                first, last = self.span(passed_by[0]), self.span(passed_by[-1])
+                self.program.passed_by.add((first.path, first.line, last.end_line))
             return self.run_block(node.body if settled else node.orelse)
         if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
             self.emit("assert", node, args={"test": operation("not", value)}, raises=True)
         return self.two_arms(value, node.test, node.body, node.orelse, "if")
 
-    def two_arms(
-        self, value: Value, test: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt], via: str
-    ) -> str | None:
+    def two_arms(self, value: Value, test: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt], via: str) -> str | None:
         """Lowers both arms from the same state and joins what they leave behind."""
         before, depth = self.state, len(self.guards)
         outcome: list[tuple[Slots, str | None]] = []
@@ -350,6 +350,9 @@ class Lowering:
         if left_then or left_else:
             self.state = (state_else if left_then else state_then).commit()
             self.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
+            return None
+        if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
+            self.state = (state_else if guards[0].against_default else state_then).commit()
             return None
         self.state = merge_slots(value, state_then, state_else)
         return None
@@ -407,9 +410,7 @@ class Lowering:
         body, self.block = self.block, outer
         if not self.muted:
             self.block.append(LoopItem(loop, body))
-        self.state = (
-            self.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), self.state, before.fork())
-        )
+        self.state = self.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), self.state, before.fork())
 
     def _body(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
         depth = len(self.guards)

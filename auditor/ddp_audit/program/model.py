@@ -249,6 +249,7 @@ class Program:
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
     world_size: int | None = None
     limits: list[str] = field(default_factory=list)
+    passed_by: set[tuple[str, int, int]] = field(default_factory=set)  # arms that this job does not take: path, first and last line
     executed: bool = True  # False where the entry is a library file whose functions were lowered one by one
 
     def of(self, *kinds: str) -> Iterator[Node]:
@@ -271,6 +272,10 @@ class Program:
         """Buffers registered inside the wrapped module, as far as its constructor could be followed."""
         modules = [o for o in options(wrap.args["module"]) if isinstance(o, Obj)] if "module" in wrap.args else []
         return [site for module in modules for site in self.buffers.get(module.key, [])]
+
+    def takes(self, path: str, line: int) -> bool:
+        """Whether a line is outside of every arm that this job is known not to take."""
+        return not any(path == where and first <= line <= last for where, first, last in self.passed_by)
 
     def line(self, path: str, line: int) -> str:
         """The text of a line without its indentation, empty where there is none."""

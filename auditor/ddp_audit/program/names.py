@@ -139,9 +139,7 @@ def kind_of_class(info: ClassInfo) -> str:
     bases = info.library_bases()
     if any(b.startswith("torch.nn.parallel") and b.endswith("DistributedDataParallel") for b in bases):
         return "ddp-subclass"
-    if any(
-        b.startswith(("torch.nn.", "timm.")) or b.endswith((".Module", "LightningModule", "PreTrainedModel")) for b in bases
-    ):
+    if any(b.startswith(("torch.nn.", "timm.")) or b.endswith((".Module", "LightningModule", "PreTrainedModel")) for b in bases):
         return "module"
     if any(b.endswith("IterableDataset") for b in bases):
         return "iterable-dataset"
