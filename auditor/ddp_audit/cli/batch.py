@@ -36,9 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--tokens", type=_count, metavar="K", help="tokens an update; A x B x T where it is not given")
     parser.add_argument("--block-size", type=_count, metavar="T", required=True, help="tokens a sequence")
     parser.add_argument("--batch-size", type=_count, metavar="B", help="sequences a micro-batch and process, as it is now")
-    parser.add_argument(
-        "--accumulation", type=_count, metavar="A", help="micro-batches an update over all processes, as it is now"
-    )
+    parser.add_argument("--accumulation", type=_count, metavar="A", help="micro-batches an update over all processes, as it is now")
     parser.add_argument("--limit", type=_count, metavar="N", help=f"options at most (table: {_SHOWN}, json: all)")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.set_defaults(run=run)

@@ -95,9 +95,7 @@ def _demo(hazard: Hazard, folder: str) -> int:
         tell(sys.stdout, "", "The demo did not show all it promised: " + "; ".join(lacking) + ".")
         return 1
     found = (
-        f"{', '.join(hazard.codes)} found in the source and confirmed by the run"
-        if hazard.codes
-        else "found by the trace alone"
+        f"{', '.join(hazard.codes)} found in the source and confirmed by the run" if hazard.codes else "found by the trace alone"
     )
     tell(sys.stdout, "", f"As promised: {hazard.name}, {found}.")
     return 0

@@ -68,9 +68,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         else:
             traced.tell(told, f"ddp-audit: audit of {about}", *text.heads(audited), "")
     traced.tell(told, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
-    result = traced.trace_command(
-        command, audited, told, directory=args.dir, stall_after=args.stall_after, on_stall=args.on_stall
-    )
+    result = traced.trace_command(command, audited, told, directory=args.dir, stall_after=args.stall_after, on_stall=args.on_stall)
     findings = result.findings.findings
     if result.comparison is not None:
         traced.tell(told, "")

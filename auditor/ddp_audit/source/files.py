@@ -60,9 +60,7 @@ class SourceFile:
         """The place of a node."""
         end_line = node.end_lineno or node.lineno
         end_offset = node.col_offset if node.end_col_offset is None else node.end_col_offset
-        return Span(
-            self.path, node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end_offset)
-        )
+        return Span(self.path, node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end_offset))
 
 
 def display_path(path: str | os.PathLike[str]) -> str:
