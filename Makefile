@@ -3,13 +3,14 @@
 #   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
 #   make test               the tests; make test ARGS='tests/cli -k json' for some of them
 #   make lint               ruff and mypy
+#   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format agree clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -26,6 +27,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+agree: $(STAMP)
+	$(BIN)/python benchmarks/agree.py $(or $(N),1000) --write
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=/path/to/python")'
