@@ -108,3 +108,12 @@ def test_the_demo_lists_its_hazards(tmp_path: Path) -> None:
     done = command(tmp_path, "demo", "--list")
     assert done.returncode == 0
     assert "rank0-eval-barrier" in done.stdout
+
+
+def test_the_demo_keeps_its_promise(tmp_path: Path) -> None:
+    done = command(tmp_path, "demo", "--dir", "kept")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout
+    assert told.index("DDP401 error rank0-forward-through-wrapper") < told.index("different operations") < told.index("CONFIRMED")
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "kept" / "run.json").is_file()
