@@ -46,21 +46,25 @@ class Options:
 
 @dataclass(slots=True)
 class AuditResult:
-    """What an audit found. `files` counts the Python files read; `notes` are whole lines for the report.
+    """What an audit found. `notes` are whole lines for the report.
 
-    `sources` holds the lines of each file that a finding may name, by its path; `rules` those that ran, by code. `passed_by`
-    are the paths of files that were read and have nothing to do with distributed training, `codes` all that were asked for.
+    `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
+    `rules` are those that ran, by code, and `codes` all that were asked for.
     """
 
-    files: int = 0
     findings: list[Finding] = field(default_factory=list)
     errors: list[SourceError] = field(default_factory=list)
     suppressed: int = 0
     notes: list[str] = field(default_factory=list)
     sources: dict[str, list[str]] = field(default_factory=dict)
-    rules: dict[str, Rule] = field(default_factory=dict)
-    passed_by: set[str] = field(default_factory=set)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    looked_at: set[str] = field(default_factory=set)
     codes: set[str] = field(default_factory=set)
+
+    @property
+    def files(self) -> int:
+        """How many Python files were read."""
+        return len(self.looked_at)
 
     def exit_code(self, strict: bool = False) -> int:
         """2 where work could not be done, 1 where a finding fails the check, else 0."""
@@ -84,7 +88,7 @@ def audit(
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
-    every = _installed_rules() if rules is None else list(rules)
+    every = installed_rules() if rules is None else list(rules)
     wanted = _selection(every, options)
     chosen = [rule for rule in every if rule.code in wanted]
     launch = _launch(options)
@@ -100,8 +104,7 @@ def audit(
     result.sources = {file.path: file.lines for file in project.files}
     result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
-    result.passed_by = {display_path(path) for path in project.passed_by} - set(result.sources)
-    result.files = len(project.files) + len(result.passed_by)
+    result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
     return result
 
 
@@ -128,7 +131,8 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
     return codes
 
 
-def _installed_rules() -> list[Rule]:
+def installed_rules() -> list[Rule]:
+    """The rules that are installed."""
     from ddp_audit.rule import load_rules
 
     return load_rules()

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from ddp_audit.findings import Finding
 from ddp_audit.launch import Launch, documented_launches
 from ddp_audit.launch.overrides import Override, overrides_of
+from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.project import Project
+from ddp_audit.source.seen import Seen
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Program
@@ -45,6 +47,7 @@ class EntryResult:
     notes: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    seen: Seen | None = None  # where it came from another process
 
 
 def audit_entries(job: Job, processes: int = 1) -> list[EntryResult]:
@@ -62,6 +65,8 @@ def audit_entries(job: Job, processes: int = 1) -> list[EntryResult]:
     finally:
         _forked = None
     for result in results:  # what the children read is read here too: reports and suppressions need its text
+        if result.seen is not None:
+            seen.add(result.seen)
         for path in result.paths:
             job.project.load(path)
     return results
@@ -97,7 +102,13 @@ def _end_quietly_when_interrupted() -> None:
 
 def _audit_number(number: int) -> EntryResult:
     assert _forked is not None
-    return _audit_entry(_forked, _forked.project.entries[number])
+    entry = _forked.project.entries[number]
+    if not seen.is_noting():
+        return _audit_entry(_forked, entry)
+    with seen.noting() as noted:
+        result = _audit_entry(_forked, entry)
+    result.seen = noted
+    return result
 
 
 def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:

@@ -99,7 +99,7 @@ def test_the_output_is_equal_for_any_number_of_processes(project: Path, capsys: 
 def test_a_process_that_ends_costs_its_own_entry_alone(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = audit_module._installed_rules()[0]
+    rule = audit_module.installed_rules()[0]
     check = type(rule).check
 
     def end(self: Rule, context: Context) -> Iterable[Finding]:

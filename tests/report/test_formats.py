@@ -31,7 +31,7 @@ def result() -> AuditResult:
     )
     long = Finding("DDP201", "rank-guarded-collective", "error", "certain", Span("/abs/x.py", 1, 1, 4, 2), "It hangs.")
     return AuditResult(
-        files=2,
+        looked_at={"one.py", "two.py"},
         findings=[finding, long],
         errors=[SourceError("broken.py", 3, "invalid syntax"), SourceError("nowhere", None, "no such file or directory")],
         suppressed=1,

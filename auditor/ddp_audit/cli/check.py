@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
+from ddp_audit.cache import cached_audit
 from ddp_audit.cli import fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.findings import CONFIDENCES
@@ -45,6 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     known.add_options(parser)
     fixing.add_options(parser)
     parser.add_argument("--jobs", type=_processes, metavar="N", help="processes of the audit (default: one a processor)")
+    parser.add_argument("--no-cache", action="store_true", help="audit afresh, and keep nothing for the next time")
     add_job_options(parser)
 
 
@@ -87,11 +89,15 @@ def run(args: argparse.Namespace) -> int:
             recorded = read_run(args.trace)
 
         def audited(texts: Mapping[str, bytes]) -> AuditResult:
-            result = audit(paths, options, overlay=texts)
+            if texts or args.no_cache or mends or os.environ.get("DDP_AUDIT_DEBUG"):
+                result = audit(paths, options, overlay=texts)
+            else:
+                result = cached_audit(paths, options)
             baseline.hold(result)
             return result
 
-        mended = fixing.mend_findings(args, audited, overlay) if args.fix or args.diff else None
+        mends = args.fix or args.diff
+        mended = fixing.mend_findings(args, audited, overlay) if mends else None
         result = audited(overlay) if mended is None else mended.result
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None

@@ -29,8 +29,7 @@ class Known:
 
     def hold(self, result: AuditResult) -> None:
         """Takes the known findings out of a result and says in a note how many those were."""
-        looked_at = {*result.sources, *result.passed_by}
-        self._last = compare(result.findings, self._entries or [], looked_at, result.codes)
+        self._last = compare(result.findings, self._entries or [], result.looked_at, result.codes)
         if self._entries is not None:
             result.findings = self._last.new
             result.notes.append(f"{self._last} (baseline {self._name})")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.launch.model import Launch
+from ddp_audit.source import seen
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -85,17 +86,18 @@ def missing_config_files(launch: Launch, cwd: Path | Sequence[Path]) -> list[str
                 named.append(word)
         elif equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
             named.append(text)
-    return [name for name in named if not _located(name, cwd).is_file()]
+    return [name for name in named if not seen.is_file(_located(name, cwd))]
 
 
 def _located(name: str, folders: Path | Sequence[Path]) -> Path:
     """A file below the first of some folders that has it, else below the first one."""
     candidates = [folder / name for folder in ([folders] if isinstance(folders, Path) else folders)]
-    return next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
+    return next((candidate for candidate in candidates if seen.is_file(candidate)), candidates[0])
 
 
 def config_file_values(path: Path, shown: str) -> dict[str, Override]:
     """The constants that a config file sets, by name. `shown` is the path for messages. Empty where it cannot be read."""
+    seen.content(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
             return {}

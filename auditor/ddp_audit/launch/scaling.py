@@ -14,6 +14,7 @@ from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
+from ddp_audit.source import seen
 
 ACCUMULATION = re.compile(r"accum", re.IGNORECASE)
 
@@ -153,7 +154,7 @@ def starts(launch: Launch, entry: str) -> bool:
     name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
     own = PurePosixPath(entry)
     return name == own.name or (
-        launch.path == entry and not Path(own.parent, name).exists() and not Path(launch.script).exists()
+        launch.path == entry and not seen.exists(Path(own.parent, name)) and not seen.exists(launch.script)
     )
 
 

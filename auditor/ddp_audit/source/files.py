@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_audit.findings import Span
+from ddp_audit.source import seen
 
 
 class SourceError(Exception):
@@ -77,7 +78,9 @@ def read_bytes(path: Path) -> bytes:
     """The bytes of a file. Raises SourceError."""
     shown = display_path(path)
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
+        seen.content(path, data)
+        return data
     except FileNotFoundError:
         raise SourceError(shown, None, "no such file or directory") from None
     except IsADirectoryError:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
 
@@ -137,12 +138,13 @@ class Project:
 
     def _walk(self, folder: Path) -> Iterator[Path]:
         for top, folders, names in os.walk(folder, followlinks=False):
+            seen.folder(os.path.abspath(top))
             folders[:] = sorted(
                 name
                 for name in folders
                 if not name.startswith(".")
                 and name not in _SKIPPED_FOLDERS
-                and not os.path.exists(os.path.join(top, name, "pyvenv.cfg"))
+                and not seen.exists(os.path.join(top, name, "pyvenv.cfg"))
                 and not self._excluded(os.path.join(top, name))
             )
             for name in sorted(names):
@@ -237,7 +239,7 @@ class Project:
             roots = dict.fromkeys((folder, _above_packages(folder), *self._script_folders))
             current = folder
             while True:
-                marks = [mark for mark in _ROOT_MARKS if os.path.exists(os.path.join(current, mark))]
+                marks = [mark for mark in _ROOT_MARKS if seen.exists(os.path.join(current, mark))]
                 if marks:
                     roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
                 if ".git" in marks or os.path.dirname(current) == current:
@@ -250,6 +252,8 @@ class Project:
     @staticmethod
     def _in_folder(folder: str, module: str) -> str | None:
         base = os.path.join(folder, *module.split(".")) if module else folder
+        seen.folder(base)
+        seen.folder(os.path.dirname(base))
         for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
             if os.path.isfile(candidate):
                 return candidate
@@ -303,7 +307,7 @@ def _tops(paths: Sequence[str], imports: dict[str, set[str]], is_main: Callable[
 
 def _above_packages(folder: str) -> str:
     """The first folder at or above `folder` that is no package: where an absolute import of the package starts."""
-    while os.path.exists(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
+    while seen.exists(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
     return folder
 
