@@ -90,6 +90,14 @@ def test_the_same_samples_on_two_ranks() -> None:
     assert str(fault.site) == "train.py:300"
 
 
+def test_one_epoch_of_equal_batches_is_no_chance_though_later_ones_differ() -> None:
+    equal = [forward_of(f"batch {n}") for n in range(8)]
+    later = [[forward_of(f"rank {rank} batch {n}") for n in range(40)] for rank in range(2)]
+    fault = only(run_of([*equal, *later[0]], [*equal, *later[1]]), "same-samples")
+    assert fault.ranks == (0, 1) and "8 of 48" in fault.explanation
+    assert silent_faults(run_of([*equal[:7], *later[0]], [*equal[:7], *later[1]])) == []
+
+
 def test_same_samples_on_two_of_three_ranks() -> None:
     same, other = [forward_of(f"{n:x}") for n in range(4)], [forward_of(f"{n:x}") for n in range(10, 14)]
     assert only(run_of(same, other, same), "same-samples").ranks == (0, 2)

@@ -20,6 +20,7 @@ PARAMETERS_DIFFER = "parameters-differ"
 SAME_SAMPLES = "same-samples"
 
 _MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
+_LONG_STREAK = 8  # and the number of forwards one after the other, after which it is no chance either
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _differ(
 
 
 def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
-    """Ranks of one wrapper's group that got the same samples in most training forwards (those with gradients)."""
+    """Ranks of one wrapper's group that got the same samples in most training forwards (those with gradients), or in many in a row."""
     groups = _model_groups(run)
     for model, forwards in sorted(_training(run).items()):
         members = groups.get(model)
@@ -124,7 +125,8 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
         shared: Counter[int] = Counter()
         compared: Counter[int] = Counter()
         distinct: dict[int, set[str]] = defaultdict(set)
-        partners: dict[int, set[int]] = defaultdict(set)
+        streak: Counter[int] = Counter()
+        longest: Counter[int] = Counter()
         for number in range(max((len(events) for events in by_rank.values()), default=0)):
             at: dict[str, list[int]] = defaultdict(list)
             for rank, events in by_rank.items():
@@ -134,12 +136,17 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
             for fingerprint, ranks in at.items():
                 for rank in ranks:
                     compared[rank] += present > 1
+                    streak[rank] = streak[rank] + 1 if len(ranks) > 1 else 0
+                    longest[rank] = max(longest[rank], streak[rank])
                     if len(ranks) > 1:
                         shared[rank] += 1
                         distinct[rank].add(fingerprint)
-                        partners[rank].update(ranks)
         # A batch that never changes (a dummy input, a run on one batch) says nothing about how samples are shared out.
-        guilty = [r for r in sorted(shared) if shared[r] > _MOST_SHARED * compared[r] and len(distinct[r]) > 1]
+        guilty = [
+            rank
+            for rank in sorted(shared)
+            if len(distinct[rank]) > 1 and (shared[rank] > _MOST_SHARED * compared[rank] or longest[rank] >= _LONG_STREAK)
+        ]
         if len(guilty) > 1:
             first = guilty[0]
             site = next(iter(frames(by_rank[first][0])), None)
