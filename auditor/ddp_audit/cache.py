@@ -104,7 +104,7 @@ def _load(entry: Path) -> AuditResult | None:
         named &= result.looked_at
         result.sources = {path: decode(Path(path).read_bytes(), path).split("\n") for path in named}
         return result
-    except (OSError, ValueError, KeyError, TypeError, SourceError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SourceError):
         return None
 
 
