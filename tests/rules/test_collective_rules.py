@@ -126,6 +126,15 @@ pair = dist.new_group([0, 1])
 if rank == 0:
     dist.barrier(group=pair)  # HERE
 """,
+    ("DDP201", "one rank here and the other in a branch that excludes it"): HEAD + """
+value = torch.ones(1)
+if os.environ.get("MODE") == "sum":
+    if rank == 0:
+        dist.all_reduce(value)  # HERE
+else:
+    if rank != 0:
+        dist.all_reduce(value)  # AND HERE
+""",
     ("DDP202", "full tensor of a sharded parameter"): HEAD + """
 from torch.distributed.fsdp import fully_shard
 net = torch.nn.Linear(4, 1)
@@ -245,6 +254,13 @@ def first(local_rank):
         dist.barrier()
 with first(rank):
     print("reading")
+""",
+    ("DDP201", "first and then, each under conditions of its own"): HEAD + """
+if os.environ.get("CACHE"):
+    if rank != 0:
+        dist.barrier()
+if os.environ.get("CACHE") and rank == 0:
+    dist.barrier()
 """,
     ("DDP201", "sender and receivers of one broadcast"): HEAD + """
 if rank == 0:

@@ -240,21 +240,47 @@ def _key(guard: Guard) -> tuple[str, bool]:
 
 
 def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[Node, Node | None, str]]:
-    """Pairs of collectives that do not match, and those without a partner (the first of the pair is always a node)."""
-    if not mine and not theirs:
-        return
-    matcher = difflib.SequenceMatcher(None, [_token(n) for n in mine], [_token(n) for n in theirs], autojunk=False)
-    for tag, a, b, c, d in matcher.get_opcodes():
-        if tag == "equal":
-            for left, right in zip(mine[a:b], theirs[c:d], strict=True):
+    """Pairs of collectives that do not match, and those without a partner (the first of the pair is always a node).
+
+    Collectives are compared within the branches of conditions that are equal on all ranks; what is left is matched across them,
+    unless the branches exclude each other.
+    """
+    left_over: list[tuple[list[Node], list[Node]]] = []
+    for place in dict.fromkeys(_place(n) for n in (*mine, *theirs)):
+        ours, others = [n for n in mine if _place(n) == place], [n for n in theirs if _place(n) == place]
+        matcher = difflib.SequenceMatcher(None, [_token(n) for n in ours], [_token(n) for n in others], autojunk=False)
+        for tag, a, b, c, d in matcher.get_opcodes():
+            if tag != "equal":
+                left_over.append((ours[a:b], others[c:d]))
+                continue
+            for left, right in zip(ours[a:b], others[c:d], strict=True):
                 difference = _arguments_differ(left, right)
                 if difference:
                     yield left, right, difference
-        elif tag == "replace":
-            yield mine[a], theirs[c], "operation"
+    for ours, _ in left_over:
+        for node in list(ours):
+            partner = next(((r, n) for _, r in left_over for n in r if _may_meet(node, n)), None)
+            if partner is not None:
+                ours.remove(node)
+                partner[0].remove(partner[1])
+    for ours, others in left_over:
+        if ours and others:
+            yield ours[0], others[0], "operation"
         else:
-            for node in (*mine[a:b], *theirs[c:d]):
+            for node in (*ours, *others):
                 yield node, None, ""
+
+
+def _place(node: Node) -> tuple[tuple[Span, bool], ...]:
+    """The branches around a collective, from outside to the first condition in which ranks can differ."""
+    outer = itertools.takewhile(lambda g: not g.test.taint, node.guards)
+    return tuple((g.span, g.polarity) for g in outer if g.via != "early-exit")
+
+
+def _may_meet(one: Node, other: Node) -> bool:
+    """Whether two collectives match and no condition lets ranks reach only one of them."""
+    excluded = {(span, not polarity) for span, polarity in _place(other)}
+    return _token(one) == _token(other) and not excluded & set(_place(one)) and not _arguments_differ(one, other)
 
 
 def _token(node: Node) -> tuple[object, ...]:
