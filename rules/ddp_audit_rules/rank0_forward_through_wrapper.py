@@ -92,7 +92,7 @@ dist.destroy_process_group()
         ends = " or ".join(sorted({time.prediction.outcome.kind.removesuffix("s") for time in stops}))
         what = f"makes the run {ends}" if surely else "is matched, if at all, by the other ranks' next training forward"
         message = (
-            f"{who[0].upper()}{who[1:]} alone calls the DDP wrapper here, whose model has buffers"
+            f"{who[0].upper()}{who[1:]} alone {'calls' if 'rank ' in who else 'call'} the DDP wrapper here, whose model has buffers"
             f"{' under a condition' if conditional else ''}, so its buffer broadcast {what}."
         )
         related = guard_relations(node)

@@ -96,6 +96,8 @@ class Guard:
         inside = [rank for rank, passes in answers.items() if passes]
         if inside == [0]:
             return "only rank 0"
+        if inside == [0, 2] and self.world_size is None:  # two nodes of two ranks each
+            return "only the first rank of each node"
         if 0 not in inside and len(inside) == len(answers) - 1:
             return "all ranks but rank 0"
         if len(inside) == len(answers):
