@@ -11,6 +11,7 @@ from ddp_audit.program.model import Node
 from ddp_audit.program.reach import OneSided, anchor, one_sided, reduce_op
 from ddp_audit.program.values import CLOCK, DATA, RANK
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._parted import counts_at, parted
 
 
 class RankGuardedCollective(Rule):
@@ -119,19 +120,13 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where some ranks issued a collective here that others, which had the chance, did not."""
-        places = [(finding.span.path, finding.span.line, finding.span.end_line)]
-        here = dict.fromkeys(run.ranks, 0)
-        for place in places:
-            for rank, event in run.events_at(*place):
-                here[rank] += event.kind == COLLECTIVE
+        here = counts_at(run, [(finding.span.path, finding.span.line, finding.span.end_line)], [COLLECTIVE])
         others = [(r.path, r.line) for r in finding.related if r.role == "collective" and r.text.startswith("what the other")]
         there = {rank for path, line in others for rank in run.ranks_at(path, line)}
         ranks = {rank for rank, count in here.items() if count}
         if not ranks:
             return "not-covered"
-        if there - ranks or len(set(here.values())) > 1:
-            return "confirmed"
-        return "not-observed"
+        return "confirmed" if there - ranks or parted(run, here) else "not-observed"
 
 
 def _name(node: Node) -> str:

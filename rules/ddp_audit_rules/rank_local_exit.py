@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ddp_audit.compare.run import RAISED, RecordedRun
-from ddp_audit.events import BACKWARD, COLLECTIVE, STEP
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.program.reach import local_taint
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import CLOCK, DATA, ERROR, RANK, Const, Taint
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._parted import counts_at, parted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,15 +139,11 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the ranks' counts of what they do together differ in a run that reached the region."""
-        places = [(r.path, r.line) for r in finding.related if r.text.startswith("what the other ranks do")]
-        counts = dict.fromkeys(run.ranks, 0)
-        for place in places:
-            for rank, event in run.events_at(*place):
-                counts[rank] += event.kind in (COLLECTIVE, BACKWARD, STEP)
+        places = [(r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the other ranks do")]
+        counts = counts_at(run, places, (FORWARD, COLLECTIVE, BACKWARD, STEP))
         if not any(counts.values()):
             return "not-covered"
-        parted = len(set(counts.values())) > 1 and all(r.state != RAISED or r.waiting for r in run.ranks.values())
-        return "confirmed" if parted else "not-observed"
+        return "confirmed" if parted(run, counts) else "not-observed"
 
 
 # ---- where ranks part

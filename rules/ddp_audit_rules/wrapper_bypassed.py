@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import BACKWARD, DDP_BUCKET
+from ddp_audit.events import BACKWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import forwards_behind
@@ -92,7 +92,10 @@ dist.destroy_process_group()
             "differ from the first step on. A wrapped forward whose backward has not run yet would arm the reducer; none does "
             "here."
         )
-        related = [Related(forward.span.path, forward.span.line, "forward", "the loss is computed past the wrapper")]
+        related = [
+            Related(forward.span.path, forward.span.line, "forward", "the loss is computed past the wrapper"),
+            Related(backward.span.path, backward.span.line, "backward", "reduces nothing"),
+        ]
         wrapper = forward.object
         if wrapper is not None and wrapper.made is not None:
             related.append(Related(wrapper.made.path, wrapper.made.line, "wrap", "the DDP wrapper of this module"))
@@ -101,16 +104,12 @@ dist.destroy_process_group()
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where a backward between the wrapper's construction and its step issued no bucket."""
-        lines = {finding.span.line, *(r.line for r in finding.related if r.role == "forward")}
-        passes = [e for line in lines for _, e in run.events_at(finding.span.path, line) if e.kind == BACKWARD]
+        """Confirmed by backward passes at this place that issued no bucket all-reduce."""
+        places = [(r.path, r.line) for r in finding.related if r.role == "backward"]
+        passes = [e for place in places for _, e in run.events_at(*place) if e.kind == BACKWARD]
         if not passes:
-            passes = [e for _, e in run.all_events() if e.kind == BACKWARD]
-        counted = [e.detail.get("buckets") for e in passes]
-        if any(count == 0 for count in counted):
-            return "confirmed"
-        buckets = any(e.origin == DDP_BUCKET for _, e in run.all_events())
-        return "not-observed" if counted and buckets else super().witness(finding, run)
+            return "not-covered"
+        return "confirmed" if all(e.detail.get("buckets") == 0 for e in passes) else "not-observed"
 
 
 def _armed(program: Program, backward: Node, forward: Node) -> bool:
