@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import ddp_audit.cache
+import ddp_audit_rules
 from ddp_audit.cache import cache_folder
 from ddp_audit.cli import main
 
@@ -27,6 +28,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ddp_audit.cache, "audit", counted)
+    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda: "")  # the sources may be worked on while the tests run
     return made
 
 
@@ -101,7 +103,7 @@ def test_what_does_not_matter_leaves_it_warm(project: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize(
     "more",
-    [["--select", "DDP802"], ["--min-confidence", "possible"], ["--world-size", "4"], ["--set", "a=1"], ["helper.py"]],
+    [["--select", "DDP802"], ["--min-confidence", "possible"], ["--world-size", "4"], ["--set", "a=1"], ["--exclude", "x"]],
 )
 def test_other_options_are_another_audit(
     project: Path, capsys: pytest.CaptureFixture[str], audits: list[int], more: list[str]
@@ -131,9 +133,7 @@ def test_a_config_file_that_a_launch_names_counts_when_it_appears(
     assert len(audits) == 3
 
 
-def test_a_baseline_is_held_against_the_cached_findings(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int]
-) -> None:
+def test_a_baseline_is_held_against_cached_findings(project: Path, capsys: pytest.CaptureFixture[str], audits: list[int]) -> None:
     write(train=SCRIPT)
     report(capsys, "train.py", "--write-baseline", "known.json")
     assert report(capsys, "train.py", "--baseline", "known.json")[0] == 0
@@ -185,6 +185,18 @@ def test_the_oldest_entries_are_dropped(project: Path, capsys: pytest.CaptureFix
     assert len(list(cache_folder().iterdir())) == 2
 
 
+def test_a_change_of_a_rule_makes_every_run_cold(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddp_audit_rules, "__path__", [str(project / "rules")])
+    Path("rules").mkdir()
+    write(train=SCRIPT, **{"rules/one": "level = 'error'\n"})
+    report(capsys, "train.py")
+    write(**{"rules/one": "level = 'warning'\n"})
+    report(capsys, "train.py")
+    assert len(list(cache_folder().iterdir())) == 2
+
+
 # With the installed rules, in a process of its own
 
 REAL = """\
@@ -223,7 +235,8 @@ with seen.noting() as noted:
     result = audit(["."], Options(launch=sys.argv[1], jobs=int(sys.argv[2])))
 os.stat = stat
 assert not result.errors, result.errors
-below = lambda paths: sorted(p for p in paths if p.startswith(root + os.sep) and p.endswith((".py", ".json", ".toml", ".cfg", ".git")))
+ends = (".py", ".json", ".toml", ".cfg", ".git")
+below = lambda paths: sorted(p for p in paths if p.startswith(root + os.sep) and p.endswith(ends))
 def covered(path):
     if path in noted.kinds or path in noted.files:
         return True
