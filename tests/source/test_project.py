@@ -56,6 +56,21 @@ def test_a_script_that_is_imported_too_stays_an_entry(write) -> None:
     assert entries(".") == ["sweep.py", "train.py"]
 
 
+def test_a_ring_that_something_leads_to_has_no_entry_of_its_own(write) -> None:
+    write(a=DDP + "import b\n", b=DDP + "import a\n", train="import b\n")
+    assert entries(".") == ["train.py"]
+
+
+def test_of_rings_in_a_row_the_first_one_has_the_entry(write) -> None:
+    write(a=DDP + "import b\n", b=DDP + "import a\n", y=DDP + "import z, a\n", z=DDP + "import y\n")
+    assert entries(".") == ["y.py"]
+
+
+def test_the_script_of_a_ring_is_its_entry(write) -> None:
+    write(a=DDP + "import b\n", b=DDP + "import a\nif __name__ == '__main__':\n    a.f()\n")
+    assert entries(".") == ["b.py"]
+
+
 def test_a_ring_of_imports_has_one_entry(write) -> None:
     write(a=DDP + "import b\n", b=DDP + "import a\n")
     assert entries(".") == ["a.py"]
