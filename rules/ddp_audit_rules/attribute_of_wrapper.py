@@ -70,7 +70,7 @@ dist.destroy_process_group()
             name = node.detail["name"]
             some = [g for g in node.rank_guards if g.ranks() != "all ranks"]
             who = f"{some[0].ranks()} raises" if some else "every rank raises"
-            message = f"DistributedDataParallel has no attribute {name}: {who} AttributeError here, because it belongs to the inner module."
+            message = f"DistributedDataParallel has no attribute {name}: {who} AttributeError here; it belongs to the inner module."
             explanation = (
                 f"{some[0].describe()[:1].upper() + some[0].describe()[1:]}. The rank that fails leaves, and the others wait "
                 "in their next collective until the launcher ends them."

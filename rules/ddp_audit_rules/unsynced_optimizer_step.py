@@ -120,8 +120,11 @@ dist.destroy_process_group()
         forward, found = next((f, s) for p in reversed(before) for f, s in p.forwards if s)
         switch = next((s for s in found), None)
         names = names_of_loops(program, step, supposed)
-        case = ", ".join(f"{names.get(name, name.removeprefix('option '))} = {value}" for name, value in supposed.items())
-        where = f"with {case}, " if case else ""
+        case = ", ".join(
+            f"{names.get(name, name.removeprefix('option '))} = {value}"
+            for name, value in sorted(supposed.items(), key=lambda pair: not pair[0].startswith("loop:"))
+        )
+        where = f"for instance with {case}, " if case else ""
         message = (
             f"This step can use gradients that no rank reduced: {where}the forward of line {forward.span.line} runs with "
             "synchronisation off and the step is taken all the same."
