@@ -63,11 +63,17 @@ def training_passes(program: Program) -> list[Pass]:
                 key = iterate.object.key
                 head = iterate.span.path == loop.span.path and loop.span.line <= iterate.span.line <= loop.span.end_line
                 opened = key in over and head and iterate.loops == around and not iterate.text.startswith("next(")
-                taken = bool(iterate.loops) and iterate.loops[-1] is loop and iterate.text.startswith("next(")
+                taken = bool(iterate.loops) and iterate.loops[-1] is loop and _is_taken_for(iterate, backward)
                 if opened or taken:
                     new = Pass(iterate.object, made.get(key), iterate, loop, around, backward, taken)
                     found.setdefault((id(loop), key), new)
     return list(found.values())
+
+
+def _is_taken_for(iterate: Node, backward: Node) -> bool:
+    """Whether a batch that next() takes is on the way to a backward: under no condition of its own, with gradients on."""
+    on_the_way = all(any(mine is theirs for theirs in backward.guards) for mine in iterate.guards)
+    return iterate.text.startswith("next(") and iterate.grad is not False and on_the_way
 
 
 def samplers_of(loader: Node) -> list[Value]:
