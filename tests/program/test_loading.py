@@ -53,7 +53,8 @@ def test_a_training_pass(lowered: Lowered, source: str, taken: bool) -> None:
         "with torch.no_grad():\n    for x in loader:\n        model(x)\nmodel(torch.ones(2)).sum().backward()",
         "test = iter(loader)\nfor i in range(9):\n    model(torch.ones(2)).sum().backward()\n    with torch.no_grad():\n"
         "        model(next(test))",
-        "test = iter(loader)\nfor i in range(9):\n    model(torch.ones(2)).sum().backward()\n    if i % 3 == 0:\n        model(next(test))",
+        "test = iter(loader)\nfor i in range(9):\n    model(torch.ones(2)).sum().backward()\n    if i % 3 == 0:\n"
+        "        model(next(test))",
     ],
 )
 def test_no_training_pass(lowered: Lowered, source: str) -> None:
