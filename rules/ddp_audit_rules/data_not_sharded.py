@@ -103,7 +103,7 @@ finally:
             + (
                 "With equal batches the average over the ranks is the gradient of one rank, so the other processes add nothing. "
                 if same
-                else "Where the ranks shuffle with different seeds, each has its own order of the whole set, an epoch being W epochs; "
+                else "Where the ranks shuffle with different seeds, each has its own order of the whole set; "
                 "with equal seeds their batches are equal and the other processes add nothing. "
             )
             + "It would be right if the data set held this rank's share only; that could not be seen here."
