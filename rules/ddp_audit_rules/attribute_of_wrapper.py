@@ -11,6 +11,9 @@ from ddp_audit.program.model import Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 
 
+_ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
+
+
 class AttributeOfWrapper(Rule):
     code = "DDP115"
     name = "attribute-of-wrapper"
@@ -67,6 +70,8 @@ dist.destroy_process_group()
                 continue
             if any(g.via == "except" or "hasattr" in g.text or "isinstance" in g.text for g in node.guards):
                 continue
+            if program.frameworks & _ENGINES and any(not g.taint and g.via == "if" for g in node.guards):
+                continue  # the arm of another engine, whose model this name stands for too
             name = node.detail["name"]
             some = [g for g in node.rank_guards if g.ranks() != "all ranks"]
             who = f"{some[0].ranks()} raises" if some else "every rank raises"

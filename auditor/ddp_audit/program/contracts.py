@@ -195,11 +195,11 @@ def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | a
 def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`exec(open('configurator.py').read())`: the module's plain constants become defaults that the job may override."""
     frame = lw.here.top
-    for (owner, name), value in list(lw.state.items()):
-        if owner == frame.id and isinstance(value, Const) and value.default is None and not name.startswith("_"):
-            where = lw.defined.get((owner, name))
+    for name, value in lw.state.of(frame.id).items():
+        if isinstance(value, Const) and value.default is None and not name.startswith("_"):
+            where = lw.defined.get((frame.id, name))
             if where is not None and isinstance(value.value, (int, float, str, bool)):
-                lw.state[(owner, name)] = option(lw, name, value.value, frame, where)
+                lw.state[(frame.id, name)] = option(lw, name, value.value, frame, where)
     return Unknown()
 
 

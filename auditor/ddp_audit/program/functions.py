@@ -256,17 +256,14 @@ def from_mapping(lw: Lowering, mapping: Value, key: str) -> Value:
 
 def _drop(lw: Lowering, frame: Frame) -> None:
     """Forgets the variables of a call that has returned, unless a function or class made in it may still look at them."""
-    mine = [key for key in lw.state.own if key[0] == frame.id]
-    for key in mine:
-        value = lw.state.get(key)
+    for value in lw.state.of(frame.id).values():
         if isinstance(value, Func) and value.definition.frame is frame:
             return
         if isinstance(value, Obj) and isinstance(value.cls, ClassInfo) and value.cls.frame is frame:
             return
     if any(isinstance(v, Func) and v.definition.frame is frame for _, v in frame.returns):
         return
-    for key in mine:
-        del lw.state[key]
+    lw.state.forget(frame.id)
 
 
 def _returned(frame: Frame) -> Value:

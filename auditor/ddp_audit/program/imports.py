@@ -77,8 +77,8 @@ def _import_star(lw: Lowering, base: str, level: int) -> None:
     if source is None:
         return
     frame = _module_object(lw, source).info
-    for (owner, name), value in list(lw.state.items()):
-        if owner == frame.id and not name.startswith("_"):
+    for name, value in lw.state.of(frame.id).items():
+        if not name.startswith("_"):
             lw.assign_name(name, value)
 
 

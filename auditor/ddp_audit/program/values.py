@@ -318,10 +318,22 @@ def differs(value: Value, where: Iterable[World]) -> Taint:
 
 
 def _free_taint(value: Value) -> Taint:
-    """Taint of a value that cannot be computed: that of `and` / `or` operands which do not come out equal on all ranks."""
+    """Taint of a value that cannot be computed.
+
+    That of `and` / `or` operands which do not come out equal on all ranks; a comparison with words asks a setting, which only the
+    rank makes differ.
+    """
     if isinstance(value, Expr) and value.op in ("and", "or", "not"):
         return frozenset().union(*(differs(arg, worlds()) for arg in value.args))
+    if isinstance(value, Expr) and value.op in ("==", "!=", "in", "not in") and any(_is_words(arg) for arg in value.args):
+        return value.taint & {RANK}
     return value.taint
+
+
+def _is_words(value: Value) -> bool:
+    if isinstance(value, Items):
+        return bool(value.items) and all(_is_words(item) for item in value.items)
+    return isinstance(value, Const) and isinstance(value.value, str)
 
 
 def defaults_in(value: Value) -> Iterator[Default]:
