@@ -105,7 +105,7 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
 
 def name(lw: Lowering, node: ast.Name) -> Value:
     """A variable: of the running function, of the functions around it, of its module, or a builtin."""
-    from ddp_audit.program.imports import force
+    from ddp_audit.program.imports import force, from_stars
 
     frame: Frame | None = lw.here
     while frame is not None:
@@ -116,6 +116,9 @@ def name(lw: Lowering, node: ast.Name) -> Value:
     value = lw.state.get((lw.here.top.id, node.id))
     if value is not None:
         return _by_name_if_unknown(force(lw, value), node.id)
+    starred = from_stars(lw, lw.here.top, node.id)
+    if starred is not None:
+        return starred
     guess = names.by_name(node.id)
     return guess if guess is not None else Ext(name=f"builtins.{node.id}", text=node.id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import expressions, names
@@ -36,7 +37,7 @@ def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
         if not node.level:
             lw.note_library(inner)
         if alias.name == "*":
-            _import_star(lw, base, node.level)
+            lw.here.top.stars.append((base, node.level))
         elif node.level or lw.project.finds(base, lw.here.source) or lw.project.finds(inner, lw.here.source):
             lw.assign_name(alias.asname or alias.name, _lazy(lw, base, node.level, alias.name))
         else:
@@ -63,7 +64,8 @@ def _imported(lw: Lowering, importer: SourceFile, base: str, level: int, name: s
     if name is None:
         return Unknown(text=base) if source is None else _module_object(lw, source)
     if source is not None:
-        value = lw.state.get((_module_object(lw, source).info.id, name))
+        frame = _module_object(lw, source).info
+        value = lw.state.get((frame.id, name)) or from_stars(lw, frame, name)
         if value is not None:
             return force(lw, value)
     submodule = lw.project.resolve_import(f"{base}.{name}" if base else name, level, importer)
@@ -72,14 +74,22 @@ def _imported(lw: Lowering, importer: SourceFile, base: str, level: int, name: s
     return names.by_name(name) or Unknown(text=name)
 
 
-def _import_star(lw: Lowering, base: str, level: int) -> None:
-    source = lw.project.resolve_import(base, level, lw.here.source)
-    if source is None:
-        return
-    frame = _module_object(lw, source).info
-    for name, value in lw.state.of(frame.id).items():
-        if not name.startswith("_"):
-            lw.assign_name(name, value)
+def from_stars(lw: Lowering, frame: Frame, name: str) -> Value | None:
+    """A name of a module that only its `from .. import *` can have brought, the last one first."""
+    if name.startswith("_") or hasattr(builtins, name):
+        return None
+    stars, frame.stars = frame.stars, []  # a module that imports itself in a circle finds nothing
+    found: Value | None = None
+    for base, level in reversed(stars):
+        source = lw.project.resolve_import(base, level, frame.source)
+        if source is not None:
+            inner = lw.run_module(source, main=False)
+            value = lw.state.get((inner.id, name))
+            found = force(lw, value) if value is not None else from_stars(lw, inner, name)
+            if found is not None:
+                break
+    frame.stars = stars
+    return found
 
 
 def _module_object(lw: Lowering, source: Any) -> Obj:
@@ -93,6 +103,9 @@ def module_attribute(lw: Lowering, target: Obj, attr: str) -> Value:
     value = lw.state.get((frame.id, attr))
     if value is not None:
         return force(lw, value)
+    starred = from_stars(lw, frame, attr)
+    if starred is not None:
+        return starred
     source = lw.project.resolve_import(f"{frame.source.module}.{attr}", 0, frame.source)
     if source is not None:
         return _module_object(lw, source)

@@ -83,6 +83,7 @@ class Frame:
     owner: ClassInfo | None = None
     returns: list[tuple[tuple[Guard, ...], Value]] = field(default_factory=list)
     guard_base: int = 0
+    stars: list[tuple[str, int]] = field(default_factory=list)  # `from module import *`, with their dots, not followed yet
     no_sync_base: int = 0
     loop_base: int = 0
     yields: list[Yielded] = field(default_factory=list)
