@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts, expressions, names
+from ddp_audit.program.contracts_config import option
 from ddp_audit.program.functions import call_function, from_mapping
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
@@ -86,5 +87,5 @@ def _dataclass_fields(lw: Lowering, info: ClassInfo, target: Obj, args: list[Val
 def _default_field(lw: Lowering, info: ClassInfo, name: str, statement: ast.AnnAssign) -> Value:
     value = expressions.class_attribute(lw, info, name)
     if isinstance(value, Const) and isinstance(statement.value, ast.Constant):
-        return contracts.option(lw, name, value.value, info.frame, statement.value)
+        return option(lw, name, value.value, info.frame, statement.value)
     return names.by_name(name) or value or Unknown(text=name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
-    """An import statement. Project files are lowered when a name of theirs is first used; the rest is a library by its full name."""
+    """An import statement. Project files are lowered when a name of theirs is first used; the rest is a library by full name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             lw.note_library(alias.name)

@@ -14,7 +14,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
-from ddp_audit.program import contracts, expressions, names
+from ddp_audit.program import (
+    contracts_config,
+    contracts_data,  # noqa: F401  registers contracts
+    contracts_python,  # noqa: F401
+    contracts_torch,  # noqa: F401
+    expressions,
+    names,
+)
 from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, call_function, run_decorators
 from ddp_audit.program.imports import bind_name
@@ -181,7 +188,7 @@ class Lowering:
         if isinstance(target, ast.Name) and isinstance(value, Const) and self.here.module is None and not self.muted:
             self.defined[(self.here.id, target.id)] = node
             if target.id in self.overrides and isinstance(value.value, (int, float, str, bool)):
-                return contracts.option(self, target.id, value.value, self.here, node)
+                return contracts_config.option(self, target.id, value.value, self.here, node)
         return value
 
     # ---- conditions

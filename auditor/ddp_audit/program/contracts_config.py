@@ -1,0 +1,146 @@
+"""Where configuration values come from: argparse and module globals that an exec overrides; what a job sets them to."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.program import names
+from ddp_audit.program.model import ConfigValue
+from ddp_audit.program.state import Frame
+from ddp_audit.program.values import (
+    UNIFORM,
+    Bound,
+    Const,
+    Default,
+    Expr,
+    Ext,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    the_object,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+from ddp_audit.program.contracts import BY_METHOD, contract
+
+
+def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | ast.stmt) -> Value:
+    """A configuration value: what the job at hand sets it to, else its default, which stays open."""
+    span = frame.source.span(node)
+    override = lw.overrides.get(name)
+    if override is not None and type(override.value).__name__ != "Unknown":
+        where = str(override.where)
+        origin = "set" if where.startswith("--set") else "config-file" if override.path else "launch"
+        path, line = override.path or span.path, override.line or span.line
+        lw.program.config[name] = ConfigValue(override.value, path, line, origin)
+        return Const(value=override.value, default=Default(name, span, origin), text=name)
+    lw.program.config.setdefault(name, ConfigValue(value, span.path, span.line, "default"))
+    return Const(value=value, default=Default(name, span), text=name)
+
+
+@contract("builtins.exec")
+def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`exec(open('configurator.py').read())`: the module's plain constants become defaults that the job may override."""
+    frame = lw.here.top
+    for name, value in lw.state.of(frame.id).items():
+        if isinstance(value, Const) and value.default is None and not name.startswith("_"):
+            where = lw.defined.get((frame.id, name))
+            if where is not None and isinstance(value.value, (int, float, str, bool)):
+                lw.state[(frame.id, name)] = option(lw, name, value.value, frame, where)
+    return Unknown()
+
+
+@contract("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
+def _parser(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    key = ("parser", lw.span(node), tuple(lw.calls[-4:]))
+    lw.parsers.setdefault(key, {})
+    parents = kwargs.get("parents")
+    for parent in parents.items if isinstance(parents, Items) else ():
+        if isinstance(parent, Obj):
+            lw.parsers[key].update(lw.parsers.get(parent.key, {}))
+    return Obj(key=key, kind="parser", text="parser")
+
+
+def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    target = the_object(bound.receiver, "parser")
+    flags = [a.value for a in args if isinstance(a, Const) and isinstance(a.value, str)]
+    if target is None or not flags:
+        return None
+    dest = kwargs.get("dest")
+    long = next((f for f in flags if f.startswith("--")), flags[0])
+    name = str(dest.value) if isinstance(dest, Const) else long.lstrip("-").replace("-", "_")
+    lw.parsers.setdefault(target.key, {})[name] = _argument_value(lw, node, name, kwargs)
+    if name == "local_rank":
+        lw.emit("local-rank-argument", node, name=long)
+    return Const(value=None)
+
+
+def _argument_value(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> Value:
+    words = " ".join(str(v.value) for v in (kwargs.get("help"),) if isinstance(v, Const)).lower()
+    action = kwargs.get("action")
+    default = kwargs.get("default")
+    guess = names.by_name(name)
+    if name in ("rank", "world_size") and "node" in words and "process" not in words:
+        guess = Expr(
+            op="nnodes" if name == "world_size" else "node_rank",
+            text=name,
+            taint=frozenset({"rank"}) if name == "rank" else UNIFORM,
+        )
+    if guess is not None:
+        return guess
+    if isinstance(action, Const) and action.value == "store_true" and default is None:
+        default = Const(value=False)
+    elif isinstance(action, Const) and action.value == "store_false" and default is None:
+        default = Const(value=True)
+    if default is None:
+        default = Const(value=None)
+    if isinstance(default, Const):
+        value = default.value
+        kind = kwargs.get("type")
+        if isinstance(value, str) and isinstance(kind, Ext) and kind.name in ("builtins.int", "builtins.float"):
+            value = _converted(kind.name, value)
+        return option(lw, name, value, lw.here, node)
+    override = lw.overrides.get(name)
+    return option(lw, name, None, lw.here, node) if override is not None else default
+
+
+def _converted(kind: str, text: str) -> Any:
+    try:
+        return int(text) if kind == "builtins.int" else float(text)
+    except ValueError:
+        return text
+
+
+def _parse_args(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    target = the_object(bound.receiver, "parser")
+    if target is None:
+        return None
+    namespace = Obj(key=("namespace", target.key), kind="namespace", text="args")
+    for name, value in lw.parsers.get(target.key, {}).items():
+        lw.state[(namespace.key, name)] = value
+    if bound.name.endswith("known_args"):
+        return Items(items=(namespace, Unknown(text="rest")), kind="tuple")
+    return namespace
+
+
+def _same_parser(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return the_object(bound.receiver, "parser")
+
+
+def _set_defaults(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    target = the_object(bound.receiver, "parser")
+    if target is None:
+        return None
+    for name, value in kwargs.items():
+        if isinstance(value, Const):
+            lw.parsers.setdefault(target.key, {})[name] = option(lw, name, value.value, lw.here, node)
+    return Const(value=None)
+
+
+BY_METHOD.update(
+    add_argument=_add_argument, parse_args=_parse_args, parse_known_args=_parse_args, set_defaults=_set_defaults,
+    add_argument_group=_same_parser, add_mutually_exclusive_group=_same_parser,
+)  # fmt: skip

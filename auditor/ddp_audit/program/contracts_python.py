@@ -1,0 +1,292 @@
+"""What calls of Python's own library mean: builtins, itertools, functools, contextlib, os.environ, copy."""
+
+from __future__ import annotations
+
+import ast
+import string
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import expressions, names
+from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import (
+    FILES,
+    RANDOM,
+    UNIFORM,
+    Bound,
+    Const,
+    Expr,
+    Ext,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    join_deps,
+    join_taint,
+    operation,
+    the_object,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+
+
+def _unary(op: str) -> Contract:
+    def convert(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return operation(op, args[0], text=lw.text(node)) if args else Const(value=None)
+
+    return convert
+
+
+for _name in ("int", "bool", "float", "str", "abs"):
+    BY_NAME[f"builtins.{_name}"] = _unary(_name)
+
+
+@contract("builtins.len")
+def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value = args[0] if args else Unknown()
+    if isinstance(value, Items) and not value.many:
+        return Const(value=len(value.items))
+    return Unknown(text=lw.text(node), taint=value.taint)
+
+
+@contract("builtins.min", "builtins.max")
+def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name = ast.unparse(node.func)
+    return operation(name, *args, text=lw.text(node)) if len(args) == 2 else generic(args, kwargs, lw.text(node))
+
+
+@contract("builtins.range", "tqdm.trange", "tqdm.auto.trange")
+def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    bounds = [Const(value=0), *args] if len(args) == 1 else args
+    missing = (Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))
+    start, stop, step = (*bounds, *missing[len(bounds) :])[:3]
+    count: Value = Unknown(text=lw.text(node), taint=join_taint(*args))
+    if isinstance(step, Const) and step.value == 1:
+        count = stop if isinstance(start, Const) and start.value == 0 else operation("-", stop, start, text=lw.text(node))
+    key, taint = ("range", lw.span(node)), join_taint(*args)
+    return Obj(key=key, kind="range", cls=(start, step), info=count, taint=taint, text=lw.text(node))
+
+
+@contract("builtins.enumerate")
+def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    inner = args[0] if args else Unknown()
+    start = args[1] if len(args) > 1 else kwargs.get("start", Const(value=0))
+    key, taint = ("enumerate", lw.span(node)), inner.taint | start.taint
+    return Obj(key=key, kind="enumerate", cls=start, info=inner, taint=taint, text=lw.text(node))
+
+
+@contract("builtins.zip", "itertools.zip_longest")
+def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node))
+
+
+@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.iter", "builtins.reversed",
+          "itertools.cycle", "itertools.islice",
+          "rich.progress.track", "builtins.list", "builtins.tuple", "itertools.chain")  # fmt: skip
+def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args:
+        return kwargs.get("iterable", Items(kind="list"))
+    return args[0]
+
+
+@contract("builtins.sorted")
+def _sorted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return args[0] if args else Unknown()
+
+
+@contract("builtins.dict")
+def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args:
+        return args[0] if isinstance(args[0], Items) else generic(args, kwargs)
+    values = tuple(kwargs.values())
+    keys = tuple(Const(value=k) for k in kwargs)
+    return Items(items=values, keys=keys, kind="dict", taint=join_taint(*values), deps=join_deps(*values))
+
+
+@contract("builtins.set", "builtins.frozenset")
+def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    inner = args[0] if args else Items()
+    return Items(items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True)
+
+
+@contract("builtins.next")
+def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    element, _, _ = expressions.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
+    return element
+
+
+@contract("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
+def _own_generator(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A generator of its own: with a seed it draws what the seed says, the same on all ranks if that is."""
+    seeds = [*args, *kwargs.values()]
+    return Unknown(taint=join_taint(*seeds) if seeds else frozenset({RANDOM}), text=lw.text(node))
+
+
+@contract("builtins.open")
+def _open(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Unknown(taint=frozenset({FILES}) | join_taint(*args), text=lw.text(node))
+
+
+@contract("builtins.getattr")
+def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) >= 2 and isinstance(args[1], Const) and isinstance(args[1].value, str):
+        target = the_object(args[0])
+        if target is not None and target.kind == "ddp" and len(args) > 2:
+            return Unknown(text=lw.text(node))
+        return expressions.attribute(lw, args[0], args[1].value, node)
+    return generic(args, kwargs, lw.text(node))
+
+
+@contract("builtins.setattr")
+def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) == 3 and isinstance(args[1], Const) and isinstance(args[1].value, str):
+        fake = ast.copy_location(ast.Attribute(value=node.args[0], attr=args[1].value, ctx=ast.Store()), node)
+        expressions.assign_attribute(lw, fake, args[0], args[1].value, args[2])
+    return Const(value=None)
+
+
+@contract("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
+def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    answer = _answered(ast.unparse(node.func), *args[:2]) if len(args) == 2 else None
+    if answer is not None:
+        return Const(value=answer, text=lw.text(node))
+    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and ast.unparse(node.func) == "hasattr":
+        return Expr(op="hasattr", args=(Const(value=f"{args[0].name}.{args[1].value}"),), text=lw.text(node))
+    return Unknown(text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]))
+
+
+def _answered(question: str, subject: Value, about: Value) -> bool | None:
+    """hasattr and isinstance of a wrapper or of a module of the project; None where there is more than one answer."""
+    if not isinstance(subject, Obj) or subject.kind not in ("ddp", "module"):
+        return None
+    if question == "hasattr":
+        known = isinstance(about, Const) and (about.value in WRAPPER_ATTRIBUTES or about.value in MODULE_ATTRIBUTES)
+        return True if subject.kind == "ddp" and known else None
+    classes = about.items if isinstance(about, Items) else (about,)
+    if question != "isinstance" or not all(isinstance(c, Ext) for c in classes):
+        return None
+    named = {c.name for c in classes if isinstance(c, Ext)}
+    if subject.kind == "ddp":
+        return bool(named & {"torch.nn.parallel.DistributedDataParallel", "torch.nn.Module"}) or None
+    parallel = all(name.endswith(("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")) for name in named)
+    return False if parallel and isinstance(subject.cls, ClassInfo) else None
+
+
+@contract("builtins.vars", "builtins.super", "builtins.print", "builtins.type", "builtins.id", "builtins.input")
+def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name = ast.unparse(node.func)
+    if name == "vars" and args:
+        return args[0]
+    if name == "super":
+        return _super(lw)
+    return generic(args, kwargs, lw.text(node)) if name != "print" else Const(value=None)
+
+
+def _super(lw: Lowering) -> Value:
+    """`super()`: the receiver seen through its bases in the project; a library's base has nothing to follow."""
+    frame = lw.here
+    owner, receiver = frame.owner, frame.receiver
+    if owner is None or receiver is None:
+        return Unknown(text="super()")
+    for base in owner.bases:
+        if isinstance(base, Obj) and isinstance(base.cls, ClassInfo):
+            return Obj(key=receiver.key, kind=receiver.kind, cls=base.cls, made=receiver.made, text="super()")
+    return Bound(receiver=receiver, name="super", text="super()")
+
+
+@contract("functools.partial")
+def _partial(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args:
+        return Unknown()
+    return Obj(key=("partial", lw.span(node)), kind="partial", info=(args[0], args[1:], kwargs), text=lw.text(node))
+
+
+@contract("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
+def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], Const):
+        return expressions.environment(str(args[0].value), args[1] if len(args) > 1 else None)
+    return Unknown(text=lw.text(node))
+
+
+@contract("contextlib.ExitStack")
+def _exit_stack(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made = Obj(key=("exit-stack", lw.span(node)), kind="context", info="", text=lw.text(node))
+    lw.exit_stacks[made.key] = len(lw.guards)
+    return made
+
+
+def _enter_context(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`stack.enter_context(model.no_sync())`, under a condition or not: it holds until the block of the stack ends."""
+    target = the_object(bound.receiver, "context")
+    depth = None if target is None else lw.exit_stacks.get(target.key)
+    if depth is None or not args:
+        return None
+    condition = lw.guards[-1] if len(lw.guards) > depth else None
+    lw.enter(args[0], node.args[0], condition)
+    return expressions.entered(args[0])
+
+
+@contract("contextlib.nullcontext", "contextlib.suppress")
+def _nullcontext(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Obj(key=("nullcontext",), kind="context", info="", text=lw.text(node))
+
+
+@contract("copy.deepcopy", "copy.copy")
+def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], Obj) and args[0].kind in ("module", "ddp"):
+        inner = args[0]
+        made = Obj(key=("copy", lw.span(node)), kind="module" if inner.kind == "ddp" else inner.kind, cls=inner.cls, text="copy")
+        lw.children.setdefault(made.key, set()).add(inner.key)
+        return made
+    return args[0] if args else Unknown()
+
+
+def _items_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`d.get(..)`, `d.items()`, `d.values()`, `d.keys()` on a dict display."""
+    owner = bound.receiver
+    if not isinstance(owner, Items) or owner.keys is None:
+        if bound.name == "get" and args and isinstance(args[0], Const) and isinstance(args[0].value, str):
+            return names.by_name(args[0].value)
+        return None
+    if bound.name == "get" and args and isinstance(args[0], Const):
+        for key, value in zip(owner.keys, owner.items, strict=True):
+            if isinstance(key, Const) and key.value == args[0].value:
+                return value
+        return args[1] if len(args) > 1 else Const(value=None)
+    if bound.name == "items":
+        pairs = tuple(Items(items=(k, v), kind="tuple") for k, v in zip(owner.keys, owner.items, strict=True))
+        return Items(items=pairs, kind="list", taint=owner.taint)
+    if bound.name == "values":
+        return Items(items=owner.items, kind="list", taint=owner.taint)
+    return Items(items=owner.keys, kind="list", taint=owner.taint)
+
+
+def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`'cuda:{}'.format(rank)`; a template with anything but plain fields is left unknown."""
+    template = bound.receiver.value if isinstance(bound.receiver, Const) else None
+    if not isinstance(template, str):
+        return None
+    pieces: list[Value] = []
+    try:
+        for position, (text, field, form, conversion) in enumerate(string.Formatter().parse(template)):
+            if text:
+                pieces.append(Const(value=text))
+            if field is None:
+                continue
+            at: Value | None = kwargs.get(field)
+            if field == "" or field.isdigit():
+                at = args[int(field or position)]
+            if at is None or form or conversion:
+                return None
+            pieces.append(at)
+    except (ValueError, IndexError):
+        return None
+    return Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node))
+
+
+BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format)
+
+
+BY_METHOD["enter_context"] = _enter_context
