@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contracts, expressions, names
+from ddp_audit.program import contracts, lookup, names
 from ddp_audit.program.contracts_config import option
 from ddp_audit.program.functions import call_function, from_mapping
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -64,7 +64,7 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
         _dataclass_fields(lw, info, target, args, kwargs)
     for value in (*args, *kwargs.values()):
         if kind == "module":
-            expressions.adopt(lw, target, value)
+            lookup.adopt(lw, target, value)
     return target
 
 
@@ -85,7 +85,7 @@ def _dataclass_fields(lw: Lowering, info: ClassInfo, target: Obj, args: list[Val
 
 
 def _default_field(lw: Lowering, info: ClassInfo, name: str, statement: ast.AnnAssign) -> Value:
-    value = expressions.class_attribute(lw, info, name)
+    value = lookup.class_attribute(lw, info, name)
     if isinstance(value, Const) and isinstance(statement.value, ast.Constant):
         return option(lw, name, value.value, info.frame, statement.value)
     return names.by_name(name) or value or Unknown(text=name)

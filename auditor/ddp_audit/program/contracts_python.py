@@ -6,7 +6,7 @@ import ast
 import string
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import expressions, names
+from ddp_audit.program import contexts, iteration, lookup, names
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -113,7 +113,7 @@ def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 
 @contract("builtins.next")
 def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    element, _, _ = expressions.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
+    element, _, _ = iteration.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
     return element
 
 
@@ -135,7 +135,7 @@ def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
         target = the_object(args[0])
         if target is not None and target.kind == "ddp" and len(args) > 2:
             return Unknown(text=lw.text(node))
-        return expressions.attribute(lw, args[0], args[1].value, node)
+        return lookup.attribute(lw, args[0], args[1].value, node)
     return generic(args, kwargs, lw.text(node))
 
 
@@ -143,7 +143,7 @@ def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 3 and isinstance(args[1], Const) and isinstance(args[1].value, str):
         fake = ast.copy_location(ast.Attribute(value=node.args[0], attr=args[1].value, ctx=ast.Store()), node)
-        expressions.assign_attribute(lw, fake, args[0], args[1].value, args[2])
+        lookup.assign_attribute(lw, fake, args[0], args[1].value, args[2])
     return Const(value=None)
 
 
@@ -206,7 +206,7 @@ def _partial(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 @contract("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
-        return expressions.environment(str(args[0].value), args[1] if len(args) > 1 else None)
+        return iteration.environment(str(args[0].value), args[1] if len(args) > 1 else None)
     return Unknown(text=lw.text(node))
 
 
@@ -225,7 +225,7 @@ def _enter_context(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value]
         return None
     condition = lw.guards[-1] if len(lw.guards) > depth else None
     lw.enter(args[0], node.args[0], condition)
-    return expressions.entered(args[0])
+    return contexts.entered(args[0])
 
 
 @contract("contextlib.nullcontext", "contextlib.suppress")

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import expressions
+from ddp_audit.program import lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, wrap
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
@@ -282,7 +282,7 @@ def _layer(lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], arg
         if not (isinstance(tracked, Const) and tracked.value is False):
             _add_buffer(lw, node, made, "running_mean", name)
     for value in (*args, *kwargs.values()):
-        expressions.adopt(lw, made, value)
+        lookup.adopt(lw, made, value)
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import expressions, names
+from ddp_audit.program import contexts, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
@@ -177,7 +177,7 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
     if info.owner is not None and not decorators and not isinstance(info.node, ast.Lambda):
         decorators = tuple(run_decorators(lw, info.node, info.frame))
     for decorator in decorators:
-        effect = expressions.context_effect(decorator)
+        effect = contexts.context_effect(decorator)
         if effect in ("no_grad", "enable_grad"):
             lw.grad = effect == "enable_grad"
         text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")

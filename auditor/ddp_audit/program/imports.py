@@ -6,7 +6,7 @@ import ast
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.program import expressions, names
+from ddp_audit.program import lookup, names
 from ddp_audit.program.state import Frame
 from ddp_audit.program.values import (
     Ext,
@@ -29,7 +29,7 @@ def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
                 lw.assign_name(alias.asname or alias.name, _lazy(lw, alias.name, 0, None))
             else:
                 root = alias.name if alias.asname else alias.name.split(".")[0]
-                lw.assign_name(alias.asname or root, Ext(name=expressions.canonical(root), text=alias.asname or root))
+                lw.assign_name(alias.asname or root, Ext(name=lookup.canonical(root), text=alias.asname or root))
         return
     base = node.module or ""
     for alias in node.names:
@@ -41,7 +41,7 @@ def bind_name(lw: Lowering, node: ast.Import | ast.ImportFrom) -> None:
         elif node.level or lw.project.finds(base, lw.here.source) or lw.project.finds(inner, lw.here.source):
             lw.assign_name(alias.asname or alias.name, _lazy(lw, base, node.level, alias.name))
         else:
-            lw.assign_name(alias.asname or alias.name, Ext(name=expressions.canonical(inner), text=alias.name))
+            lw.assign_name(alias.asname or alias.name, Ext(name=lookup.canonical(inner), text=alias.name))
 
 
 def _lazy(lw: Lowering, module: str, level: int, name: str | None) -> Obj:

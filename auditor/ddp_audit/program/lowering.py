@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
 from ddp_audit.program import (
+    contexts,
     contracts_config,
     contracts_data,  # noqa: F401  registers contracts
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     expressions,
+    iteration,
+    lookup,
     names,
 )
 from ddp_audit.program.classes import make_class
@@ -170,16 +173,16 @@ class Lowering:
         match target:
             case ast.Name(id=name):
                 old = self.state.get(((self.here.top if name in self.here.globals else self.here).id, name))
-                expressions.note_forced_device(self, target, old, value)
+                lookup.note_forced_device(self, target, old, value)
                 kept = named(value, name) if not isinstance(value, Const) else value
                 self.assign_name(name, kept)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 for index, element in enumerate(elts):
-                    self.assign(element.value if isinstance(element, ast.Starred) else element, expressions.item(value, index))
+                    self.assign(element.value if isinstance(element, ast.Starred) else element, iteration.item(value, index))
             case ast.Attribute(value=owner, attr=attr):
-                expressions.assign_attribute(self, target, self.eval(owner), attr, value)
+                lookup.assign_attribute(self, target, self.eval(owner), attr, value)
             case ast.Subscript(value=owner, slice=index):
-                expressions.assign_item(self, target, owner, self.eval(index), value)
+                iteration.assign_item(self, target, owner, self.eval(index), value)
             case ast.Starred(value=inner):
                 self.assign(inner, Unknown(taint=value.taint))
 
@@ -250,7 +253,7 @@ class Lowering:
             case ast.Expr(value=value):
                 result = self.eval(value)
                 if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("set_grad_enabled"):
-                    effect = expressions.context_effect(result)
+                    effect = contexts.context_effect(result)
                     self.grad = effect == "enable_grad" if effect else None
                 return "exit" if names.leaves(self, value, result) else None
             case ast.Assign(targets=targets, value=value):
@@ -384,7 +387,7 @@ class Lowering:
     def for_loop(self, node: ast.For | ast.AsyncFor) -> str | None:
         """A for loop: its iterable once, its body in the steady state."""
         over = self.eval(node.iter)
-        element, count, taint = expressions.iterate(self, node.iter, over)
+        element, count, taint = iteration.iterate(self, node.iter, over)
         text = self.text(node.iter)
         epochs = "epoch" in (ast.unparse(node.target) + text).lower()
         leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
@@ -451,7 +454,7 @@ class Lowering:
         for entry in node.items:
             context = self.eval(entry.context_expr)
             self.enter(context, entry.context_expr)
-            entered = expressions.entered(context)
+            entered = contexts.entered(context)
             manager = the_object(context)
             if manager is not None and isinstance(manager.cls, ClassInfo) and manager.cls.find("__exit__"):
                 managers.append((manager, entry.context_expr))
@@ -478,7 +481,7 @@ class Lowering:
 
     def enter(self, context: Value, node: ast.expr, condition: Guard | None = None) -> None:
         """Enters a context, under a condition where an exit stack was given it in an arm of one."""
-        effect = expressions.context_effect(context)
+        effect = contexts.context_effect(context)
         if effect in ("no_grad", "enable_grad"):
             self.grad = effect == "enable_grad" if condition is None else None
         for option in options(context):

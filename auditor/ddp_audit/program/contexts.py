@@ -1,0 +1,33 @@
+"""What a context manager does to gradients, and what its `as` binds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.values import (
+    Const,
+    Expr,
+    Ext,
+    Obj,
+    Unknown,
+    Value,
+    the_object,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def context_effect(context: Value) -> str:
+    """What a context manager does to gradients: no_grad, enable_grad, or nothing."""
+    if isinstance(context, Ext) and context.name in ("torch.no_grad", "torch.inference_mode"):
+        return "no_grad"
+    target = the_object(context, "context")
+    return str(target.info) if target is not None and target.info else ""
+
+
+def entered(context: Value) -> Value:
+    """What `with .. as name` binds."""
+    if isinstance(context, (Obj, Expr, Const)):
+        return context
+    return Unknown(taint=context.taint, deps=context.deps)

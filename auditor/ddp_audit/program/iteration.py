@@ -1,0 +1,136 @@
+"""Subscripts, unpacking and iteration: what an index or a for loop takes out of a value."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import names
+from ddp_audit.program.state import merge_value
+from ddp_audit.program.values import (
+    DATA,
+    UNIFORM,
+    Alt,
+    Const,
+    Expr,
+    Ext,
+    Items,
+    Obj,
+    Taint,
+    Unknown,
+    Value,
+    join_deps,
+    join_taint,
+    leaf,
+    operation,
+    the_object,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+
+_LOADER_NAME = ("loader", "dataloader", "data_iter", "train_iter", "batches")
+
+
+def item(value: Value, index: int) -> Value:
+    """Element `index` of an unpacked value."""
+    if isinstance(value, Items) and value.keys is None and index < len(value.items) and not value.many:
+        return value.items[index]
+    if isinstance(value, Alt):
+        found = [item(o, index) for o in value.options]
+        if any(isinstance(f, Obj) for f in found):
+            return next(f for f in found if isinstance(f, Obj))
+    return Unknown(taint=value.taint, deps=value.deps)
+
+
+def environment(variable: str, default: Value | None = None) -> Value:
+    """An environment variable, as every worker of a distributed run sees it."""
+    kind = names.ENVIRONMENT.get(variable)
+    return leaf(kind) if kind else Unknown(text=f"os.environ[{variable!r}]", taint=UNIFORM if default is None else default.taint)
+
+
+def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> Value:
+    """`owner[index]`."""
+    text = lw.text(node)
+    if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
+        return environment(str(index.value))
+    if isinstance(owner, Items) and isinstance(index, Const):
+        if owner.keys is not None:
+            for key, value in zip(reversed(owner.keys), reversed(owner.items), strict=True):
+                if isinstance(key, Const) and key.value == index.value:
+                    return value
+        elif isinstance(index.value, int) and -len(owner.items) <= index.value < len(owner.items):
+            return owner.items[index.value]
+    if isinstance(owner, Items) and owner.keys is not None and owner.items:
+        return owner.items[0] if len(owner.items) == 1 else Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text)
+    if isinstance(index, Const) and isinstance(index.value, str):
+        guess = names.by_name(index.value)
+        if guess is not None and not owner.deps:
+            return guess
+    if isinstance(owner, Ext):
+        return owner
+    return Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text)
+
+
+def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: Value, value: Value) -> None:
+    """`owner[index] = value`."""
+    lw.effects += 1
+    owner = lw.eval(owner_node)
+    if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
+        lw.emit("environ", node, args={"value": value}, name=str(index.value))
+    elif isinstance(owner, Items) and owner.keys is not None and isinstance(index, Const):
+        kept = [
+            (k, v) for k, v in zip(owner.keys, owner.items, strict=True) if not (isinstance(k, Const) and k.value == index.value)
+        ]
+        kept.append((index, value))
+        keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)
+        lw.assign(owner_node, Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items)))
+    elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
+        lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
+
+
+def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | None, Taint]:
+    """What a for loop over a value yields: the element, the number of iterations where known, why that can differ by rank."""
+    target = the_object(over)
+    if target is not None:
+        match target.kind:
+            case "range":
+                return _position(node, *target.cls), target.info, target.info.taint
+            case "enumerate":
+                inner, count, taint = iterate(lw, node, target.info)
+                return Items(items=(_position(node, target.cls), inner), kind="tuple", taint=inner.taint), count, taint
+            case "zip":
+                parts = [iterate(lw, node, part) for part in target.info]
+                elements = tuple(p[0] for p in parts)
+                return Items(items=elements, kind="tuple", taint=join_taint(*elements)), None, UNIFORM
+            case "generator":
+                source, element = target.info
+                lw.emit("iterate", node, target=source)
+                return element, None, UNIFORM
+            case "loader" | "dataset" | "iterable-dataset":
+                lw.emit("iterate", node, target=target)
+                count = Unknown(text=f"len({over.text})")
+                return Unknown(taint=frozenset({DATA}), text="batch"), count, UNIFORM
+    if isinstance(over, Items):
+        elements = over.keys if over.keys is not None else over.items
+        count = over.count if over.many else Const(value=len(elements))
+        taint = UNIFORM if not over.many else over.taint if count is None else count.taint
+        if not elements:
+            return Unknown(), count, taint
+        merged = elements[0]
+        for element in elements[1:]:
+            merged = merge_value(Unknown(), merged, element)
+        return (Unknown(taint=over.taint) if isinstance(merged, Const) and len(elements) > 1 else merged), count, taint
+    text = over.text.lower()
+    taint = over.taint | (frozenset({DATA}) if any(part in text for part in _LOADER_NAME) else UNIFORM)
+    return Unknown(taint=taint, deps=over.deps), None, over.taint - {DATA}
+
+
+def _position(node: ast.expr, start: Value, step: Value | None = None) -> Value:
+    """The index of a loop over range() or enumerate(): a leaf that counts iterations from 0, with what the call makes of it."""
+    index: Value = Expr(op=f"loop:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}", text="index")
+    if step is not None and not (isinstance(step, Const) and step.value == 1):
+        index = operation("*", index, step, text="index")
+    return index if isinstance(start, Const) and start.value == 0 else operation("+", start, index, text="index")

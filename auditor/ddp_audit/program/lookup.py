@@ -1,0 +1,209 @@
+"""Names and attributes: what they stand for where they are read, and what their assignment means."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import names
+from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
+from ddp_audit.program.values import (
+    DATA,
+    RANDOM,
+    RANK,
+    Bound,
+    Const,
+    Ext,
+    Func,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    World,
+    defaults_in,
+    named,
+    options,
+    the_object,
+)
+from ddp_audit.program.values import evaluate as compute
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+
+def name(lw: Lowering, node: ast.Name) -> Value:
+    """A variable: of the running function, of the functions around it, of its module, or a builtin."""
+    from ddp_audit.program.imports import force, from_stars
+
+    frame: Frame | None = lw.here
+    while frame is not None:
+        value = lw.state.get((frame.id, node.id))
+        if value is not None:
+            return _by_name_if_unknown(force(lw, value), node.id)
+        frame = frame.parent
+    value = lw.state.get((lw.here.top.id, node.id))
+    if value is not None:
+        return _by_name_if_unknown(force(lw, value), node.id)
+    starred = from_stars(lw, lw.here.top, node.id)
+    if starred is not None:
+        return starred
+    guess = names.by_name(node.id)
+    return guess if guess is not None else Ext(name=f"builtins.{node.id}", text=node.id)
+
+
+def _by_name_if_unknown(value: Value, text: str) -> Value:
+    if isinstance(value, Unknown) and not value.taint and not value.deps:
+        guess = names.by_name(text)
+        if guess is not None:
+            return guess
+    return value if value.text or isinstance(value, Const) else named(value, text)
+
+
+def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
+    """`owner.attr`."""
+    if isinstance(owner, Ext):
+        return Ext(name=canonical(f"{owner.name}.{attr}"), text=attr)
+    target = the_object(owner, "ddp") or the_object(owner)
+    if target is None:
+        for option in options(owner):
+            if isinstance(option, (Ext, Func)):
+                return attribute(lw, option, attr, node) if isinstance(option, Ext) else Unknown(text=attr)
+        guess = names.by_name(attr)
+        if guess is not None and not isinstance(owner, Const):
+            return guess
+        text = f"{owner.text}.{attr}" if owner.text else attr
+        if attr in TENSOR_FACTS:
+            return Unknown(taint=owner.taint - {DATA, RANDOM}, text=text)
+        return Bound(receiver=owner, name=attr, taint=owner.taint, deps=owner.deps, text=text)
+    if target.kind == "ddp":
+        return _wrapper_attribute(lw, target, attr, node)
+    return object_attribute(lw, target, attr, node, owner)
+
+
+def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner: Value | None = None) -> Value:
+    """An attribute of an object: its slot, a method or a property of its class, an option of a namespace, or nothing known."""
+    from ddp_audit.program.functions import call_function
+    from ddp_audit.program.imports import module_attribute
+
+    if target.kind == "python-module":
+        return module_attribute(lw, target, attr)
+    slot = lw.state.get((target.key, attr))
+    if slot is not None:
+        return _by_name_if_unknown(slot, attr)
+    info = target.cls
+    if isinstance(info, ClassInfo):
+        found = info.find(attr)
+        if found is not None:
+            holder, method = found
+            function = FunctionInfo(attr, method, holder.frame, holder)
+            kinds = {ast.unparse(d).split("(")[0].split(".")[-1] for d in method.decorator_list}
+            if kinds & {"property", "cached_property"}:
+                return call_function(lw, function, [], {}, node, receiver=target)
+            if "staticmethod" in kinds:
+                return Func(definition=function, text=attr)
+            return Func(definition=function, receiver=target, text=attr)
+        value = class_attribute(lw, info, attr)
+        if value is not None:
+            return value
+    guess = names.by_name(attr)
+    if guess is not None and target.kind in ("namespace", "instance", "parser"):
+        return guess
+    text = f"{target.text}.{attr}" if target.text else attr
+    return Bound(receiver=owner if owner is not None else target, name=attr, taint=target.taint, text=text)
+
+
+def class_attribute(lw: Lowering, info: ClassInfo, attr: str) -> Value | None:
+    """A class variable, here or in a base of the project."""
+    value = lw.state.get((("class", info.frame.source.path, info.name), attr))
+    if value is not None:
+        return value
+    for base in info.bases:
+        if isinstance(base, Obj) and isinstance(base.cls, ClassInfo) and base.cls is not info:
+            value = class_attribute(lw, base.cls, attr)
+            if value is not None:
+                return value
+    return None
+
+
+def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> Value:
+    if attr == "module":
+        inner: Value = wrapper.info
+        return inner
+    slot = lw.state.get((wrapper.key, attr))
+    if slot is not None:
+        return slot
+    subclass = the_object(lw.state.get((wrapper.key, "__class__")), "class")
+    if subclass is not None and isinstance(subclass.cls, ClassInfo):
+        found = subclass.cls.find(attr)
+        if found is not None:
+            return Func(definition=FunctionInfo(attr, found[1], found[0].frame, found[0]), receiver=wrapper, text=attr)
+        if subclass.cls.find("__getattr__") is not None:
+            return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
+    if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
+        lw.emit("attribute", node, target=wrapper, name=attr)
+    return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
+
+
+def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str, value: Value) -> None:
+    """`owner.attr = value`."""
+    lw.effects += 1
+    if attr == "require_backward_grad_sync":
+        lw.emit("sync-flag", node, target=owner, args={"value": value})
+    target = the_object(owner, "ddp") or the_object(owner)
+    if target is None:
+        return
+    if target.kind == "python-module":
+        frame: Frame = target.info
+        lw.state[(frame.id, attr)] = value
+        return
+    note_forced_device(lw, node, lw.state.get((target.key, attr)), value)
+    kept = value if isinstance(value, Const) else named(value, f"{target.text or 'self'}.{attr}")
+    lw.state[(target.key, attr)] = kept
+    if the_object(value, "ddp") is not None:
+        lw.holders.add(target.key)
+    for option in options(value):
+        adopt(lw, target, option)
+
+
+def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: Value) -> None:
+    """Notes an assignment that replaces an option which names a device by the CUDA device of the process."""
+    if not isinstance(old, Const) or old.default is None or not isinstance(old.value, str) or RANK not in value.taint:
+        return
+    if any(default.name == old.default.name for default in defaults_in(value)):
+        return  # it says which device of the kind that the option names
+    chosen = compute(value, World(0, 2, 2))
+    if isinstance(chosen, str) and chosen.startswith("cuda"):
+        lw.emit("forced-device", node, args={"old": old, "value": value})
+
+
+def adopt(lw: Lowering, parent: Obj, value: Value) -> None:
+    """Notes that module objects in `value` are inside the module `parent`."""
+    if parent.kind not in ("module", "instance"):
+        return
+    for option in options(value):
+        if isinstance(option, Obj) and option.kind == "module":
+            lw.children.setdefault(parent.key, set()).add(option.key)
+        elif isinstance(option, Items):
+            for inner in option.items:
+                adopt(lw, parent, inner)
+
+
+def canonical(full_name: str) -> str:
+    """One name for a thing that a library offers under several."""
+    for long, short in _ALIASES:
+        if full_name.startswith(long):
+            return short + full_name[len(long) :]
+    return full_name
+
+
+_ALIASES = (
+    ("torch.distributed.distributed_c10d.", "torch.distributed."),
+    ("torch.nn.parallel.distributed.", "torch.nn.parallel."),
+    ("torch.utils.data.distributed.", "torch.utils.data."),
+    ("torch.utils.data.dataloader.", "torch.utils.data."),
+    ("torch.utils.data.dataset.", "torch.utils.data."),
+    ("torch.optim.adamw.", "torch.optim."),
+    ("torch.optim.lr_scheduler.", "torch.lr_scheduler."),
+    ("torch.autograd.grad_mode.", "torch."),
+)
