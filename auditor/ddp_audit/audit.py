@@ -91,8 +91,8 @@ def audit(
     every = installed_rules() if rules is None else list(rules)
     wanted = _selection(every, options)
     chosen = [rule for rule in every if rule.code in wanted]
-    launch = _launch(options)
-    explicit = _explicit_overrides(options)
+    launch = launch_of(options)
+    explicit = explicit_overrides(options)
     project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
     result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
     job = Job(project, chosen, launch, explicit, options.defaults_hold, lower)
@@ -146,7 +146,7 @@ def _selection(rules: Sequence[Rule], options: Options) -> set[str]:
     return wanted - match_rules(options.ignore, known)
 
 
-def _launch(options: Options) -> Launch | None:
+def launch_of(options: Options) -> Launch | None:
     if options.launch is None and options.world_size is None:
         return None
     if options.launch is not None and options.world_size is not None:
@@ -162,7 +162,7 @@ def _launch(options: Options) -> Launch | None:
         raise UsageError(str(error)) from None
 
 
-def _explicit_overrides(options: Options) -> dict[str, Override]:
+def explicit_overrides(options: Options) -> dict[str, Override]:
     """What `--config-file` and then `--set` give, by name."""
     overrides: dict[str, Override] = {}
     for path in options.config_files:

@@ -141,7 +141,7 @@ def _context(job: Job, entry: SourceFile, failures: list[SourceError]) -> Contex
         program = lower(
             job.project,
             entry,
-            overrides={**_launch_overrides(job.launch, entry), **job.explicit},
+            overrides={**launch_overrides(job.launch, entry), **job.explicit},
             world_size=None if job.launch is None else job.launch.world_size,
             defaults_hold=job.defaults_hold,
         )
@@ -156,7 +156,7 @@ def _context(job: Job, entry: SourceFile, failures: list[SourceError]) -> Contex
     return Context(program, job.launch, documented)
 
 
-def _launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:
+def launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:
     """What the launch's arguments set, where it is this entry that it starts."""
     from ddp_audit.launch.scaling import starts
 

@@ -7,14 +7,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
 from ddp_audit.cache import cached_audit
-from ddp_audit.cli import fixing, known
+from ddp_audit.cli import explained, fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -32,6 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
     report = parser.add_argument_group("report")
     report.add_argument("--format", choices=FORMATS, help="default: terminal, or text when the output is no terminal")
     report.add_argument("--output", metavar="FILE", help="write the report to FILE")
+    explained.add_options(report)
     report.add_argument("--statistics", action="store_true", help="count the findings of each rule")
     report.add_argument("--strict", action="store_true", default=None, help="warnings fail too")
     report.add_argument("--exit-zero", action="store_true", help="findings do not fail; what could not be read still does")
@@ -78,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Audits and reports. Raises Usage."""
     fixing.check_options(args)
     paths, overlay = _inputs(args)
+    explained.check_options(args)
     try:
         config = find_config(Path(paths[0]))
         options = _options(args, config)
@@ -99,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
         mends = args.fix or args.diff
         mended = fixing.mend_findings(args, audited, overlay) if mends else None
         result = audited(overlay) if mended is None else mended.result
+        run = explained.predicted(paths, options, overlay) if args.explain_run else None
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     if mended is not None and args.diff:
@@ -111,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
         judge(result.findings, recorded, result.rules)
     chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")
     strict = bool(config.strict) if args.strict is None else args.strict
-    _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict))
+    explained.check_format(args, chosen)
+    _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
     code = result.exit_code(strict)
     return 0 if code == 1 and args.exit_zero else code
 
@@ -158,16 +165,40 @@ def _options(args: argparse.Namespace, config: Config) -> Options:
     )
 
 
-def write_report(result: AuditResult, form: str, stream: IO[str], with_statistics: bool = False, *, strict: bool = False) -> None:
-    """Writes the report in one of the formats; counts go to stderr where the format has no room for them."""
-    if form == "terminal":
-        from ddp_audit.report import terminal
+def write_report(
+    result: AuditResult,
+    form: str,
+    stream: IO[str],
+    with_statistics: bool = False,
+    *,
+    strict: bool = False,
+    run: tuple[str, Run] | None = None,
+) -> None:
+    """Writes the report in one of the formats; counts go to stderr where the format has no room for them.
 
-        terminal.show(result, stream, with_statistics=with_statistics)
-    elif form == "text":
-        from ddp_audit.report import text
+    `run` is a predicted run with the path of its script; it comes after the findings, and only in text and JSON.
+    """
+    if form in ("terminal", "text"):
+        if form == "terminal":
+            from ddp_audit.report import terminal
 
-        stream.write(text.render(result, with_statistics=with_statistics))
+            terminal.show(result, stream, with_statistics=with_statistics)
+        else:
+            from ddp_audit.report import text
+
+            stream.write(text.render(result, with_statistics=with_statistics))
+        if run is not None:
+            from ddp_audit.report import run_text
+
+            stream.write("\n" + run_text.render(run[1], run[0]))
+    elif form == "json":
+        from ddp_audit.report import json
+
+        stream.write(json.render(result, None if run is None else _run_object(*run)))
+        if with_statistics:
+            from ddp_audit.report.summary import statistics
+
+            print("\n".join(statistics(result)), file=sys.stderr)
     else:
         from importlib import import_module
 
@@ -179,3 +210,9 @@ def write_report(result: AuditResult, form: str, stream: IO[str], with_statistic
             from ddp_audit.report.summary import statistics
 
             print("\n".join(statistics(result)), file=sys.stderr)
+
+
+def _run_object(path: str, run: Run) -> dict[str, object]:
+    from ddp_audit.report import run_json
+
+    return run_json.as_object(run, path)

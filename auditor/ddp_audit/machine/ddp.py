@@ -214,6 +214,14 @@ class Ddp:
 
     # Changes of the module after the wrap. DDP looks at parameters in its constructor only.
 
+    def ready_in(self, order: Sequence[str]) -> None:
+        """Says in which order gradients become ready, where a forward has shown it; parameters not named come first."""
+        self._rank_in_order = {name: i for i, name in enumerate(order)}
+
+    def requires_grad(self, name: str) -> bool:
+        """Whether the parameter that has a name now requires a gradient."""
+        return self._requires_grad[self._keys[name]]
+
     def set_requires_grad(self, name: str, value: bool) -> None:
         """Freezes or unfreezes a parameter. One that was frozen at the wrap is never reduced."""
         self._requires_grad[self._keys[name]] = value

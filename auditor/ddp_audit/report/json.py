@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ddp_audit import __version__
 from ddp_audit.audit import AuditResult
 
 
-def render(result: AuditResult) -> str:
-    """One JSON document, keys in the documented order. `notes` is there only where there are any."""
+def render(result: AuditResult, run: dict[str, Any] | None = None) -> str:
+    """One JSON document, keys in the documented order. `notes` is there only where there are any, `run` where it was asked for."""
     document: dict[str, object] = {
         "version": 1,
         "tool": {"name": "ddp-audit", "version": __version__},
@@ -20,4 +21,6 @@ def render(result: AuditResult) -> str:
     }
     if result.notes:
         document["notes"] = result.notes
+    if run is not None:
+        document["run"] = run
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

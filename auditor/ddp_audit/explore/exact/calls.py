@@ -1,0 +1,480 @@
+"""Functions, classes, attributes and calls of an interpreted run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    PLAIN,
+    Class,
+    Closed,
+    Context,
+    Error,
+    Function,
+    Generating,
+    Instance,
+    Lib,
+    Method,
+    Module,
+    Native,
+    Param,
+    Raised,
+    Scope,
+    Tensor,
+    Unknown,
+    error,
+    is_unknown,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_NATIVE_TYPES = (str, bytes, int, float, list, tuple, dict, set, frozenset, range)
+_EXCEPTIONS: dict[str, tuple[str, ...]] = {
+    "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
+    "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
+}  # fmt: skip
+
+
+# ---- definitions
+
+
+def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope, owner: Class | None) -> Any:
+    """A function statement or a lambda, its decorators applied."""
+    from ddp_audit.explore.exact.expressions import evaluate
+
+    spec = node.args
+    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    defaults = {
+        name: evaluate(it, value, scope)
+        for name, value in zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True)
+    }
+    defaults |= {
+        a.arg: evaluate(it, value, scope) for a, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None
+    }
+    name = getattr(node, "name", "<lambda>")
+    made = Function(node, scope, name if owner is None else f"{owner.name}.{name}", owner, defaults)
+    if isinstance(node, ast.Lambda):
+        return made
+    made.generator = any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
+    result: Any = made
+    for decorator in reversed(node.decorator_list):
+        result = _decorated(it, decorator, result, scope)
+    return result
+
+
+def _own_nodes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
+    """The nodes of a function without those of functions inside it."""
+    found: list[ast.AST] = []
+    queue: list[ast.AST] = list(node.body)
+    while queue:
+        inner = queue.pop()
+        found.append(inner)
+        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            queue += list(ast.iter_child_nodes(inner))
+    return found
+
+
+def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any:
+    from ddp_audit.explore.exact.expressions import evaluate
+
+    if isinstance(node, ast.Attribute) and node.attr in ("setter", "deleter"):
+        return Unknown("a setter")
+    decorator = evaluate(it, node, scope)
+    last = decorator.name.rsplit(".", 1)[-1] if isinstance(decorator, Lib) else ""
+    if isinstance(value, Function):
+        if last in ("property", "cached_property", "staticmethod", "classmethod", "contextmanager"):
+            value.kind = "property" if last == "cached_property" else last
+            return value
+        if isinstance(decorator, Context) or last in ("no_grad", "inference_mode", "enable_grad"):
+            value.grad = decorator.grad if isinstance(decorator, Context) else last == "enable_grad"
+            return value
+    if isinstance(decorator, (Function, Method)):
+        return call(it, decorator, [value], {})
+    if isinstance(decorator, Native):
+        return decorator.call(value)
+    return value
+
+
+def define_class(it: Interpreter, node: ast.ClassDef, scope: Scope) -> Class:
+    """A class statement."""
+    from ddp_audit.explore.exact.expressions import evaluate
+
+    made = Class(node.name, [evaluate(it, base, scope) for base in node.bases], {}, scope.source)
+    inner = Scope(made.namespace, scope.source, scope, node.name, is_class=True)
+    made.scope = inner
+    fields: list[tuple[str, ast.expr | None]] = []
+    for statement in node.body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = define(it, statement, inner, made)
+            if not isinstance(function, Unknown):
+                made.namespace[statement.name] = function
+        else:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                fields.append((statement.target.id, statement.value))
+            it.statement(statement, inner)
+    if any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+        made.fields = [f for base in made.bases if isinstance(base, Class) for f in base.fields or []] + fields
+    return made
+
+
+def super_of(scope: Scope) -> Any:
+    """`super()` in a method."""
+    holder: Scope | None = scope
+    while holder is not None and holder.owner is None:
+        holder = holder.parent
+    if holder is None or holder.owner is None:
+        return Unknown("super()")
+    return _Super(holder.owner, holder.receiver)
+
+
+class _Super:
+    """The receiver seen through the bases of a class."""
+
+    def __init__(self, owner: Class, receiver: Any) -> None:
+        self.owner = owner
+        self.receiver = receiver
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        for base in self.owner.bases:
+            if isinstance(base, Class):
+                found = base.find(name)
+                if found is not MISSING:
+                    return _bound(it, found, self.receiver)
+        if isinstance(self.receiver, Module):
+            from ddp_audit.explore.exact import layers
+
+            if name == "__setattr__":
+                return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
+            return Native(lambda *args, **kwargs: None) if name == "__init__" else layers.library_attribute(it, self.receiver, name)
+        if name == "__init__" and isinstance(self.receiver, Instance):
+            return Native(lambda *args, **kwargs: self.receiver.attrs.__setitem__("args", args))
+        return Native(lambda *args, **kwargs: None)
+
+
+# ---- calls
+
+
+def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Calls a value."""
+    from ddp_audit.explore.exact import layers, libraries
+
+    match function:
+        case Function():
+            return invoke(it, function, args, kwargs, None)
+        case Method(function=inner, receiver=receiver):
+            return invoke(it, inner, args, kwargs, receiver)
+        case Native(call=native):
+            return native(*args, **kwargs)
+        case Class():
+            return instantiate(it, function, args, kwargs)
+        case Lib(name=name):
+            return libraries.call(it, name, args, kwargs)
+        case Module():
+            return layers.call_module(it, function, args, kwargs)
+        case Instance():
+            method = function.cls.find("__call__")
+            if isinstance(method, Function):
+                return invoke(it, method, args, kwargs, function)
+        case Context(grad=grad) if grad is not None and args and isinstance(args[0], Function):
+            args[0].grad = grad
+            return args[0]
+    called = getattr(function, "called", None)
+    if callable(called):
+        return called(it, args, kwargs)
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Generating):
+            list(it.iterate(value))
+    deps = frozenset().union(*(t.deps for t in (*args, *kwargs.values()) if isinstance(t, Tensor)))
+    if deps:
+        return Tensor(None, None, deps, True)
+    return unknown(function, *args, *kwargs.values())
+
+
+def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Any:
+    """Calls a project function."""
+    if function.generator:
+        return Generating(function, args, kwargs, receiver)
+    scope = _scope(it, function, args, kwargs, receiver)
+    return _run(it, function, scope)
+
+
+def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
+    from ddp_audit.explore.exact.expressions import evaluate
+    from ddp_audit.explore.exact.interpreter import RETURN
+
+    it.tick()
+    before = it.grad
+    if function.grad is not None:
+        it.grad = function.grad
+    try:
+        with it.frame(scope.source, function.name):
+            if isinstance(function.node, ast.Lambda):
+                return evaluate(it, function.node.body, scope)
+            return it.result if it.block(function.node.body, scope) == RETURN else None
+    finally:
+        it.grad = before
+
+
+def generate(it: Interpreter, made: Generating, body: Callable[[Any], bool]) -> None:
+    """Runs a generator function; `body` gets what it yields, and says False to leave it."""
+    scope = _scope(it, made.function, made.args, made.kwargs, made.receiver)
+    frames = it.frames
+
+    def yielded(value: Any) -> None:
+        inner = list(it.frames)
+        it.frames[:] = inner[: len(inner) - 1] if len(inner) > 1 else inner
+        try:
+            going = body(value)
+        finally:
+            it.frames[:] = inner
+        if not going:
+            raise Closed
+
+    scope.yielded = yielded
+    depth = len(frames)
+    try:
+        _run(it, made.function, scope)
+    except Closed:
+        pass
+    finally:
+        del it.frames[depth:]
+
+
+def _scope(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Scope:
+    """The scope of a call, its parameters bound. One that is not given and has no default is unknown."""
+    spec = function.node.args
+    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    given = list(args)
+    if receiver is not None and function.kind != "staticmethod":
+        given.insert(0, receiver)
+    bound = dict(zip(positional, given, strict=False))
+    if spec.vararg is not None:
+        bound[spec.vararg.arg] = tuple(given[len(positional) :])
+    names = [*positional, *(a.arg for a in spec.kwonlyargs)]
+    for name in names:
+        if name not in bound:
+            bound[name] = kwargs.get(name, function.defaults.get(name, MISSING))
+            if bound[name] is MISSING:
+                bound[name] = Unknown(name)
+    if spec.kwarg is not None:
+        bound[spec.kwarg.arg] = {k: v for k, v in kwargs.items() if k not in names}
+    return Scope(bound, function.scope.source, function.scope, function.name, receiver=receiver, owner=function.owner)
+
+
+def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """An object of a project class."""
+    libraries_ = cls.library_bases()
+    if any(name.endswith("DistributedDataParallel") for name in libraries_):
+        from ddp_audit.explore.exact import training
+
+        return training.wrap(it, args, kwargs)
+    if any(name.endswith(".Enum") for name in libraries_):
+        return args[0] if args else Unknown()
+    made: Any = Module(cls) if cls.is_module else Instance(cls)
+    init = cls.find("__init__")
+    if isinstance(init, Function):
+        invoke(it, init, args, kwargs, made)
+    elif cls.fields is not None:
+        _set_fields(it, cls, made, args, kwargs)
+    elif isinstance(made, Instance):
+        made.attrs["args"] = tuple(args)
+    return made
+
+
+def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    from ddp_audit.explore.exact.expressions import evaluate
+    from ddp_audit.explore.exact.interpreter import plain_override
+
+    for position, (name, default) in enumerate(cls.fields or []):
+        if position < len(args):
+            value = args[position]
+        elif name in kwargs:
+            value = kwargs[name]
+        elif name in it.overrides:
+            value = plain_override(it.overrides[name])
+        elif isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
+            value = _field(it, default, cls)
+        else:
+            value = Unknown(name) if default is None else evaluate(it, default, cls.scope)
+        made.attrs[name] = value
+    after = cls.find("__post_init__")
+    if isinstance(after, Function):
+        invoke(it, after, [], {}, made)
+
+
+def _field(it: Interpreter, node: ast.Call, cls: Class) -> Any:
+    from ddp_audit.explore.exact.expressions import evaluate
+
+    for keyword in node.keywords:
+        if keyword.arg == "default":
+            return evaluate(it, keyword.value, cls.scope)
+        if keyword.arg == "default_factory":
+            return call(it, evaluate(it, keyword.value, cls.scope), [], {})
+    return Unknown()
+
+
+def matches(value: Any, kind: Any) -> bool:
+    """Whether an exception is of a class."""
+    if isinstance(value, Instance):
+        if isinstance(kind, Class):
+            return kind in value.cls.lineage()
+        names = {name.rsplit(".", 1)[-1] for name in value.cls.library_bases()}
+        return isinstance(kind, Lib) and kind.name.rsplit(".", 1)[-1] in (*names, "Exception", "BaseException")
+    if isinstance(value, Error) and isinstance(kind, Lib):
+        wanted = kind.name.rsplit(".", 1)[-1]
+        if value.name in ("SystemExit", "KeyboardInterrupt"):
+            return wanted in (value.name, "BaseException")
+        return wanted in (value.name, *_EXCEPTIONS.get(value.name, ()), "Exception", "BaseException")
+    return False
+
+
+def length(it: Interpreter, value: Any) -> Any:
+    """`len(value)`."""
+    if isinstance(value, (Instance, Module)) and isinstance(value.cls, Class):
+        method = value.cls.find("__len__")
+        if isinstance(method, Function):
+            return invoke(it, method, [], {}, value)
+    if isinstance(value, Module):
+        return len(value.children)
+    if isinstance(value, Tensor):
+        return value.shape[0] if value.shape else Unknown("a size")
+    known = getattr(value, "length", None)
+    if callable(known):
+        return known(it)
+    try:
+        return len(value)
+    except TypeError:
+        return unknown(value, why="a length")
+
+
+# ---- attributes
+
+
+def attribute(it: Interpreter, owner: Any, name: str) -> Any:
+    """`owner.name`."""
+    from ddp_audit.explore.exact import layers, libraries, tensors
+
+    match owner:
+        case Lib(name=full):
+            return libraries.attribute(it, full, name)
+        case Scope():
+            return owner.variables.get(name, MISSING) if name in owner.variables else Unknown(name)
+        case Module():
+            return layers.attribute(it, owner, name)
+        case Instance():
+            return _instance_attribute(it, owner, name)
+        case Class():
+            if name == "__name__":
+                return owner.name
+            found = owner.find(name)
+            if isinstance(found, Function) and found.kind == "classmethod":
+                return Method(found, owner)
+            return Unknown(name) if found is MISSING else found
+        case Tensor():
+            return tensors.attribute(it, owner, name)
+        case Error():
+            return owner.args if name == "args" else Unknown(name)
+        case Function() | Method():
+            return getattr(owner, name) if name == "__name__" and hasattr(owner, name) else Unknown(name)
+        case Unknown():
+            return Unknown(name, owner.local)
+        case _Super():
+            return owner.attribute(it, name)
+    own = getattr(owner, "attribute", None)
+    if callable(own):
+        return own(it, name)
+    if isinstance(owner, _NATIVE_TYPES):
+        return _native_method(it, owner, name)
+    if type(owner).__module__ == "random":  # a generator with a seed of its own
+        return _native_method(it, owner, name)
+    return Unknown(name)
+
+
+def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
+    if name in owner.attrs:
+        return owner.attrs[name]
+    found = owner.cls.find(name)
+    if found is not MISSING:
+        return _bound(it, found, owner)
+    if name == "__class__":
+        return owner.cls
+    if name == "__dict__":
+        return owner.attrs
+    fallback = owner.cls.find("__getattr__")
+    if isinstance(fallback, Function):
+        return invoke(it, fallback, [name], {}, owner)
+    return Unknown(name)
+
+
+def _bound(it: Interpreter, found: Any, receiver: Any) -> Any:
+    if isinstance(found, Function):
+        if found.kind == "property":
+            return invoke(it, found, [], {}, receiver)
+        if found.kind == "staticmethod":
+            return found
+        if found.kind == "classmethod":
+            return Method(found, getattr(receiver, "cls", receiver))
+        return Method(found, receiver)
+    return found
+
+
+def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
+    method = getattr(owner, name, None)
+    if method is None or name.startswith("__"):
+        return Unknown(name)
+    if not callable(method):
+        return method
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(a, (Function, Method, Native)) for a in (*args, *kwargs.values())):
+            return Unknown(name)
+        if isinstance(owner, str) and any(is_unknown(a) for a in args):
+            return unknown(*args, why="a text")
+        args = tuple(list(it.iterate(a)) if isinstance(a, Generating) or hasattr(a, "elements") else a for a in args)
+        if isinstance(owner, dict) and name in ("get", "pop", "setdefault") and args and isinstance(args[0], Unknown):
+            return unknown(*args)
+        if isinstance(owner, list) and name in ("sort", "index", "count", "remove") and is_unknown(owner):
+            return None if name == "sort" else Unknown()
+        try:
+            result = method(*args, **kwargs)
+        except KeyError:
+            raise error("KeyError", str(args[0]) if args else "") from None
+        except IndexError:
+            raise error("IndexError", f"{name} from an empty list") from None
+        except Exception:
+            return unknown(*args)
+        if isinstance(result, (*PLAIN, list, tuple, dict, set, frozenset)) or name in ("pop", "get", "setdefault", "choice"):
+            return result
+        return list(result) if hasattr(result, "__iter__") and not isinstance(result, (Tensor, Module)) else result
+
+    return Native(run, name)
+
+
+def set_attribute(it: Interpreter, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    from ddp_audit.explore.exact import layers
+
+    if isinstance(owner, Module):
+        layers.set_attribute(it, owner, name, value)
+    elif isinstance(owner, Instance):
+        owner.attrs[name] = value
+    elif isinstance(owner, Scope):
+        owner.variables[name] = value
+    elif isinstance(owner, Class):
+        owner.namespace[name] = value
+    elif isinstance(owner, Param) and name == "requires_grad":
+        layers.freeze(it, [owner], bool(value))
+    elif isinstance(owner, Param) and name == "grad":
+        owner.grad = value
+    else:
+        setter = getattr(owner, "set_attribute", None)
+        if callable(setter):
+            setter(it, name, value)
+
+
+__all__ = ["Raised", "attribute", "call", "define", "define_class", "generate", "instantiate", "invoke", "length", "matches"]

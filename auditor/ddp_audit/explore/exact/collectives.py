@@ -1,0 +1,207 @@
+"""torch.distributed in an interpreted run: groups, collectives, object collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.events import COLLECTIVE, USER, Event
+from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
+from ddp_audit.machine.process_group import ProcessGroup
+from ddp_audit.program.contracts_torch import COLLECTIVES
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_FOLDED = {
+    "all_gather_into_tensor": "all_gather", "all_gather_single": "all_gather", "all_gather_coalesced": "all_gather",
+    "all_reduce_coalesced": "all_reduce", "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
+    "all_to_all_single": "all_to_all", "monitored_barrier": "barrier",
+}  # fmt: skip
+_PAYLOAD = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
+            "all_to_all_single": "input", "reduce_scatter_tensor": "input", "reduce_scatter_single": "input",
+            "reduce_scatter": "input_list", "all_to_all": "input_tensor_list", "all_reduce_coalesced": "tensors"}  # fmt: skip
+_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A process group; `handle` is None where this rank is no member."""
+
+    name: str
+    members: tuple[int, ...]
+    handle: ProcessGroup | None
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """A method of a group."""
+        if name == "size":
+            return Native(lambda: len(self.members))
+        if name == "rank":
+            return Native(lambda: self.members.index(it.rank) if it.rank in self.members else -1)
+        return Unknown(name)
+
+
+def default_group(it: Interpreter) -> Group:
+    """The group of all ranks."""
+    return Group(it.groups.default.name, tuple(range(it.world_size)), it.groups.default)
+
+
+def call(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`torch.distributed.<op>(..)`."""
+    known = _CALLS.get(op)
+    if known is not None:
+        return known(it, args, kwargs)
+    if op in ("send", "recv", "isend", "irecv"):
+        return _point_to_point(it, op.lstrip("i"), args, kwargs)
+    if op not in COLLECTIVES:
+        if any(word in op for word in ("gather", "reduce", "broadcast", "scatter", "all_to_all", "batch_isend")):
+            it.bound(f"torch.distributed.{op} is not followed")
+        return Unknown(op)
+    _need_group(it)
+    given = {**dict(zip(COLLECTIVES[op][0], args, strict=False)), **kwargs}
+    group = _group(it, given)
+    if group is None:
+        it.bound(f"{op} over a group that is not known")
+        return Unknown(op)
+    payload = given.get(_PAYLOAD.get(op, ""), args[0] if args else given.get("tensor"))
+    if group.handle is not None:
+        it.emit(_events(it, op, given, group, payload))
+    _after(op, given, args)
+    return Unknown("a work") if given.get("async_op") else None
+
+
+def _events(it: Interpreter, op: str, given: dict[str, Any], group: Group, payload: Any) -> list[Event]:
+    handle = group.handle
+    assert handle is not None
+    root = given.get("src", given.get("dst"))
+    root = root if isinstance(root, int) else None if isinstance(root, Unknown) else group.members[0]
+    for relative in ("group_src", "group_dst"):
+        if isinstance(given.get(relative), int):
+            root = group.members[given[relative]]
+    if op == "barrier" or op == "monitored_barrier":
+        return handle.barrier()
+    if op == "all_gather_object":
+        return handle.all_gather_object()
+    if op == "gather_object":
+        return handle.gather_object(root=root)
+    if op == "broadcast_object_list":
+        objects = given.get("object_list")
+        return handle.broadcast_object_list(len(objects) if isinstance(objects, list) else None, root=root)
+    if op == "scatter_object_list":
+        return [Event(COLLECTIVE, op="broadcast", group=group.name, root=root), Event(COLLECTIVE, op="scatter", group=group.name)]
+    tensors = [payload] if isinstance(payload, Tensor) else list(tensors_in(payload))
+    sizes = [t.numel for t in tensors]
+    numel = sum(s for s in sizes if s is not None) if sizes and None not in sizes else None
+    dtype = tensors[0].dtype if tensors else None
+    folded = _FOLDED.get(op, op)
+    reduces = folded in ("all_reduce", "reduce", "reduce_scatter")
+    rooted = folded in ("broadcast", "reduce", "gather", "scatter")
+    return [
+        Event(
+            COLLECTIVE, op=folded, group=group.name, origin=USER, numel=numel, dtype=dtype, root=root if rooted else None,
+            reduce_op=reduce_name(given.get("op")) if reduces else None,
+        )
+    ]  # fmt: skip
+
+
+def reduce_name(value: Any) -> str | None:
+    """torch's reduce operation in lower case; sum where none is given."""
+    if value is None:
+        return "sum"
+    return value.name.rsplit(".", 1)[-1].lower() if isinstance(value, Lib) else None
+
+
+def _after(op: str, given: dict[str, Any], args: list[Any]) -> None:
+    """What a collective leaves: equal values on all ranks."""
+    if op in ("all_reduce", "broadcast", "all_reduce_coalesced"):
+        for tensor in tensors_in(args[0] if args else given.get("tensor", given.get("tensors"))):
+            tensor.local = False
+    elif op in ("all_gather_object", "broadcast_object_list", "all_gather"):
+        target = args[0] if args else given.get("object_list", given.get("tensor_list"))
+        if op == "all_gather":
+            for tensor in tensors_in(target):
+                tensor.local = False
+        elif isinstance(target, list):
+            target[:] = [Unknown("an object") for _ in target]
+    elif op in ("all_gather_into_tensor", "all_gather_single") and args and isinstance(args[0], Tensor):
+        args[0].local = False
+
+
+def _need_group(it: Interpreter) -> None:
+    if not it.initialized:
+        raise error("ValueError", "Default process group has not been initialized, please make sure to call init_process_group.")
+
+
+def _group(it: Interpreter, given: dict[str, Any]) -> Group | None:
+    group = given.get("group")
+    if group is None or (isinstance(group, Lib) and group.name.endswith("WORLD")):
+        return default_group(it)
+    return group if isinstance(group, Group) else None
+
+
+def _init(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
+    if it.initialized:
+        raise error("ValueError", "trying to initialize the default process group twice!")
+    it.initialized = True
+
+
+def _destroy(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
+    if not args or args[0] is None:
+        it.initialized = False
+
+
+def _rank(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    group = _group(it, {"group": args[0] if args else kwargs.get("group")})
+    _need_group(it)
+    if group is None:
+        return Unknown("a rank", True)
+    return group.members.index(it.rank) if it.rank in group.members else -1
+
+
+def _size(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    group = _group(it, {"group": args[0] if args else kwargs.get("group")})
+    _need_group(it)
+    return Unknown("a size") if group is None else len(group.members)
+
+
+def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = args[0] if args else kwargs.get("ranks")
+    ranks: tuple[int, ...] | None = None
+    if given is not None:
+        found: list[Any] = list(given) if isinstance(given, (list, tuple, range, set)) else [None]
+        if not all(isinstance(r, int) for r in found):
+            it.bound("a group of ranks that are not known")
+            return Unknown("a group")
+        ranks = tuple(found)
+    if kwargs.get("use_local_synchronization") is True:
+        it.bound("use_local_synchronization is not followed")
+    made, handle = it.groups.new_group(ranks)
+    it.emit(made)
+    name = str(made[0].group)
+    return Group(name, it.groups.members[name], handle)
+
+
+def _point_to_point(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0] if args else kwargs.get("tensor")
+    peer = args[1] if len(args) > 1 else kwargs.get("dst", kwargs.get("src"))
+    known = isinstance(tensor, Tensor)
+    it.emit(
+        [
+            Event(
+                COLLECTIVE, op=op, numel=tensor.numel if known and tensor is not None else None,
+                dtype=tensor.dtype if known and tensor is not None else None,
+                detail={"peer": peer if isinstance(peer, int) else None},
+            )
+        ]
+    )  # fmt: skip
+    return Unknown("a work")
+
+
+_CALLS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "init_process_group": _init, "destroy_process_group": _destroy, "get_rank": _rank, "get_world_size": _size,
+    "new_group": _new_group, "is_initialized": lambda it, a, k: it.initialized, "is_available": lambda it, a, k: True,
+    "is_torchelastic_launched": lambda it, a, k: True, "get_node_local_rank": lambda it, a, k: it.rank,
+    "is_nccl_available": lambda it, a, k: Unknown("whether NCCL is there"), "is_gloo_available": lambda it, a, k: True,
+    "get_backend": lambda it, a, k: Unknown("a backend"),
+}  # fmt: skip

@@ -1,0 +1,430 @@
+"""The expressions of a script, run for one rank."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact import calls, tensors
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    PLAIN,
+    Class,
+    Function,
+    Generating,
+    Instance,
+    Lib,
+    Method,
+    Module,
+    Scope,
+    Tensor,
+    Unknown,
+    error,
+    is_unknown,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("add", operator.add), ast.Sub: ("sub", operator.sub), ast.Mult: ("mul", operator.mul),
+    ast.Div: ("truediv", operator.truediv), ast.FloorDiv: ("floordiv", operator.floordiv), ast.Mod: ("mod", operator.mod),
+    ast.Pow: ("pow", operator.pow), ast.BitAnd: ("and", operator.and_), ast.BitOr: ("or", operator.or_),
+    ast.BitXor: ("xor", operator.xor), ast.LShift: ("lshift", operator.lshift), ast.RShift: ("rshift", operator.rshift),
+    ast.MatMult: ("matmul", operator.matmul),
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
+_MOST = 10_000_000  # items of a list or text that an operator may make
+
+
+def evaluate(it: Interpreter, node: ast.expr, scope: Scope) -> Any:
+    """The value of an expression."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return lookup(it, name, scope)
+        case ast.Attribute(value=owner, attr=attr):
+            value = evaluate(it, owner, scope)
+            it.at(node)
+            return calls.attribute(it, value, attr)
+        case ast.Call():
+            return _call(it, node, scope)
+        case ast.BinOp(left=left, op=op, right=right):
+            return binary(it, op, evaluate(it, left, scope), evaluate(it, right, scope))
+        case ast.BoolOp(op=op, values=values):
+            return _logic(it, op, values, scope)
+        case ast.UnaryOp(op=op, operand=operand):
+            return _unary(it, op, evaluate(it, operand, scope))
+        case ast.Compare():
+            return _comparison(it, node, scope)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return evaluate(it, body if it.truth(evaluate(it, test, scope), test) else orelse, scope)
+        case ast.Tuple(elts=elts):
+            return tuple(_elements(it, elts, scope))
+        case ast.List(elts=elts):
+            return _elements(it, elts, scope)
+        case ast.Set(elts=elts):
+            return _hashed(set, _elements(it, elts, scope))
+        case ast.Dict(keys=keys, values=values):
+            return _dict(it, keys, values, scope)
+        case ast.JoinedStr(values=values):
+            return _format(it, values, scope)
+        case ast.Subscript(value=owner, slice=index):
+            return get_item(it, evaluate(it, owner, scope), evaluate(it, index, scope))
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            return slice(*(None if part is None else evaluate(it, part, scope) for part in (lower, upper, step)))
+        case ast.Lambda():
+            return calls.define(it, node, scope, None)
+        case ast.ListComp(elt=elt, generators=generators) | ast.GeneratorExp(elt=elt, generators=generators):
+            return list(_comprehension(it, generators, Scope({}, scope.source, scope, scope.name), elt))
+        case ast.SetComp(elt=elt, generators=generators):
+            return _hashed(set, list(_comprehension(it, generators, Scope({}, scope.source, scope, scope.name), elt)))
+        case ast.DictComp(key=key, value=value, generators=generators):
+            inner = Scope({}, scope.source, scope, scope.name)
+            pairs = list(_comprehension(it, generators, inner, ast.Tuple([key, value], ast.Load())))
+            return _hashed(dict, pairs)
+        case ast.NamedExpr(target=target, value=inner_value):
+            found = evaluate(it, inner_value, scope)
+            it.bind(target.id, found, scope)
+            return found
+        case ast.Starred(value=inner_value) | ast.Await(value=inner_value):
+            return evaluate(it, inner_value, scope)
+        case ast.Yield(value=inner_value):
+            _yield(scope, None if inner_value is None else evaluate(it, inner_value, scope))
+            return None
+        case ast.YieldFrom(value=inner_value):
+            it.each(evaluate(it, inner_value, scope), lambda element: _passed_on(scope, element), node)
+            return None
+    return Unknown()
+
+
+def lookup(it: Interpreter, name: str, scope: Scope) -> Any:
+    """A variable: of the function, of those around it, of its module, or a builtin."""
+    here: Scope | None = scope.module if name in scope.outer else scope
+    while here is not None:
+        if name in here.variables and (here is scope or not here.is_class):
+            return here.variables[name]
+        here = here.parent
+    return Lib(f"builtins.{name}")
+
+
+def as_load(target: ast.expr) -> ast.expr:
+    """The expression that reads an assignment target."""
+    return target
+
+
+def _yield(scope: Scope, value: Any) -> None:
+    holder: Scope | None = scope
+    while holder is not None and holder.yielded is None:
+        holder = holder.parent
+    if holder is not None and holder.yielded is not None:
+        holder.yielded(value)
+
+
+def _passed_on(scope: Scope, value: Any) -> bool:
+    """One element of `yield from`."""
+    _yield(scope, value)
+    return True
+
+
+def _call(it: Interpreter, node: ast.Call, scope: Scope) -> Any:
+    if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+        return calls.super_of(scope)
+    if isinstance(node.func, ast.Name) and node.func.id in ("locals", "globals") and "globals" not in scope.variables:
+        return scope.module.variables if node.func.id == "globals" else dict(scope.variables)
+    function = evaluate(it, node.func, scope)
+    args: list[Any] = []
+    for part in node.args:
+        if isinstance(part, ast.Starred):
+            value = evaluate(it, part.value, scope)
+            args += list(it.iterate(value)) if not isinstance(value, Unknown) else [value]
+        else:
+            args.append(evaluate(it, part, scope))
+    kwargs: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = evaluate(it, keyword.value, scope)
+        if keyword.arg is not None:
+            kwargs[keyword.arg] = value
+        elif isinstance(value, dict):
+            kwargs.update({k: v for k, v in value.items() if isinstance(k, str)})
+    if function == Lib("builtins.exec"):
+        _configure(it, scope)
+        return None
+    it.at(node)
+    return calls.call(it, function, args, kwargs)
+
+
+def _configure(it: Interpreter, scope: Scope) -> None:
+    """`exec(open('configurator.py').read())`: the job's values for the module's plain constants."""
+    from ddp_audit.explore.exact.interpreter import plain_override
+
+    variables = scope.module.variables
+    for name, override in it.overrides.items():
+        if isinstance(variables.get(name), (int, float, str, bool)):
+            variables[name] = plain_override(override)
+
+
+def _elements(it: Interpreter, elts: list[ast.expr], scope: Scope) -> list[Any]:
+    found: list[Any] = []
+    for element in elts:
+        if isinstance(element, ast.Starred):
+            found += list(it.iterate(evaluate(it, element.value, scope)))
+        else:
+            found.append(evaluate(it, element, scope))
+    return found
+
+
+def _dict(it: Interpreter, keys: list[ast.expr | None], values: list[ast.expr], scope: Scope) -> Any:
+    found: dict[Any, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        made = evaluate(it, value, scope)
+        if key is None:
+            if isinstance(made, dict):
+                found.update(made)
+        else:
+            name = evaluate(it, key, scope)
+            try:
+                found[name] = made
+            except TypeError:
+                return Unknown()
+    return found
+
+
+def _hashed(kind: Any, items: list[Any]) -> Any:
+    if any(is_unknown(i if kind is set else i[0]) for i in items):
+        return unknown(items)
+    try:
+        return kind(items)
+    except TypeError:
+        return Unknown()
+
+
+def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
+    text = ""
+    lost: list[Any] = []
+    for part in parts:
+        if isinstance(part, ast.FormattedValue):
+            value = evaluate(it, part.value, scope)
+            spec = "" if part.format_spec is None else evaluate(it, part.format_spec, scope)
+            if isinstance(value, PLAIN) and isinstance(spec, str):
+                try:
+                    text += format(repr(value) if part.conversion == 114 else value, spec)
+                    continue
+                except (ValueError, TypeError):
+                    pass
+            lost.append(value)
+        elif isinstance(part, ast.Constant):
+            text += str(part.value)
+    return unknown(lost, why="a text") if lost else text
+
+
+def _comprehension(it: Interpreter, generators: list[ast.comprehension], scope: Scope, elt: ast.expr) -> Iterator[Any]:
+    first, rest = generators[0], generators[1:]
+    over = evaluate(it, first.iter, scope)
+    for element in it.iterate(over, first.iter):
+        it.tick()
+        it.assign(first.target, element, scope)
+        if all(it.truth(evaluate(it, test, scope), test, True) for test in first.ifs):
+            if rest:
+                yield from _comprehension(it, rest, scope, elt)
+            else:
+                yield evaluate(it, elt, scope)
+
+
+# ---- operators
+
+
+def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
+    """`left op right`."""
+    name, function = _BINARY[type(op)]
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        return tensors.elementwise(it, left, right)
+    for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
+        if isinstance(receiver, Instance) and isinstance(receiver.cls.find(method), Function):
+            return calls.call(it, Method(receiver.cls.find(method), receiver), [other], {})
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return unknown(left, right)
+    if isinstance(op, ast.Pow) and isinstance(right, (int, float)) and abs(right) > 64:
+        return Unknown()
+    if isinstance(op, ast.Mult):
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(sequence, (str, bytes, list, tuple)) and isinstance(count, int) and len(sequence) * count > _MOST:
+                return Unknown()
+    try:
+        return function(left, right)
+    except ZeroDivisionError:
+        raise error("ZeroDivisionError", "division by zero") from None
+    except Exception:
+        return unknown(left, right)
+
+
+def _unary(it: Interpreter, op: ast.unaryop, value: Any) -> Any:
+    if isinstance(op, ast.Not):
+        known = it.known_truth(value)
+        return unknown(value) if known is None else not known
+    if isinstance(value, Tensor):
+        return tensors.like(it, value, value)
+    try:
+        return _UNARY[type(op)](value)
+    except Exception:
+        return unknown(value)
+
+
+def _logic(it: Interpreter, op: ast.boolop, parts: list[ast.expr], scope: Scope) -> Any:
+    decisive = isinstance(op, ast.Or)
+    lost: list[Any] = []
+    value: Any = None
+    for part in parts:
+        value = evaluate(it, part, scope)
+        known = it.known_truth(value)
+        if known is None:
+            lost.append(value)
+            if decisive and len(parts) == 2 and part is parts[0] and isinstance(parts[1], ast.Constant):
+                return value  # `x or default`
+        elif known == decisive:
+            return value
+    return unknown(lost) if lost else value
+
+
+def _comparison(it: Interpreter, node: ast.Compare, scope: Scope) -> Any:
+    left = evaluate(it, node.left, scope)
+    result: Any = True
+    lost: list[Any] = []
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(it, comparator, scope)
+        result = compare(op, left, right, it)
+        known = it.known_truth(result)
+        if known is None:
+            lost.append(result)
+            if isinstance(result, Tensor) and len(node.ops) == 1:
+                return result
+        elif not known:
+            return False
+        left = right
+    return unknown(lost) if lost else result
+
+
+def compare(op: ast.cmpop, left: Any, right: Any, it: Interpreter | None = None) -> Any:
+    """One comparison."""
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return left if left is right and not isinstance(left, Unknown) else Unknown("whether it is there")
+        if isinstance(left, PLAIN) and isinstance(right, PLAIN):
+            same = left is right or (left == right and type(left) is type(right))
+        else:
+            same = left is right or (isinstance(left, Lib) and left == right)
+        return same == isinstance(op, ast.Is)
+    if isinstance(op, (ast.In, ast.NotIn)):
+        return _contains(left, right, isinstance(op, ast.In))
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        return tensors.compared(left, right)
+    if is_unknown(left) or is_unknown(right):
+        return unknown(left, right)
+    if it is not None and isinstance(left, Instance) and isinstance(op, (ast.Eq, ast.NotEq)):
+        method = left.cls.find("__eq__")
+        if isinstance(method, Function):
+            same_objects = calls.call(it, Method(method, left), [right], {})
+            return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
+    try:
+        return _COMPARE[type(op)](left, right)
+    except Exception:
+        return unknown(left, right)
+
+
+def _contains(item: Any, container: Any, wanted: bool) -> Any:
+    keys = getattr(container, "keys_known", None)
+    if callable(keys):
+        container = keys()
+    if isinstance(container, dict):
+        container = list(container)
+    if isinstance(item, (Unknown, Tensor)) or isinstance(container, (Unknown, Tensor)):
+        return unknown(item, container)
+    try:
+        if isinstance(container, (list, tuple)) and any(isinstance(e, (Unknown, Tensor)) for e in container):
+            return unknown(container)
+        return (item in container) == wanted
+    except Exception:
+        return Unknown()
+
+
+# ---- subscripts
+
+
+def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
+    """`owner[index]`."""
+    if isinstance(owner, Tensor):
+        return tensors.index(owner, index)
+    if isinstance(owner, Module) and not isinstance(owner.cls, Class):
+        return _child(owner, index)
+    if isinstance(owner, (Instance, Module)):
+        method = owner.cls.find("__getitem__")
+        return calls.call(it, Method(method, owner), [index], {}) if isinstance(method, Function) else unknown(index)
+    if isinstance(owner, (Lib, Class)):
+        return owner  # Generic[T]
+    if isinstance(owner, Unknown) or isinstance(index, (Unknown, Tensor)):
+        if isinstance(owner, (list, tuple)) and owner and all(type(e) is type(owner[0]) for e in owner):
+            return owner[0] if isinstance(owner[0], Tensor) else unknown(owner, index)
+        return unknown(owner, index)
+    if isinstance(owner, Generating):
+        return Unknown()
+    try:
+        return owner[index]
+    except KeyError:
+        raise error("KeyError", str(index)) from None
+    except IndexError:
+        raise error("IndexError", "list index out of range") from None
+    except Exception:
+        return unknown(owner, index)
+
+
+def _child(owner: Module, index: Any) -> Any:
+    if isinstance(index, int):
+        children = list(owner.children.values())
+        if -len(children) <= index < len(children):
+            return children[index]
+        raise error("IndexError", f"index {index} is out of range")
+    if isinstance(index, slice) and not is_unknown(index):
+        made = Module(owner.cls)
+        made.children = {str(i): c for i, c in enumerate(list(owner.children.values())[index])}
+        return made
+    if isinstance(index, str) and index in owner.children:
+        return owner.children[index]
+    return Unknown()
+
+
+def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
+    """`owner[index] = value`."""
+    if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
+        method = owner.cls.find("__setitem__")
+        if isinstance(method, Function):
+            calls.call(it, Method(method, owner), [index, value], {})
+        return
+    if isinstance(owner, Module) and isinstance(value, Module):
+        name = str(list(owner.children)[index]) if isinstance(index, int) and index < len(owner.children) else str(index)
+        owner.children[name] = value
+        return
+    if isinstance(owner, Tensor):
+        tensors.written(owner, value)
+        return
+    setter = getattr(owner, "set_key", None)
+    if callable(setter):
+        setter(index, value)
+        return
+    if isinstance(owner, (list, dict)) and not isinstance(index, (Unknown, Tensor)):
+        try:
+            owner[index] = value
+        except Exception:
+            return
+
+
+__all__ = ["MISSING", "as_load", "binary", "compare", "evaluate", "get_item", "lookup", "set_item"]

@@ -1,0 +1,411 @@
+"""The statements of a script, run for one rank.
+
+Conditions that are not known are taken by a policy that looks at the source alone, so that every rank takes them alike: an arm
+that leaves by an error is not entered, nothing that is asked for by an unknown is there. Each such choice is noted.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact.iteration import Iteration
+from ddp_audit.explore.exact.state import Frame, Limits
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    Class,
+    Closed,
+    Cut,
+    Error,
+    Instance,
+    Lib,
+    Raised,
+    Scope,
+    Tensor,
+    Unknown,
+    describe,
+    error,
+    is_local,
+    unknown,
+)
+from ddp_audit.program.lookup import canonical
+
+if TYPE_CHECKING:
+    from ddp_audit.source.files import SourceFile
+
+BREAK, CONTINUE, RETURN = "break", "continue", "return"
+
+
+class Interpreter(Iteration):
+    """The run of one rank."""
+
+    __slots__ = ()
+
+    # ---- running
+
+    def run(self, entry: SourceFile) -> None:
+        """Runs a script as `__main__`."""
+        try:
+            self.load(entry, "__main__")
+        except Raised as raised:
+            if not (isinstance(raised.value, Error) and raised.value.name == "SystemExit"):
+                self.raised = describe(raised.value)
+        except Cut as cut:
+            self.cut = cut.why
+        except RecursionError:
+            self.cut = "the nesting of its calls and expressions is too deep"
+        if not self.cut:
+            self._leave()
+
+    def _leave(self) -> None:
+        for function, args, kwargs in reversed(self.at_exit):
+            with contextlib.suppress(Raised, Cut):
+                calls.call(self, function, args, kwargs)
+
+    def load(self, source: SourceFile, name: str) -> Scope:
+        """The scope of a file, run where it was not yet."""
+        known = self.modules.get(source.abspath)
+        if known is not None:
+            return known
+        scope = Scope({"__name__": name, "__file__": source.path, "__doc__": None}, source)
+        self.modules[source.abspath] = scope
+        self.frames.append(Frame(source, "<module>"))
+        try:
+            self.block(source.tree.body, scope)
+        finally:
+            self.frames.pop()
+        return scope
+
+    # ---- blocks
+
+    def block(self, statements: list[ast.stmt], scope: Scope) -> str | None:
+        """Runs statements; how they left: break, continue, return, or None where they did not."""
+        for statement in statements:
+            self.tick()
+            left = self.statement(statement, scope)
+            if left is not None:
+                return left
+        return None
+
+    def statement(self, node: ast.stmt, scope: Scope) -> str | None:
+        """Runs one statement."""
+        match node:
+            case ast.Expr(value=value):
+                if not isinstance(value, ast.Constant):
+                    expressions.evaluate(self, value, scope)
+            case ast.Assign(targets=targets, value=value):
+                result = expressions.evaluate(self, value, scope)
+                if scope.parent is None and isinstance(value, (ast.Constant, ast.UnaryOp)) and isinstance(targets[0], ast.Name):
+                    result = self.configured(targets[0].id, result)
+                for target in targets:
+                    self.assign(target, result, scope)
+            case ast.AugAssign(target=target, op=op, value=value):
+                load = expressions.as_load(target)
+                left = expressions.evaluate(self, load, scope)
+                right = expressions.evaluate(self, value, scope)
+                if isinstance(left, list) and isinstance(op, ast.Add) and isinstance(right, (list, tuple)):
+                    left.extend(right)
+                    result = left
+                else:
+                    result = expressions.binary(self, op, left, right)
+                self.assign(target, result, scope)
+            case ast.AnnAssign(target=target, value=value):
+                if value is not None:
+                    result = expressions.evaluate(self, value, scope)
+                    if scope.parent is None and isinstance(value, ast.Constant) and isinstance(target, ast.Name):
+                        result = self.configured(target.id, result)
+                    self.assign(target, result, scope)
+            case ast.If():
+                return self._if(node, scope)
+            case ast.For() | ast.AsyncFor():
+                return self._for(node, scope)
+            case ast.While():
+                return self._while(node, scope)
+            case ast.With() | ast.AsyncWith():
+                return self._with(node.items, node.body, scope)
+            case ast.Try():
+                return self._try(node, scope)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                scope.variables[node.name] = calls.define(self, node, scope, None)
+            case ast.ClassDef():
+                scope.variables[node.name] = calls.define_class(self, node, scope)
+            case ast.Return(value=value):
+                self.result = None if value is None else expressions.evaluate(self, value, scope)
+                return RETURN
+            case ast.Raise():
+                self._raise(node, scope)
+            case ast.Break():
+                return BREAK
+            case ast.Continue():
+                return CONTINUE
+            case ast.Assert(test=test):
+                if not self.truth(expressions.evaluate(self, test, scope), test, True):
+                    raise error("AssertionError")
+            case ast.Global(names=names):
+                scope.outer.update(names)
+            case ast.Nonlocal(names=names):
+                scope.enclosing.update(names)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Delete(targets=targets):
+                for target in targets:
+                    self._delete(target, scope)
+            case ast.Match():
+                return self._match(node, scope)
+        return None
+
+    def configured(self, name: str, value: Any) -> Any:
+        """A module's constant, or what the job sets it to."""
+        override = self.overrides.get(name)
+        if override is None or not isinstance(value, (int, float, str, bool)):
+            return value
+        return plain_override(override)
+
+    def _if(self, node: ast.If, scope: Scope) -> str | None:
+        value = expressions.evaluate(self, node.test, scope)
+        known = self.known_truth(value)
+        if known is None:
+            known = self.assume(node.test, preferred(node.test, node.body, node.orelse), is_local(value))
+        return self.block(node.body if known else node.orelse, scope)
+
+    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> str | None:
+        over = expressions.evaluate(self, node.iter, scope)
+        left: list[str | None] = [None]
+
+        def body(element: Any) -> bool:
+            self.tick()
+            self.assign(node.target, element, scope)
+            gone = self.block(node.body, scope)
+            if gone in (BREAK, RETURN):
+                left[0] = gone
+                return False
+            return True
+
+        self.at(node.iter)
+        self.each(over, body, node.iter)
+        if left[0] == RETURN:
+            return RETURN
+        return self.block(node.orelse, scope) if left[0] is None and node.orelse else None
+
+    def _while(self, node: ast.While, scope: Scope) -> str | None:
+        taken = 0
+        while True:
+            self.tick()
+            value = expressions.evaluate(self, node.test, scope)
+            known = self.known_truth(value)
+            if known is None:
+                taken += 1
+                known = taken <= self.limits.unknown_loop
+                self.assume(node.test, True, is_local(value))
+                if not known:
+                    self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times ({scope.source.path}:{node.lineno})")
+            if not known:
+                return self.block(node.orelse, scope) if node.orelse else None
+            gone = self.block(node.body, scope)
+            if gone == BREAK:
+                return None
+            if gone == RETURN:
+                return RETURN
+
+    def _with(self, items: list[ast.withitem], body: list[ast.stmt], scope: Scope) -> str | None:
+        if not items:
+            return self.block(body, scope)
+        entry, rest = items[0], items[1:]
+        context = expressions.evaluate(self, entry.context_expr, scope)
+        self.at(entry.context_expr)
+        left: list[str | None] = [None]
+
+        def inside(value: Any) -> None:
+            if entry.optional_vars is not None:
+                self.assign(entry.optional_vars, value, scope)
+            left[0] = self._with(rest, body, scope)
+
+        self.within(context, inside)
+        return left[0]
+
+    def _try(self, node: ast.Try, scope: Scope) -> str | None:
+        left: str | None = None
+        try:
+            try:
+                left = self.block(node.body, scope)
+                if left is None and node.orelse:
+                    left = self.block(node.orelse, scope)
+            except Raised as raised:
+                handler = self._handler(node, raised, scope)
+                if handler is None:
+                    raise
+                if handler.name:
+                    scope.variables[handler.name] = raised.value
+                self.handling.append(raised)
+                try:
+                    left = self.block(handler.body, scope)
+                finally:
+                    self.handling.pop()
+        except (Raised, Closed):
+            saved = self.result
+            if self.block(node.finalbody, scope) is not None:
+                return RETURN
+            self.result = saved
+            raise
+        saved = self.result
+        gone = self.block(node.finalbody, scope)
+        if gone is None:
+            self.result = saved
+        return gone or left
+
+    def _handler(self, node: ast.Try, raised: Raised, scope: Scope) -> ast.ExceptHandler | None:
+        for handler in node.handlers:
+            if handler.type is None:
+                return handler
+            kinds = expressions.evaluate(self, handler.type, scope)
+            if any(calls.matches(raised.value, kind) for kind in (kinds if isinstance(kinds, tuple) else (kinds,))):
+                return handler
+        return None
+
+    def _raise(self, node: ast.Raise, scope: Scope) -> None:
+        if node.exc is None:
+            raise self.handling[-1] if self.handling else error("RuntimeError")
+        value = expressions.evaluate(self, node.exc, scope)
+        if isinstance(value, (Lib, Class)):
+            value = calls.call(self, value, [], {})
+        raise Raised(value if isinstance(value, (Error, Instance)) else Error("Exception"))
+
+    def _match(self, node: ast.Match, scope: Scope) -> str | None:
+        subject = expressions.evaluate(self, node.subject, scope)
+        for case in node.cases:
+            fits = self._pattern(case.pattern, subject, scope)
+            if fits and (case.guard is None or self.truth(expressions.evaluate(self, case.guard, scope), case.guard)):
+                return self.block(case.body, scope)
+        return None
+
+    def _pattern(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool:
+        match pattern:
+            case ast.MatchValue(value=value):
+                return bool(self.known_truth(expressions.compare(ast.Eq(), subject, expressions.evaluate(self, value, scope))))
+            case ast.MatchSingleton(value=value):
+                return subject is value
+            case ast.MatchOr(patterns=patterns):
+                return any(self._pattern(p, subject, scope) for p in patterns)
+            case ast.MatchAs(pattern=inner, name=name):
+                if inner is not None and not self._pattern(inner, subject, scope):
+                    return False
+                if name:
+                    scope.variables[name] = subject
+                return True
+        return False
+
+    # ---- names
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        """Binds an assignment target."""
+        match target:
+            case ast.Name(id=name):
+                self.bind(name, value, scope)
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                for element, part in zip(elts, self._parts(elts, value), strict=False):
+                    self.assign(element.value if isinstance(element, ast.Starred) else element, part, scope)
+            case ast.Attribute(value=owner, attr=attr):
+                calls.set_attribute(self, expressions.evaluate(self, owner, scope), attr, value)
+            case ast.Subscript(value=owner, slice=index):
+                container = expressions.evaluate(self, owner, scope)
+                expressions.set_item(self, container, expressions.evaluate(self, index, scope), value)
+
+    def bind(self, name: str, value: Any, scope: Scope) -> None:
+        """Sets a variable where its scope says that it lives."""
+        if name in scope.outer:
+            scope = scope.module
+        elif name in scope.enclosing:
+            holder = scope.parent
+            while holder is not None and name not in holder.variables:
+                holder = holder.parent
+            scope = holder or scope
+        scope.variables[name] = value
+
+    def _parts(self, elts: list[ast.expr], value: Any) -> list[Any]:
+        if isinstance(value, (Unknown, Lib)):
+            return [unknown(value) for _ in elts]
+        if isinstance(value, Tensor) and (value.shape is None or not value.shape or value.shape[0] != len(elts)):
+            return [Tensor(None, value.dtype, value.deps, value.local) for _ in elts]
+        found = list(self.iterate(value))
+        star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
+        if star is not None:
+            after = len(elts) - star - 1
+            end = len(found) - after
+            return [*found[:star], found[star:end], *found[end:]]
+        if len(found) != len(elts):
+            return [*found, *(Unknown() for _ in elts)][: len(elts)]
+        return found
+
+    def _delete(self, target: ast.expr, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            scope.variables.pop(target.id, None)
+        elif isinstance(target, ast.Subscript):
+            container = expressions.evaluate(self, target.value, scope)
+            index = expressions.evaluate(self, target.slice, scope)
+            try:
+                del container[index]
+            except Exception:
+                return
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                source = self.project.resolve_import(alias.name, 0, scope.source)
+                if source is not None and (alias.asname or "." not in alias.name):
+                    scope.variables[alias.asname or alias.name] = self.load(source, alias.name)
+                elif alias.asname:
+                    scope.variables[alias.asname] = Lib(canonical(alias.name))
+                else:
+                    scope.variables.setdefault(alias.name.split(".")[0], Lib(alias.name.split(".")[0]))
+            return
+        base = node.module or ""
+        source = self.project.resolve_import(base, node.level, scope.source) if base or node.level else None
+        for alias in node.names:
+            full = f"{base}.{alias.name}" if base else alias.name
+            if alias.name == "*":
+                if source is not None:
+                    loaded = self.load(source, base)
+                    scope.variables.update({k: v for k, v in loaded.variables.items() if not k.startswith("_")})
+                continue
+            name = alias.asname or alias.name
+            if source is not None:
+                found = self.load(source, base).variables.get(alias.name, MISSING)
+                if found is not MISSING:
+                    scope.variables[name] = found
+                    continue
+            inner = self.project.resolve_import(full, node.level, scope.source)
+            if inner is not None and inner is not source:
+                scope.variables[name] = self.load(inner, full)
+            elif source is not None or node.level:
+                scope.variables[name] = Unknown(full)
+            else:
+                scope.variables[name] = Lib(canonical(full))
+
+
+def plain_override(override: Any) -> Any:
+    """The value of an override, Unknown where it is no constant."""
+    value = getattr(override, "value", override)
+    return Unknown("an option") if type(value).__name__ == "Unknown" else value
+
+
+def preferred(test: ast.expr, then: list[ast.stmt], orelse: list[ast.stmt]) -> bool:
+    """How an unknown condition is taken: not into an error or out of the run, and an unknown object is there."""
+    if _leaves(then) and not _leaves(orelse):
+        return False
+    if orelse and _leaves(orelse):
+        return True
+    match test:
+        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return True
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return not preferred(inner, orelse, then)
+    return False
+
+
+def _leaves(statements: list[ast.stmt]) -> bool:
+    return bool(statements) and isinstance(statements[-1], (ast.Raise, ast.Return, ast.Break, ast.Continue))
+
+
+__all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits", "plain_override", "preferred"]

@@ -1,0 +1,163 @@
+"""Iteration and contexts in an interpreted run: for loops over anything, generator functions, context managers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact.state import State
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    Class,
+    Context,
+    Error,
+    Function,
+    Generating,
+    Instance,
+    Method,
+    Module,
+    Raised,
+    Tensor,
+    Unknown,
+    unknown,
+)
+
+MOST_YIELDED = 256  # elements taken from a generator function at once
+
+
+class Iteration(State):
+    """Elements of values, and blocks inside contexts."""
+
+    __slots__ = ()
+
+    def each(self, over: Any, body: Callable[[Any], bool], node: ast.AST) -> None:
+        """Runs `body` on each element until it says False; a generator function runs in step with it."""
+        if isinstance(over, Generating):
+            calls.generate(self.whole, over, body)
+            return
+        for element in self.iterate(over, node):
+            if not body(element):
+                return
+
+    def iterate(self, over: Any, node: ast.AST | None = None) -> Iterator[Any]:
+        """The elements of a value; a few unknown ones where they are not known."""
+        from ddp_audit.explore.exact import training
+
+        if isinstance(over, (list, tuple, range, dict, set, frozenset, str)):
+            if isinstance(over, (list, tuple)):
+                yield from list(over)
+            else:
+                yield from over
+        elif isinstance(over, Generating):
+            found: list[Any] = []
+            calls.generate(self.whole, over, lambda element: self._gather(found, element))
+            yield from found
+        elif isinstance(over, (Instance, Module)):
+            yield from self._iterate_object(over, node)
+        elif isinstance(over, Tensor):
+            rest = None if over.shape is None or not over.shape else over.shape[1:]
+            if over.shape:
+                for _ in range(over.shape[0]):
+                    yield Tensor(rest, over.dtype, over.deps, over.local)
+            else:
+                yield from self._some(Tensor(None, over.dtype, over.deps, over.local), node)
+        elif hasattr(over, "elements"):
+            yield from over.elements(self.whole)
+        elif isinstance(over, training.Stream):
+            yield from over.rest(self.whole)
+        else:
+            yield from self._some(unknown(over, why="an element"), node)
+
+    def _iterate_object(self, over: Instance | Module, node: ast.AST | None) -> Iterator[Any]:
+        cls = over.cls
+        if isinstance(over, Module) and not isinstance(cls, Class):
+            yield from over.children.values()
+            return
+        method = cls.find("__iter__") if isinstance(cls, Class) else MISSING
+        if isinstance(method, Function):
+            made = calls.call(self.whole, Method(method, over), [], {})
+            if made is not over:
+                yield from self.iterate(made, node)
+                return
+            following = cls.find("__next__")
+            while isinstance(following, Function):
+                try:
+                    element = calls.call(self.whole, Method(following, over), [], {})
+                except Raised as raised:
+                    if isinstance(raised.value, Error) and raised.value.name == "StopIteration":
+                        return
+                    raise
+                yield element
+        elif isinstance(cls, Class) and isinstance(cls.find("__getitem__"), Function):
+            size = calls.length(self.whole, over)
+            if isinstance(size, int):
+                for index in range(size):
+                    yield calls.call(self.whole, Method(cls.find("__getitem__"), over), [index], {})
+                return
+            yield from self._some(Unknown("an element", True), node)
+        elif isinstance(over, Module):
+            yield from over.children.values()
+        else:
+            yield from self._some(Unknown("an element", True), node)
+
+    def _some(self, element: Any, node: ast.AST | None) -> Iterator[Any]:
+        """A few elements of something whose length is not known."""
+        for _ in range(self.limits.unknown_loop):
+            yield element
+        place = "" if node is None else f" ({self.frames[-1].source.path}:{getattr(node, 'lineno', 0)})"
+        self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times{place}")
+
+    def _gather(self, found: list[Any], element: Any) -> bool:
+        """Adds what a generator function yields; False where it is enough."""
+        found.append(element)
+        if len(found) < MOST_YIELDED:
+            return True
+        self.bound(f"a generator function was asked for {MOST_YIELDED} elements at once")
+        return False
+
+    def within(self, context: Any, inside: Callable[[Any], None]) -> None:
+        """Runs something inside a context manager."""
+        if isinstance(context, Generating):
+            done: list[bool] = []
+
+            def once(value: Any) -> bool:
+                if not done:
+                    done.append(True)
+                    inside(value)
+                return True
+
+            calls.generate(self.whole, context, once)
+        elif isinstance(context, Context):
+            before = self.grad
+            try:
+                if context.grad is not None:
+                    self.grad = context.grad
+                value = context.value if context.enter is None else context.enter()
+                inside(value)
+            except Raised as raised:
+                if not any(calls.matches(raised.value, kind) for kind in context.suppressed):
+                    raise
+            finally:
+                self.grad = before
+                if context.leave is not None:
+                    context.leave()
+        elif isinstance(context, (Instance, Module)) and isinstance(context.cls, Class):
+            self._within_object(context, inside)
+        else:
+            inside(context)
+
+    def _within_object(self, context: Any, inside: Callable[[Any], None]) -> None:
+        enter, leave = context.cls.find("__enter__"), context.cls.find("__exit__")
+        value = calls.call(self.whole, Method(enter, context), [], {}) if isinstance(enter, Function) else context
+        try:
+            inside(value)
+        except Raised as raised:
+            told = [unknown(), raised.value, unknown()]
+            swallowed = calls.call(self.whole, Method(leave, context), told, {}) if isinstance(leave, Function) else None
+            if self.known_truth(swallowed) is not True:
+                raise
+            return
+        if isinstance(leave, Function):
+            calls.call(self.whole, Method(leave, context), [None, None, None], {})

@@ -1,0 +1,266 @@
+"""Names of libraries in an interpreted run: what calling them gives, and their constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.events import COLLECTIVE, Event
+from ddp_audit.explore.exact import collectives, data, layers, python_names, standard, tensors, training
+from ddp_audit.explore.exact.values import (
+    Class,
+    Context,
+    Function,
+    Generating,
+    Lib,
+    Method,
+    Module,
+    Native,
+    Param,
+    Tensor,
+    Unknown,
+    tensors_in,
+    unknown,
+)
+from ddp_audit.program.lookup import canonical
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+Model = Callable[["Interpreter", list[Any], dict[str, Any]], Any]
+_MODES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
+_WITH_BATCHNORM = ("resnet", "resnext", "densenet", "mobilenet", "efficientnet", "regnet", "shufflenet", "mnasnet", "googlenet",
+                   "inception")  # fmt: skip
+_QUESTIONS = frozenset({
+    "is_tensor", "is_grad_enabled", "is_autocast_enabled", "get_default_dtype", "get_num_threads", "initial_seed",
+    "is_inference_mode_enabled", "get_rng_state", "get_float32_matmul_precision", "compiled_with_cxx11_abi",
+})  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """A torch.device; a part that is not known is Unknown."""
+
+    type: Any
+    index: Any = None
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """`type` and `index`."""
+        return {"type": self.type, "index": self.index}.get(name, Unknown(name))
+
+
+def attribute(it: Interpreter, owner: str, name: str) -> Any:
+    """`library.name`."""
+    full = canonical(f"{owner}.{name}")
+    if full in ("math.pi", "math.e", "math.inf", "math.nan", "math.tau"):
+        return getattr(math, name)
+    if full == "os.environ":
+        return standard.Environment(it.environment)
+    if full == "sys.argv":
+        return [it.frames[0].source.path, *it.arguments] if it.frames else [*it.arguments]
+    if full.endswith("__version__"):
+        return Unknown("a version")
+    return Lib(full)
+
+
+def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Calls a thing of a library."""
+    known = _CALLS.get(name) or standard.CALLS.get(name)
+    if known is not None:
+        return known(it, args, kwargs)
+    last = name.rsplit(".", 1)[-1]
+    if name.startswith("torch."):
+        return _torch(it, name, last, args, kwargs)
+    if name.startswith("builtins."):
+        return python_names.unknown_builtin(it, last, args, kwargs)
+    if name.startswith("math."):
+        return _math(last, args)
+    if name.startswith(("torchvision.models.", "timm.")):
+        return Module(name, opaque=True, opaque_buffers=any(word in name for word in _WITH_BATCHNORM) or name.startswith("timm."))
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Generating):
+            list(it.iterate(value))
+    deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
+    if deps:
+        return Tensor(None, None, deps, True)
+    if name.startswith(("random.", "numpy.random.", "time.", "uuid.", "datetime.", "tempfile.", "socket.")):
+        return Unknown("a value", True)
+    result = unknown(*args, *kwargs.values(), why=last)
+    return result
+
+
+def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Whole families of torch's names."""
+    if name.startswith("torch.distributed."):
+        return _distributed(it, name, last, args, kwargs)
+    if last in _MODES and name.count(".") == 1:
+        if args and isinstance(args[0], (Function, Method)):
+            return Context(grad=_MODES[last]) if not isinstance(args[0], Function) else _with_mode(args[0], _MODES[last])
+        return Context(grad=_MODES[last] if not (args and args[0] is False) else None)
+    if name.startswith("torch.nn.functional."):
+        return tensors.function(it, last, args, kwargs)
+    if name.startswith("torch.nn.init."):
+        return args[0] if args else Unknown()
+    if name.startswith("torch.nn.utils."):
+        return (
+            Tensor((), "float32", frozenset(), False) if "clip_grad" in last or "norm" in last else args[0] if args else Unknown()
+        )
+    if name.startswith("torch.nn.") and last[:1].isupper():
+        return layers.make(name, args, kwargs)
+    if name.startswith("torch.optim.") and last[:1].isupper():
+        return training.optimizer(it, args, kwargs)
+    if name.startswith("torch.lr_scheduler."):
+        return Unknown("a scheduler")
+    if last == "GradScaler":
+        return training.Scaler()
+    if "autocast" in last or last in ("sdpa_kernel", "record_function", "profile", "set_detect_anomaly", "detect_anomaly"):
+        return Context()
+    if name.startswith("torch.utils.checkpoint."):
+        from ddp_audit.explore.exact import calls
+
+        return calls.call(it, args[0], args[1:], {}) if args else Unknown()
+    if name.startswith(("torch.cuda.", "torch.backends.", "torch.random.", "torch.mps.", "torch.accelerator.", "torch.profiler.")):
+        return Unknown(last)
+    if last in _QUESTIONS:
+        return it.grad if last == "is_grad_enabled" else Unknown(last)
+    if name.startswith(("torch.use_", "torch.set_", "torch.manual_seed", "torch.save", "torch.seed")):
+        return Unknown(last)
+    if name.startswith("torch.load") or name.count(".") > 1:
+        deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
+        return Tensor(None, None, deps, True) if deps else Unknown(last)
+    made = tensors.create(it, last, args, kwargs)
+    return tensors.function(it, last, args, kwargs) if made is None else made
+
+
+def _with_mode(function: Function, grad: bool) -> Function:
+    function.grad = grad
+    return function
+
+
+def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if name.startswith(("torch.distributed.nn.", "torch.distributed._functional_collectives.")):
+        source = next(tensors_in(args), None)
+        op = collectives._FOLDED.get(last, last)
+        known = None if source is None else source.numel
+        dtype = None if source is None else source.dtype
+        reduce_op = collectives.reduce_name(kwargs.get("op", args[1] if len(args) > 1 and op == "all_reduce" else None))
+        it.emit([Event(COLLECTIVE, op=op, numel=known, dtype=dtype, reduce_op=reduce_op if "reduce" in op else None)])
+        it.bound(f"{name} issues collectives in backward that are not followed")
+        return tensors.like(it, source, shape=source.shape) if source is not None else Unknown()
+    if "fsdp" in name.lower() or last == "fully_shard":
+        it.bound(f"{last} is not followed")
+        return args[0] if args else Unknown()
+    if name.count(".") == 2:
+        return collectives.call(it, last, args, kwargs)
+    if any(word in name for word in ("checkpoint", "tensor", "pipelining", "elastic", "optim", "algorithms")):
+        if "checkpoint" in name or "algorithms.join" in name:
+            it.bound(f"{name} is not followed")
+        return Context() if last == "Join" else Unknown(last)
+    return Unknown(last)
+
+
+def _math(name: str, args: list[Any]) -> Any:
+    try:
+        return getattr(math, name)(*args)
+    except Exception:
+        return unknown(*args, why="a number")
+
+
+def _parameter(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Param:
+    source = args[0] if args else kwargs.get("data")
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    if isinstance(source, Tensor):
+        return Param(source.shape, source.dtype, requires_grad=wanted is not False)
+    return Param(None, None, requires_grad=wanted is not False)
+
+
+def _convert(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    module = args[0] if args else kwargs.get("module")
+    if isinstance(module, Module):
+        for _, inner in module.walk():
+            if str(inner.cls).startswith("torch.nn.BatchNorm"):
+                inner.cls = "torch.nn.SyncBatchNorm"
+    return module
+
+
+def _compile(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return args[0] if args else Native(lambda function: function)
+
+
+def _device(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = args[0] if args else kwargs.get("type", Unknown())
+    if isinstance(given, Device):
+        return given
+    index = args[1] if len(args) > 1 else kwargs.get("index")
+    if isinstance(given, str):
+        kind, _, number = given.partition(":")
+        return Device(kind, int(number) if number.isdigit() else index)
+    return Device(Unknown("a device"), index) if isinstance(given, Unknown) else Device("cuda", given)
+
+
+def _grad_mode(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Context:
+    known = it.known_truth(args[0] if args else kwargs.get("mode"))
+    before = it.grad
+    if known is not None:
+        it.grad = known  # it holds from here on, also without `with`
+
+    def leave() -> None:
+        it.grad = before
+
+    return Context(leave=leave)
+
+
+def _no_mode(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Context:
+    return Context()
+
+
+def _backward(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
+    training.backward(it, list(tensors_in(args[:1])), kwargs.get("retain_graph") is True)
+
+
+def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+    return training.autograd_grad(it, args[0] if args else kwargs.get("outputs"), inputs, kwargs)
+
+
+def _spawn(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    from ddp_audit.explore.exact import calls
+
+    given = kwargs.get("args", args[1] if len(args) > 1 else ())
+    rest = list(given) if isinstance(given, (list, tuple)) else []
+    return calls.call(it, args[0] if args else kwargs.get("fn"), [it.rank, *rest], {})
+
+
+def _sampler(kind: str) -> Model:
+    return lambda it, args, kwargs: data.sampler(it, kind, args, kwargs)
+
+
+def _dataset(kind: str) -> Model:
+    return lambda it, args, kwargs: data.dataset(it, kind, args, kwargs)
+
+
+def _batches(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> data.Batches:
+    given = {**dict(zip(("sampler", "batch_size", "drop_last"), args, strict=False)), **kwargs}
+    return data.Batches(given.get("sampler"), given.get("batch_size"), given.get("drop_last") is True)
+
+
+_DATA = "torch.utils.data."
+_CALLS: dict[str, Model] = {
+    "torch.nn.Parameter": _parameter, "torch.nn.parameter.Parameter": _parameter,
+    "torch.nn.parallel.DistributedDataParallel": lambda it, a, k: training.wrap(it, a, k),
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _convert, "torch.compile": _compile, "torch.jit.script": _compile,
+    "torch.device": _device, "torch.set_grad_enabled": _grad_mode, "torch.autograd.set_grad_enabled": _grad_mode,
+    "torch.autograd.backward": _backward, "torch.autograd.grad": _autograd_grad,
+    "torch.multiprocessing.spawn": _spawn, "torch.Generator": lambda it, a, k: Unknown("a generator"),
+    "torch.autograd.set_detect_anomaly": _no_mode, "torch.nn.DataParallel": lambda it, a, k: a[0] if a else Unknown(),
+    "torch.is_tensor": lambda it, a, k: isinstance(a[0], Tensor) if a and not isinstance(a[0], Unknown) else Unknown(),
+    f"{_DATA}DataLoader": lambda it, a, k: data.loader(it, a, k), f"{_DATA}BatchSampler": _batches,
+    f"{_DATA}random_split": lambda it, a, k: data.random_split(it, a, k),
+    **{f"{_DATA}{kind}": _sampler(kind) for kind in ("DistributedSampler", "RandomSampler", "SequentialSampler",
+                                                    "WeightedRandomSampler", "SubsetRandomSampler")},
+    **{f"{_DATA}{kind}": _dataset(kind) for kind in ("TensorDataset", "Subset", "ConcatDataset", "StackDataset")},
+}  # fmt: skip
+
+__all__ = ["Class", "Device", "Lib", "attribute", "call"]

@@ -1,0 +1,479 @@
+"""Python's builtins and standard library in an interpreted run."""
+
+from __future__ import annotations
+
+import builtins
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact.values import (
+    PLAIN,
+    Class,
+    Error,
+    Function,
+    Instance,
+    Lib,
+    Method,
+    Module,
+    Native,
+    Raised,
+    Tensor,
+    Unknown,
+    error,
+    is_unknown,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+CALLS: dict[str, Callable[[Any, Args, Kwargs], Any]] = {}
+_MOST = 1_000_000  # items of a range that becomes a list
+
+
+def model(*names: str) -> Callable[[Callable[[Any, Args, Kwargs], Any]], Callable[[Any, Args, Kwargs], Any]]:
+    """Registers what calling a name gives."""
+
+    def register(function: Callable[[Any, Args, Kwargs], Any]) -> Callable[[Any, Args, Kwargs], Any]:
+        CALLS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+# ---- builtins
+
+
+@model("builtins.print", "builtins.input", "warnings.warn", "gc.collect", "builtins.delattr")
+def _nothing(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    return None
+
+
+@model("builtins.len")
+def _len(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return calls.length(it, args[0])
+
+
+@model("builtins.range", "tqdm.trange", "tqdm.auto.trange")
+def _range(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return range(*args) if args and all(isinstance(a, int) for a in args) else unknown(*args, why="a range")
+
+
+@dataclass(slots=True, eq=False)
+class Counted:
+    """`enumerate(x, start)`: stays lazy, so that what a loader or generator brings is not drawn early."""
+
+    inner: Any
+    start: Any = 0
+
+    def elements(self, it: Interpreter) -> Iterator[Any]:
+        """Pairs of position and element."""
+        for position, element in enumerate(it.iterate(self.inner)):
+            yield expressions_add(self.start, position), element
+
+    def length(self, it: Interpreter) -> Any:
+        """That of what is counted."""
+        return calls.length(it, self.inner)
+
+
+def expressions_add(start: Any, position: int) -> Any:
+    """A position counted from `start`."""
+    return start + position if isinstance(start, int) else Unknown("a position")
+
+
+@model("builtins.enumerate")
+def _enumerate(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return Counted(args[0], args[1] if len(args) > 1 else kwargs.get("start", 0))
+
+
+@dataclass(slots=True, eq=False)
+class Zipped:
+    """`zip(..)`."""
+
+    parts: list[Any]
+
+    def elements(self, it: Interpreter) -> Iterator[Any]:
+        """Tuples, until the shortest ends."""
+        yield from zip(*(it.iterate(part) for part in self.parts), strict=False)
+
+
+@model("builtins.zip")
+def _zip(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return Zipped(args)
+
+
+@model("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "rich.progress.track")
+def _shown(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return args[0] if args else kwargs.get("iterable", Unknown())
+
+
+def _listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
+    if isinstance(value, (Unknown, Lib)) or (isinstance(value, range) and len(value) > _MOST):
+        return unknown(value)
+    return list(it.iterate(value))
+
+
+@model("builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "builtins.set", "builtins.frozenset",
+       "collections.deque")  # fmt: skip
+def _unused(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    raise NotImplementedError
+
+
+def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
+    def made(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if not args:
+            return kind()
+        items = _listed(it, args[0])
+        if isinstance(items, Unknown):
+            return items
+        if kind in (set, frozenset) and is_unknown(items):
+            return unknown(items)
+        try:
+            return kind(items)
+        except TypeError:
+            return unknown(items)
+
+    return made
+
+
+def _sorted(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    items = _listed(it, args[0]) if args else []
+    if isinstance(items, Unknown) or is_unknown(items):
+        return items
+    key = kwargs.get("key")
+    try:
+        chosen = None if key is None else [calls.call(it, key, [item], {}) for item in items]
+        pairs = sorted(range(len(items)), key=(lambda i: items[i]) if chosen is None else (lambda i: chosen[i]))
+    except TypeError:
+        return items
+    ordered = [items[i] for i in pairs]
+    return ordered[::-1] if kwargs.get("reverse") is True else ordered
+
+
+def _reversed(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    items = _listed(it, args[0])
+    return items if isinstance(items, Unknown) else items[::-1]
+
+
+CALLS |= {
+    "builtins.list": _sequence(list), "builtins.tuple": _sequence(tuple), "builtins.set": _sequence(set),
+    "builtins.frozenset": _sequence(frozenset), "builtins.sorted": _sorted, "builtins.reversed": _reversed,
+    "collections.deque": _sequence(list),
+}  # fmt: skip
+
+
+@model("builtins.dict", "collections.OrderedDict")
+def _dict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], Unknown):
+        return unknown(args[0])
+    try:
+        first = args[0] if args and isinstance(args[0], dict) else dict(_listed(it, args[0]) if args else [])  # type: ignore[arg-type]
+        return OrderedDict(first, **kwargs)
+    except (TypeError, ValueError):
+        return Unknown()
+
+
+@model("collections.defaultdict")
+def _defaultdict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    factory = args[0] if args else None
+    return defaultdict(lambda: calls.call(it, factory, [], {}))
+
+
+def _number(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
+    def convert(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if not args:
+            return kind()
+        if isinstance(args[0], (Unknown, Tensor)):
+            return Unknown("a number", args[0].local)
+        try:
+            return kind(*args)
+        except (ValueError, OverflowError) as wrong:
+            raise error("ValueError", str(wrong)) from None
+        except TypeError:
+            return unknown(*args, why="a number")
+
+    return convert
+
+
+CALLS |= {"builtins.int": _number(int), "builtins.float": _number(float)}
+
+
+@model("builtins.bool")
+def _bool(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    known = it.known_truth(args[0]) if args else False
+    return unknown(*args) if known is None else known
+
+
+@model("builtins.str", "builtins.repr")
+def _str(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], Error):
+        return args[0].text
+    return str(args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text") if args else ""
+
+
+def _plain(function: Any) -> Callable[[Any, Args, Kwargs], Any]:
+    def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if is_unknown(args) or is_unknown(kwargs):
+            return unknown(*args, why="a number")
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            return Unknown("a number")
+
+    return run
+
+
+for _name in ("abs", "round", "divmod", "ord", "chr", "pow", "hex", "bytes", "bytearray"):
+    CALLS[f"builtins.{_name}"] = _plain(getattr(builtins, _name))
+
+
+def _extreme(function: Any) -> Callable[[Any, Args, Kwargs], Any]:
+    def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        items = _listed(it, args[0]) if len(args) == 1 else args
+        if isinstance(items, Unknown) or is_unknown(items) or "key" in kwargs:
+            return unknown(items, why="a number")
+        try:
+            return function(items)
+        except (TypeError, ValueError):
+            return kwargs.get("default", Unknown("a number"))
+
+    return run
+
+
+CALLS |= {"builtins.min": _extreme(min), "builtins.max": _extreme(max)}
+
+
+@model("builtins.sum")
+def _sum(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    import ast
+
+    items = _listed(it, args[0])
+    if isinstance(items, Unknown):
+        return items
+    total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    for item in items:
+        total = (
+            item
+            if isinstance(total, int) and total == 0 and isinstance(item, Tensor)
+            else expressions.binary(it, ast.Add(), total, item)
+        )
+    return total
+
+
+def _quantifier(decisive: bool) -> Callable[[Any, Args, Kwargs], Any]:
+    def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        items = _listed(it, args[0])
+        if isinstance(items, Unknown):
+            return items
+        answers = [it.known_truth(item) for item in items]
+        if decisive in answers:
+            return decisive
+        return unknown(items) if None in answers else not decisive
+
+    return run
+
+
+CALLS |= {"builtins.any": _quantifier(True), "builtins.all": _quantifier(False)}
+
+
+@model("builtins.map")
+def _map(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    items = _listed(it, args[1]) if len(args) == 2 else Unknown()
+    return items if isinstance(items, Unknown) else [calls.call(it, args[0], [item], {}) for item in items]
+
+
+@model("builtins.filter")
+def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    items = _listed(it, args[1])
+    if isinstance(items, Unknown):
+        return items
+    keep = [item if args[0] is None else calls.call(it, args[0], [item], {}) for item in items]
+    return [item for item, wanted in zip(items, keep, strict=True) if it.known_truth(wanted) is not False]
+
+
+@model("builtins.iter")
+def _iter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from ddp_audit.explore.exact.training import Stream
+
+    return args[0] if isinstance(args[0], Stream) else Stream(it.iterate(args[0]))
+
+
+@model("builtins.next")
+def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from ddp_audit.explore.exact.training import Stream
+
+    def end() -> Any:
+        if len(args) > 1:
+            return args[1]
+        raise error("StopIteration")
+
+    source = args[0]
+    if isinstance(source, Stream):
+        return source.next(end)
+    if isinstance(source, Instance) and isinstance(source.cls.find("__next__"), Function):
+        return calls.call(it, Method(source.cls.find("__next__"), source), [], {})
+    if isinstance(source, Unknown):
+        return unknown(source, why="an element")
+    for element in it.iterate(source):
+        return element
+    return end()
+
+
+@model("itertools.cycle")
+def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from ddp_audit.explore.exact.training import Stream
+
+    def again() -> Iterator[Any]:
+        while True:
+            nothing = True
+            for element in it.iterate(args[0]):
+                it.tick()
+                nothing = False
+                yield element
+            if nothing:
+                return
+
+    return Stream(again())
+
+
+@model("itertools.islice")
+def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from itertools import islice
+
+    from ddp_audit.explore.exact.training import Stream
+
+    bounds = args[1:]
+    if any(not isinstance(b, (int, type(None))) for b in bounds) or not bounds:
+        return unknown(*args)
+    return Stream(islice(it.iterate(args[0]), *bounds))
+
+
+@model("itertools.count")
+def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return range(args[0] if args and isinstance(args[0], int) else 0, 10**9)
+
+
+@model("itertools.chain")
+def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return [element for part in args for element in (it.iterate(part) if not isinstance(part, Unknown) else [part])]
+
+
+@model("itertools.product")
+def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from itertools import islice, product
+
+    return list(islice(product(*(list(it.iterate(a)) for a in args)), 10_000))
+
+
+@model("builtins.getattr")
+def _getattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) < 2 or not isinstance(args[1], str):
+        return Unknown()
+    found = calls.attribute(it, args[0], args[1])
+    missing = isinstance(found, Unknown) and not isinstance(args[0], (Unknown, Lib))
+    return args[2] if missing and len(args) > 2 else found
+
+
+@model("builtins.setattr")
+def _setattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    if len(args) == 3 and isinstance(args[1], str):
+        calls.set_attribute(it, args[0], args[1], args[2])
+
+
+@model("builtins.hasattr")
+def _hasattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(args[0], (Unknown, Lib)) or not isinstance(args[1], str):
+        return Unknown("whether it has an attribute")
+    return not isinstance(calls.attribute(it, args[0], args[1]), Unknown)
+
+
+@model("builtins.isinstance")
+def _isinstance(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
+    answers = [_is_a(args[0], kind) for kind in kinds]
+    if True in answers:
+        return True
+    return Unknown("what it is") if None in answers else False
+
+
+_PYTHON = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+    "set": set,
+    "bytes": bytes,
+}
+
+
+def _is_a(value: Any, kind: Any) -> bool | None:
+    from ddp_audit.explore.exact.training import Optimizer, Wrapper
+
+    if isinstance(value, Unknown):
+        return None
+    name = kind.name if isinstance(kind, Lib) else ""
+    last = name.rsplit(".", 1)[-1]
+    if name.startswith("builtins.") and last in _PYTHON:
+        return isinstance(value, _PYTHON[last])
+    if isinstance(value, Wrapper):
+        return last in ("DistributedDataParallel", "Module")
+    if isinstance(value, (Instance, Error)):
+        return calls.matches(value, kind) or (
+            isinstance(kind, Class) and isinstance(value, Instance) and kind in value.cls.lineage()
+        )
+    if isinstance(value, Module):
+        if isinstance(kind, Class):
+            return isinstance(value.cls, Class) and kind in value.cls.lineage()
+        own = value.cls.library_bases() if isinstance(value.cls, Class) else {str(value.cls)}
+        return name == "torch.nn.Module" or last in {n.rsplit(".", 1)[-1] for n in own}
+    if isinstance(value, Tensor):
+        return last in ("Tensor", type(value).__name__, "Parameter" if type(value).__name__ == "Param" else "Tensor")
+    if isinstance(value, Optimizer):
+        return last == "Optimizer"
+    return False if isinstance(value, PLAIN) else None
+
+
+@model("builtins.vars")
+def _vars(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    held = getattr(args[0], "attrs", None) if args else None
+    return held if isinstance(held, dict) else Unknown("vars")
+
+
+@model("builtins.type")
+def _type(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return args[0].cls if args and isinstance(args[0], (Instance, Module)) and isinstance(args[0].cls, Class) else Unknown("a type")
+
+
+@model("builtins.callable")
+def _callable(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return isinstance(args[0], (Function, Method, Native, Class, Module)) or Unknown("callable")
+
+
+@model("builtins.slice")
+def _slice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return slice(*args)
+
+
+@model("sys.exit", "builtins.exit", "builtins.quit", "os._exit")
+def _exit(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    raise Raised(Error("SystemExit", tuple(args[:1])))
+
+
+def unknown_builtin(it: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A builtin without a model: an exception's class, or something that is not known."""
+    if name.endswith(("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")):
+        return Error(name, tuple(args))
+    if name == "object":
+        return Unknown("an object")
+    return unknown(*args, *kwargs.values(), why=name)
+
+
+__all__ = ["CALLS", "Args", "Kwargs", "model", "unknown_builtin"]

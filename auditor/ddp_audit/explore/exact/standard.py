@@ -1,0 +1,251 @@
+"""Python's standard library in an interpreted run: environment, argparse, contextlib, functools and their like."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, _exit, model
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    PLAIN,
+    Context,
+    Lib,
+    Module,
+    Native,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+
+class Environment:
+    """os.environ as torchrun leaves it: what it does not set is taken as not set, and unknown where it is demanded."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self.values = values
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """A method of os.environ."""
+        if name in ("get", "setdefault", "pop"):
+            return Native(lambda key, default=None: self.values.get(key, default) if isinstance(key, str) else Unknown())
+        if name == "copy":
+            return Native(lambda: self)
+        return Unknown(name)
+
+    def keys_known(self) -> dict[str, str]:
+        """The variables that are set."""
+        return self.values
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.values.get(key, Unknown(f"the environment variable {key}"))
+
+    def set_key(self, key: Any, value: Any) -> None:
+        """`os.environ[key] = value`."""
+        if isinstance(key, str) and isinstance(value, str):
+            self.values[key] = value
+
+
+@model("random.Random")
+def _random(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A generator with a seed of its own draws what that seed says."""
+    return random.Random(args[0]) if args and isinstance(args[0], (int, str)) else Unknown("a generator", True)
+
+
+@model("functools.partial")
+def _partial(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    function, given, named = args[0], args[1:], dict(kwargs)
+    return Native(lambda *more, **extra: calls.call(it, function, [*given, *more], {**named, **extra}))
+
+
+@model("functools.wraps", "functools.lru_cache", "functools.cache", "atexit.register", "functools.update_wrapper")
+def _identity(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return Native(lambda function, *rest: function)
+
+
+@model("functools.cache")
+def _cached(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return args[0] if args else Native(lambda function: function)
+
+
+@model("atexit.register")
+def _at_exit(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    it.at_exit.append((args[0], args[1:], kwargs))
+    return args[0]
+
+
+@model("contextlib.nullcontext")
+def _null(it: Interpreter, args: Args, kwargs: Kwargs) -> Context:
+    return Context(value=args[0] if args else None)
+
+
+@model("contextlib.suppress")
+def _suppress(it: Interpreter, args: Args, kwargs: Kwargs) -> Context:
+    return Context(suppressed=tuple(args))
+
+
+@dataclass(slots=True, eq=False)
+class ExitStack:
+    """contextlib.ExitStack: contexts entered inside hold until its block ends."""
+
+    entered: list[Context] = field(default_factory=list)
+    callbacks: list[tuple[Any, Args, Kwargs]] = field(default_factory=list)
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """enter_context, callback and close."""
+        if name == "enter_context":
+            return Native(lambda context: self._enter(it, context))
+        if name == "callback":
+            return Native(lambda function, *args, **kwargs: self.callbacks.append((function, list(args), kwargs)))
+        return Native(lambda *args: None)
+
+    def _enter(self, it: Interpreter, context: Any) -> Any:
+        if not isinstance(context, Context):
+            return context
+        before = it.grad
+
+        def restore() -> None:
+            it.grad = before
+            if context.leave is not None:
+                context.leave()
+
+        self.entered.append(Context(leave=restore))
+        if context.grad is not None:
+            it.grad = context.grad
+        return context.value if context.enter is None else context.enter()
+
+    def close(self, it: Interpreter) -> None:
+        """Leaves everything that was entered, the last first."""
+        for function, args, kwargs in reversed(self.callbacks):
+            calls.call(it, function, args, kwargs)
+        for context in reversed(self.entered):
+            if context.leave is not None:
+                context.leave()
+
+
+@model("contextlib.ExitStack")
+def _exit_stack(it: Interpreter, args: Args, kwargs: Kwargs) -> Context:
+    stack = ExitStack()
+    return Context(value=stack, leave=lambda: stack.close(it))
+
+
+@model("os.environ.get", "os.getenv")
+def _getenv(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return it.environment.get(args[0], args[1] if len(args) > 1 else kwargs.get("default")) if args else Unknown()
+
+
+@model("os.path.exists", "os.path.isfile", "os.path.isdir")
+def _exists(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return Unknown("whether a file is there", True)
+
+
+@model("os.path.join")
+def _join(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return "/".join(args) if all(isinstance(a, str) for a in args) else Unknown("a path")
+
+
+@model("os.cpu_count", "os.getpid")
+def _machine(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return Unknown("a number")
+
+
+@model("copy.deepcopy", "copy.copy")
+def _copy(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from ddp_audit.explore.exact import layers
+    from ddp_audit.explore.exact.training import Wrapper
+
+    value = args[0] if args else Unknown()
+    if isinstance(value, Module):
+        return layers.clone(value)
+    if isinstance(value, Wrapper) and isinstance(value.module, Module):
+        return layers.clone(value.module)
+    if isinstance(value, (list, dict)) and all(
+        isinstance(v, PLAIN) for v in (value.values() if isinstance(value, dict) else value)
+    ):
+        return value.copy()
+    return value
+
+
+# ---- argparse
+
+
+@dataclass(slots=True, eq=False)
+class Namespace:
+    """The parsed options."""
+
+    attrs: dict[str, Any]
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """An option."""
+        return self.attrs.get(name, Unknown(name))
+
+    def set_attribute(self, it: Interpreter, name: str, value: Any) -> None:
+        """`args.name = value`."""
+        self.attrs[name] = value
+
+
+@model("argparse.Namespace", "types.SimpleNamespace")
+def _namespace(it: Interpreter, args: Args, kwargs: Kwargs) -> Namespace:
+    return Namespace(dict(kwargs))
+
+
+@dataclass(slots=True, eq=False)
+class Parser:
+    """argparse.ArgumentParser: defaults, and what the job sets instead."""
+
+    options: dict[str, Any]
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """A method of a parser."""
+        match name:
+            case "add_argument":
+                return Native(lambda *flags, **kwargs: self._add(it, flags, kwargs))
+            case "parse_args":
+                return Native(lambda *args, **kwargs: Namespace(dict(self.options)))
+            case "parse_known_args":
+                return Native(lambda *args, **kwargs: (Namespace(dict(self.options)), []))
+            case "add_argument_group" | "add_mutually_exclusive_group" | "add_parser":
+                return Native(lambda *args, **kwargs: self)
+            case "set_defaults":
+                return Native(lambda **kwargs: self.options.update(kwargs))
+            case "error":
+                return Native(lambda *args: _exit(it, [2], {}))
+        return Native(lambda *args, **kwargs: Unknown(name))
+
+    def _add(self, it: Interpreter, flags: tuple[Any, ...], kwargs: Kwargs) -> None:
+        from ddp_audit.explore.exact.interpreter import plain_override
+
+        words = [f for f in flags if isinstance(f, str)]
+        if not words:
+            return
+        long = next((f for f in words if f.startswith("--")), words[0])
+        name = str(kwargs["dest"]) if isinstance(kwargs.get("dest"), str) else long.lstrip("-").replace("-", "_")
+        action, default = kwargs.get("action"), kwargs.get("default", MISSING)
+        if default is MISSING:
+            default = {"store_true": False, "store_false": True}.get(action) if isinstance(action, str) else None
+        kind = kwargs.get("type")
+        if name in it.overrides:
+            default = plain_override(it.overrides[name])
+            if isinstance(default, (int, float, bool)) and isinstance(kind, Lib) and kind.name == "builtins.str":
+                default = str(default)
+        if isinstance(default, str) or (isinstance(default, int) and isinstance(kind, Lib) and kind.name == "builtins.float"):
+            default = default if kind is None else calls.call(it, kind, [default], {})
+        elif not long.startswith("-") and default is None and name not in it.overrides:
+            default = Unknown(f"the argument {name}")
+        self.options[name] = default
+
+
+@model("argparse.ArgumentParser", "configargparse.ArgumentParser")
+def _parser(it: Interpreter, args: Args, kwargs: Kwargs) -> Parser:
+    parents = kwargs.get("parents")
+    options: dict[str, Any] = {}
+    for parent in parents if isinstance(parents, list) else ():
+        if isinstance(parent, Parser):
+            options |= parent.options
+    return Parser(options)
+
+
+__all__ = ["CALLS", "Environment", "Namespace", "Parser"]

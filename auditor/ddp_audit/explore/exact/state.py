@@ -1,0 +1,216 @@
+"""The state of an interpreted run of one rank: what it issued, what was assumed, where it stands."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from ddp_audit.events import COLLECTIVE, Event, Site
+from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact.values import (
+    Class,
+    Cut,
+    Error,
+    Function,
+    Instance,
+    Lib,
+    Method,
+    Module,
+    Native,
+    Raised,
+    Scope,
+    Tensor,
+    Unknown,
+    is_local,
+)
+from ddp_audit.machine.process_group import Groups
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+    from ddp_audit.source.files import SourceFile
+    from ddp_audit.source.project import Project
+
+MAX_DEPTH = 30  # calls of project functions within one another
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a run is cut: `steps` optimizer steps, `events` collectives, `ticks` statements; `unknown_loop` iterations of a loop
+    whose length is not known."""
+
+    steps: int | None = None
+    events: int = 2_000
+    ticks: int = 400_000
+    unknown_loop: int = 3
+
+
+@dataclass(slots=True)
+class Frame:
+    """A call under way: its file, its function, and the line that it is in."""
+
+    source: SourceFile
+    function: str
+    line: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A choice where the program leaves it open: the place, its text, how it was taken, and whether ranks may differ there."""
+
+    path: str
+    line: int
+    text: str
+    taken: str
+    local: bool
+
+
+@dataclass(slots=True)
+class State:
+    """The state of one rank. `overrides` are configuration values by name."""
+
+    project: Project
+    rank: int
+    world_size: int
+    limits: Limits = field(default_factory=Limits)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    arguments: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    assumptions: dict[tuple[str, int, str], Assumption] = field(default_factory=dict)
+    bounds: dict[str, None] = field(default_factory=dict)  # what was not followed to its end, in order
+    notes: dict[str, None] = field(default_factory=dict)  # what a reader should know of the run, in order
+    raised: str = ""
+    cut: str = ""  # why the run was followed no further; empty where it ended
+    uncertain: int | None = None  # number of events before the first loop that was cut short
+    grad: bool = True
+    module_depth: int = 0
+    used: list[Any] = field(default_factory=list)  # parameters in the order of their use in the forward under way
+    wrappers: list[Any] = field(default_factory=list)
+    initialized: bool = False
+    frames: list[Frame] = field(default_factory=list)
+    modules: dict[str, Scope] = field(default_factory=dict)
+    result: Any = None
+    ticks: int = 0
+    steps: int = 0
+    collectives: int = 0
+    groups: Groups = field(init=False)
+    handling: list[Raised] = field(default_factory=list)
+    at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.groups = Groups(self.rank, self.world_size)
+        rank, size = str(self.rank), str(self.world_size)
+        self.environment = {
+            "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1", "ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none",
+        }  # fmt: skip
+
+    @property
+    def whole(self) -> Interpreter:
+        """The interpreter that this is the state of."""
+        return cast("Interpreter", self)
+
+    def tick(self) -> None:
+        """Counts a statement. Raises Cut where there were too many."""
+        self.ticks += 1
+        if self.ticks > self.limits.ticks:
+            raise Cut(f"more than {self.limits.ticks:,} statements ran")
+
+    def bound(self, what: str) -> None:
+        """Notes a bound that was hit: what follows may not be what a real run does."""
+        self.bounds.setdefault(what)
+        if self.uncertain is None:
+            self.uncertain = len(self.events)
+
+    def note(self, what: str) -> None:
+        """Notes something about the run, with the place that it is in."""
+        self.notes.setdefault(f"{self.frames[-1].source.path}:{self.frames[-1].line}: {what}")
+
+    # ---- events
+
+    def at(self, node: ast.AST) -> None:
+        """Says which call is being made, for the places of events."""
+        frame = self.frames[-1]
+        frame.line = getattr(node, "lineno", frame.line)
+        frame.end = getattr(node, "end_lineno", None) or frame.line
+
+    def emit(self, made: list[Event]) -> None:
+        """Adds events at the place that the program is in."""
+        site = Site(self.frames[-1].source.path, self.frames[-1].line, self.frames[-1].function)
+        stack = tuple(Site(f.source.path, f.line, f.function) for f in reversed(self.frames))
+        end = self.frames[-1].end
+        for event in made:
+            detail = {**event.detail, "end_line": end} if end > site.line else event.detail
+            self.events.append(
+                Event(
+                    event.kind, event.op, event.group, event.index, event.origin, event.numel, event.dtype, event.root,
+                    event.reduce_op, site, stack, 0.0, detail,
+                )
+            )  # fmt: skip
+            self.collectives += event.kind == COLLECTIVE
+        if self.collectives > self.limits.events:
+            raise Cut(f"there were more than {self.limits.events:,} collectives")
+
+    def mark(self, kind: str, **detail: Any) -> None:
+        """Adds an event that is no collective."""
+        self.emit([Event(kind, detail=detail)])
+
+    def stepped(self) -> None:
+        """Counts an optimizer step."""
+        self.steps += 1
+        if self.limits.steps is not None and self.steps >= self.limits.steps:
+            raise Cut(f"{self.steps} optimizer steps are enough")
+
+    # ---- conditions
+
+    def truth(self, value: Any, node: ast.expr, prefer: bool = False) -> bool:
+        """Whether a condition holds; `prefer` is how it is taken where that is not known."""
+        known = self.known_truth(value)
+        return self.assume(node, prefer, is_local(value)) if known is None else known
+
+    def known_truth(self, value: Any) -> bool | None:
+        """Whether a value is true; None where that is not known."""
+        if isinstance(value, (Unknown, Tensor)):
+            return None
+        if isinstance(value, Instance):
+            for name in ("__bool__", "__len__"):
+                method = value.cls.find(name)
+                if isinstance(method, Function):
+                    result = calls.call(self.whole, Method(method, value), [], {})
+                    return None if isinstance(result, (Unknown, Tensor)) else bool(result)
+            return True
+        if isinstance(value, (Module, Class, Function, Method, Lib, Native, Error)):
+            return True
+        length = getattr(value, "length", None)
+        if callable(length):
+            size = length(self.whole)
+            return None if not isinstance(size, int) else size > 0
+        try:
+            return bool(value)
+        except Exception:
+            return None
+
+    def assume(self, node: ast.expr, taken: bool, local: bool) -> bool:
+        """Notes how an open condition is taken."""
+        source = self.frames[-1].source
+        text = " ".join((ast.get_source_segment(source.text, node) or ast.unparse(node)).split())[:120]
+        key = (source.path, node.lineno, text)
+        if key not in self.assumptions:
+            self.assumptions[key] = Assumption(source.path, node.lineno, text, "true" if taken else "false", local)
+        return taken
+
+    @contextmanager
+    def frame(self, source: SourceFile, function: str) -> Iterator[None]:
+        """A call of a project function under way. Raises Cut where calls are nested too deeply."""
+        if len(self.frames) > MAX_DEPTH:
+            raise Cut(f"calls are nested deeper than {MAX_DEPTH}")
+        self.frames.append(Frame(source, function))
+        try:
+            yield
+        finally:
+            self.frames.pop()

@@ -1,0 +1,396 @@
+"""Tensors of an interpreted run: how they are made, what their methods give, which shapes are known.
+
+A shape that is not known is None, never a guess. What a tensor was computed from is never lost but by `detach` and its like.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, is_unknown, tensors_in
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+DTYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
+    "bool": "bool", "bfloat16": "bfloat16", "byte": "uint8",
+    **{n: n for n in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "complex64")},
+}  # fmt: skip
+_FROM_SIZES = ("zeros", "ones", "empty", "rand", "randn")
+_SAME_SHAPE = frozenset({
+    "contiguous", "abs", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "softmax", "log_softmax", "clamp", "clip", "neg", "cos",
+    "sin", "pow", "square", "add", "sub", "mul", "div", "masked_fill", "normal_", "fill_", "zero_", "copy_", "add_", "sub_", "mul_",
+    "div_", "uniform_", "clamp_", "masked_fill_", "cpu", "cuda", "tril", "triu", "round", "floor", "where", "logical_not",
+    "cumsum", "sign", "nan_to_num", "pin_memory", "roll", "flip", "requires_grad_", "dropout", "gelu", "silu", "leaky_relu", "elu",
+    "layer_norm", "normalize", "isnan", "isinf", "isfinite",
+})  # fmt: skip
+_REDUCTIONS = frozenset(
+    {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "all", "any", "argmax", "argmin", "amax", "amin"}
+)
+_LOSSES = frozenset({
+    "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "smooth_l1_loss", "kl_div", "huber_loss",
+})  # fmt: skip
+
+
+def like(it: Interpreter, source: Tensor, *others: Any, dtype: str | None = None, shape: Any = "same") -> Tensor:
+    """A tensor computed from others."""
+    deps = dependencies(it, source, *others)
+    local = any(t.local for t in tensors_in([source, *others])) or any(isinstance(o, Unknown) and o.local for o in others)
+    return Tensor(source.shape if shape == "same" else shape, dtype or source.dtype, deps, local)
+
+
+def dependencies(it: Interpreter, *values: Any) -> frozenset[Any]:
+    """What a result depends on: nothing where gradients are off; a parameter that is frozen does not count."""
+    if not it.grad:
+        return frozenset()
+    found: set[Any] = set()
+    for tensor in tensors_in(list(values)):
+        if isinstance(tensor, Param):
+            if tensor.requires_grad:
+                found.add(tensor)
+                it.used.append(tensor)
+        else:
+            found |= tensor.deps
+    return frozenset(found)
+
+
+def elementwise(it: Interpreter, left: Any, right: Any) -> Tensor:
+    """An operator on two values of which one is a tensor at least."""
+    sides = [v for v in (left, right) if isinstance(v, Tensor)]
+    first = sides[0]
+    shape = first.shape
+    if len(sides) == 2:
+        shape = _broadcast(left.shape, right.shape)
+    floats = [t.dtype for t in sides if t.dtype is not None and "float" in t.dtype]
+    dtype = floats[0] if floats else first.dtype
+    if not floats and isinstance(left if len(sides) == 1 and sides[0] is right else right, float):
+        dtype = "float32"
+    return like(it, first, left, right, dtype=dtype, shape=shape)
+
+
+def compared(left: Any, right: Any) -> Tensor:
+    """A comparison in which one side is a tensor."""
+    sides = [v for v in (left, right) if isinstance(v, Tensor)]
+    shape = _broadcast(left.shape, right.shape) if len(sides) == 2 else sides[0].shape
+    return Tensor(shape, "bool", frozenset(), any(t.local for t in sides))
+
+
+def _broadcast(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if a is None or b is None:
+        return None
+    width = max(len(a), len(b))
+    pairs = zip((1,) * (width - len(a)) + a, (1,) * (width - len(b)) + b, strict=True)
+    return tuple(max(x, y) if x and y else 0 for x, y in pairs)
+
+
+def index(tensor: Tensor, at: Any) -> Tensor:
+    """`tensor[at]`; the shape is known for whole numbers and plain slices."""
+    shape = tensor.shape
+    result: tuple[int, ...] | None = None
+    if shape is not None and not is_unknown(at):
+        kept: list[int] = []
+        parts = at if isinstance(at, tuple) else (at,)
+        if len(parts) <= len(shape) and all(isinstance(part, (int, slice)) for part in parts):
+            for size, part in zip(shape, parts, strict=False):
+                if isinstance(part, slice):
+                    kept.append(len(range(*part.indices(size))))
+            result = (*kept, *shape[len(parts) :])
+    return Tensor(result, tensor.dtype, tensor.deps, tensor.local)
+
+
+def written(tensor: Tensor, value: Any) -> None:
+    """`tensor[..] = value`, or an operation in place."""
+    for other in tensors_in([value]):
+        tensor.deps |= other.deps
+        tensor.local = tensor.local or other.local
+    if isinstance(value, Unknown) and value.local:
+        tensor.local = True
+
+
+def dtype_of(value: Any) -> str | None:
+    """The dtype that an argument names, None where it names none."""
+    return DTYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
+
+
+def size_of(args: list[Any]) -> tuple[int, ...] | None:
+    """A shape given as numbers or as one sequence of them."""
+    given = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+    return tuple(given) if all(isinstance(n, int) for n in given) else None
+
+
+# ---- functions of torch
+
+
+def create(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor | None:
+    """`torch.<name>(..)` where it makes a tensor from sizes or data; None where it is another function."""
+    dtype = dtype_of(kwargs.get("dtype"))
+    sizes = [kwargs["size"]] if "size" in kwargs else args
+    if name in _FROM_SIZES:
+        return Tensor(size_of(sizes), dtype or "float32", frozenset(), name.startswith("rand"))
+    if name.endswith("_like") and args and isinstance(args[0], Tensor):
+        source = args[0]
+        return Tensor(source.shape, dtype or source.dtype, frozenset(), name.startswith("rand"))
+    if name == "full":
+        value = args[1] if len(args) > 1 else kwargs.get("fill_value")
+        return Tensor(size_of([args[0]]) if args else None, dtype or _of_number(value), frozenset(), _local(value))
+    if name in ("randint", "randperm", "arange", "eye", "linspace"):
+        return _sequence(name, args, kwargs, dtype)
+    if name in ("tensor", "as_tensor", "scalar_tensor", "asarray"):
+        data = args[0] if args else kwargs.get("data")
+        if isinstance(data, Tensor):
+            return Tensor(data.shape, dtype or data.dtype, frozenset(), data.local)
+        return Tensor(_shape_of(data), dtype or _of_data(data), frozenset(), _local(data))
+    if name == "stack" and args and isinstance(args[0], (list, tuple)) and args[0] and isinstance(args[0][0], Tensor):
+        first = args[0][0]
+        along = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        shape = (len(args[0]), *first.shape) if first.shape is not None and along == 0 else None
+        return like(it, first, *args[0], shape=shape)
+    if name in ("cat", "concat") and args and isinstance(args[0], (list, tuple)) and args[0] and isinstance(args[0][0], Tensor):
+        return like(it, args[0][0], *args[0], shape=_joined(args[0], kwargs.get("dim", args[1] if len(args) > 1 else 0)))
+    return None
+
+
+def function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+    """Any other function of torch on tensors, by its last name."""
+    tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+    everything = [*args, *kwargs.values()]
+    if not tensors:
+        inner = next(tensors_in(everything), None)
+        if inner is None:
+            return Tensor(None, None, frozenset(), True)
+        return like(it, inner, *everything, shape=None)
+    first = tensors[0]
+    if name in _LOSSES:
+        reduced = kwargs.get("reduction", "mean")
+        return like(it, first, *everything, shape=() if reduced in ("mean", "sum") else None)
+    if name == "linear" and len(args) > 1 and isinstance(args[1], Tensor) and args[1].shape and first.shape:
+        return like(it, first, *everything, shape=(*first.shape[:-1], args[1].shape[0]))
+    if name in ("matmul", "bmm", "mm") and len(tensors) > 1:
+        return like(it, first, *everything, shape=_product(first.shape, tensors[1].shape))
+    return _method(it, first, name, args[1:], kwargs, everything)
+
+
+def _method(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: dict[str, Any], everything: list[Any]) -> Tensor:
+    if name in _SAME_SHAPE:
+        others = [a for a in args if isinstance(a, Tensor)]
+        shape = tensor.shape
+        for other in others:
+            shape = _broadcast(shape, other.shape)
+        return like(it, tensor, *everything, shape=shape)
+    if name in _REDUCTIONS:
+        return like(it, tensor, *everything, shape=_reduced(tensor, args, kwargs), dtype=_reduced_type(name, tensor))
+    if name in ("view", "reshape") and (args or "shape" in kwargs):
+        return like(it, tensor, shape=_viewed(tensor, [kwargs["shape"]] if "shape" in kwargs else args))
+    if name == "flatten":
+        return like(it, tensor, shape=_flattened(tensor.shape, *(a for a in args if isinstance(a, int))))
+    if name == "unsqueeze" and tensor.shape is not None and args and isinstance(args[0], int):
+        at = args[0] % (len(tensor.shape) + 1)
+        return like(it, tensor, shape=(*tensor.shape[:at], 1, *tensor.shape[at:]))
+    if name in ("transpose", "swapaxes") and tensor.shape is not None and len(args) == 2 and not is_unknown(args):
+        moved = list(tensor.shape)
+        moved[args[0]], moved[args[1]] = moved[args[1]], moved[args[0]]
+        return like(it, tensor, shape=tuple(moved))
+    if name == "t" and tensor.shape is not None:
+        return like(it, tensor, shape=tensor.shape[::-1])
+    return like(it, tensor, *everything, shape=None)
+
+
+def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
+    """An attribute or a method of a tensor."""
+    from ddp_audit.explore.exact import layers, training
+
+    match name:
+        case "shape":
+            return tensor.shape if tensor.shape is not None else Unknown("a shape")
+        case "dtype":
+            return Lib(f"torch.{tensor.dtype}") if tensor.dtype else Unknown("a dtype")
+        case "device" | "layout":
+            return Unknown(name)
+        case "data":
+            return Tensor(tensor.shape, tensor.dtype, frozenset(), tensor.local)
+        case "grad":
+            return tensor.grad if isinstance(tensor, Param) and tensor.grad is not None else _gradient_of(tensor)
+        case "requires_grad":
+            return tensor.requires_grad if isinstance(tensor, Param) else bool(tensor.deps)
+        case "ndim":
+            return len(tensor.shape) if tensor.shape is not None else Unknown("ndim")
+        case "T" | "mT":
+            return like(it, tensor, shape=None if tensor.shape is None else tensor.shape[::-1])
+        case "backward":
+            return Native(lambda *a, **k: training.backward(it, [tensor], bool(k.get("retain_graph"))))
+        case "item" | "tolist" | "numpy":
+            return Native(lambda *a, **k: Unknown("a value", tensor.local))
+        case "size":
+            return Native(lambda *a, **k: _size(tensor, a, k))
+        case "dim":
+            return Native(lambda: len(tensor.shape) if tensor.shape is not None else Unknown("dim"))
+        case "numel" | "nelement":
+            return Native(lambda: tensor.numel if tensor.numel is not None else Unknown("numel"))
+        case "element_size":
+            return Native(lambda: Unknown("element_size"))
+        case "detach" | "detach_" | "clone":
+            return Native(lambda *a, **k: _copied(it, tensor, name))
+        case "requires_grad_":
+            return Native(lambda flag=True: layers.frozen(it, tensor, flag))
+        case "to" | "type" | "cpu" | "cuda":
+            return Native(lambda *a, **k: _moved(it, tensor, a, k))
+        case "float" | "double" | "half" | "long" | "int" | "bool" | "bfloat16" | "byte":
+            return Native(lambda *a, **k: like(it, tensor, dtype=DTYPES[name]))
+        case "split" | "chunk" | "unbind":
+            return Native(lambda *a, **k: _parts(it, tensor, name, list(a), k))
+        case "is_cuda":
+            return False
+        case "retain_grad" | "register_hook" | "register_post_accumulate_grad_hook" | "record_stream":
+            return Native(lambda *a, **k: None)
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        if name.endswith("_") and not name.endswith("__"):
+            written(tensor, [*args, *kwargs.values()]) if it.grad and not isinstance(tensor, Param) else None
+            return tensor
+        if name.startswith("new_"):
+            return create(it, name[4:], list(args), kwargs) or Tensor(None, tensor.dtype)
+        return _method(it, tensor, name, list(args), kwargs, [tensor, *args, *kwargs.values()])
+
+    return Native(method, name)
+
+
+def _gradient_of(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.shape, tensor.dtype, frozenset(), True)
+
+
+def _copied(it: Interpreter, tensor: Tensor, name: str) -> Tensor:
+    deps = dependencies(it, tensor) if name == "clone" else frozenset()
+    return Tensor(tensor.shape, tensor.dtype, deps, tensor.local)
+
+
+def _moved(it: Interpreter, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    dtype = next((d for d in map(dtype_of, (*args, *kwargs.values())) if d), None)
+    other = next((a for a in args if isinstance(a, Tensor)), None)
+    if dtype is None and other is None and not isinstance(tensor, Param):
+        return tensor
+    return like(it, tensor, dtype=dtype or (other.dtype if other is not None else None))
+
+
+def _size(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    at = args[0] if args else kwargs.get("dim")
+    if tensor.shape is None:
+        return Unknown("a size")
+    if at is None:
+        return tensor.shape
+    return tensor.shape[at] if isinstance(at, int) and -len(tensor.shape) <= at < len(tensor.shape) else Unknown("a size")
+
+
+def _parts(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """split, chunk and unbind: as many parts as can be known."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    size = tensor.shape[dim] if tensor.shape is not None and isinstance(dim, int) and tensor.shape else None
+    wanted = args[0] if args else None
+    if name == "chunk" and isinstance(wanted, int) and size is not None and size % wanted == 0 and isinstance(dim, int):
+        at = dim % len(tensor.shape or ())
+        shape = (*(tensor.shape or ())[:at], size // wanted, *(tensor.shape or ())[at + 1 :])
+        return tuple(like(it, tensor, shape=shape) for _ in range(wanted))
+    if name == "chunk" and isinstance(wanted, int):
+        return tuple(like(it, tensor, shape=None) for _ in range(wanted))
+    if name == "split" and isinstance(wanted, int) and size is not None and wanted > 0:
+        return tuple(like(it, tensor, shape=None) for _ in range(-(-size // wanted))) if size // wanted < 4096 else Unknown()
+    return like(it, tensor, shape=None)
+
+
+def _reduced(tensor: Tensor, args: list[Any], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    dim = kwargs.get("dim", kwargs.get("axis", args[0] if args else None))
+    if dim is None:
+        return ()
+    if tensor.shape is None or not isinstance(dim, int) or not tensor.shape:
+        return None
+    at = dim % len(tensor.shape)
+    kept = (1,) if kwargs.get("keepdim") is True else ()
+    return (*tensor.shape[:at], *kept, *tensor.shape[at + 1 :])
+
+
+def _reduced_type(name: str, tensor: Tensor) -> str | None:
+    if name in ("all", "any"):
+        return "bool"
+    if name in ("argmax", "argmin") or (name in ("sum", "prod") and tensor.dtype is not None and "float" not in tensor.dtype):
+        return "int64"
+    return tensor.dtype
+
+
+def _viewed(tensor: Tensor, args: list[Any]) -> tuple[int, ...] | None:
+    wanted = size_of(args)
+    if wanted is None or -1 not in wanted:
+        return wanted
+    rest = math.prod(n for n in wanted if n != -1)
+    if tensor.numel is None or not rest:
+        return None
+    return tuple(tensor.numel // rest if n == -1 else n for n in wanted)
+
+
+def _flattened(shape: tuple[int, ...] | None, start: int = 0, end: int = -1) -> tuple[int, ...] | None:
+    if not shape:
+        return shape
+    first, last = start % len(shape), end % len(shape)
+    return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
+def _product(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return (*a[:-1], b[-1]) if a and b and len(b) >= 2 and len(a) >= len(b) - 1 else None
+
+
+def _joined(parts: Any, dim: Any) -> tuple[int, ...] | None:
+    shapes = [t.shape for t in parts if isinstance(t, Tensor) and t.shape]
+    if len(shapes) != len(parts) or not isinstance(dim, int):
+        return None
+    first = shapes[0]
+    at = dim % len(first)
+    return (*first[:at], sum(s[at] for s in shapes), *first[at + 1 :])
+
+
+def _sequence(name: str, args: list[Any], kwargs: dict[str, Any], dtype: str | None) -> Tensor:
+    if name == "randint":
+        size = kwargs.get("size", args[-1] if args else None)
+        return Tensor(size_of([size]) if isinstance(size, (list, tuple)) else None, dtype or "int64", frozenset(), True)
+    if name == "randperm":
+        return Tensor(size_of(args[:1]), dtype or "int64", frozenset(), True)
+    if name == "eye":
+        sides = args[:2] if len(args) > 1 else args[:1] * 2
+        return Tensor(size_of(sides), dtype or "float32", frozenset(), False)
+    if name == "linspace":
+        return Tensor(size_of(args[2:3]) if len(args) > 2 else None, dtype or "float32", frozenset(), False)
+    if not args or not all(isinstance(a, int) for a in args):
+        return Tensor(None, dtype or "int64", frozenset(), False)
+    return Tensor((len(range(*args)),), dtype or "int64", frozenset(), False)
+
+
+def _shape_of(data: Any) -> tuple[int, ...] | None:
+    if isinstance(data, (int, float, bool)):
+        return ()
+    if isinstance(data, Unknown):
+        return () if data.why in ("a value", "a length", "a size", "a number") else None
+    if isinstance(data, (list, tuple)):
+        inner = _shape_of(data[0]) if data else ()
+        return None if inner is None else (len(data), *inner)
+    return data.shape if isinstance(data, Tensor) else None
+
+
+def _of_number(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "bool"
+    return "int64" if isinstance(value, int) else "float32" if isinstance(value, float) else None
+
+
+def _of_data(data: Any) -> str | None:
+    if isinstance(data, (list, tuple)):
+        kinds = {_of_data(item) for item in data[:64]} if data else {"float32"}
+        return "float32" if "float32" in kinds else kinds.pop() if len(kinds) == 1 else None
+    if isinstance(data, Tensor):
+        return data.dtype
+    return _of_number(data)
+
+
+def _local(data: Any) -> bool:
+    if isinstance(data, (Unknown, Tensor)):
+        return data.local
+    return isinstance(data, (list, tuple)) and any(_local(item) for item in data[:64])

@@ -1,0 +1,416 @@
+"""What trains: DDP wrappers on the machine, backward passes, optimizers, scalers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit import events as ev
+from ddp_audit.explore.exact import calls, layers
+from ddp_audit.explore.exact.collectives import Group
+from ddp_audit.explore.exact.values import (
+    Class,
+    Context,
+    Error,
+    Function,
+    Instance,
+    Module,
+    Native,
+    Output,
+    Param,
+    Raised,
+    Tensor,
+    Unknown,
+    error,
+    tensors_in,
+)
+from ddp_audit.machine.ddp import Ddp
+from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_OPTIONS = (
+    "find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers", "init_sync", "bucket_cap_mb",
+    "gradient_as_bucket_view",
+)  # fmt: skip
+
+
+def spec_of(module: Any) -> ModuleSpec:
+    """What DDP sees of a module."""
+    if not isinstance(module, Module):
+        return ModuleSpec.unknown()
+    inner = [m for _, m in module.walk()]
+    params = [
+        ParamSpec(name, p.numel, p.dtype, p.requires_grad, None if p.shape is None else len(p.shape))
+        for name, p in module.named_parameters()
+    ]
+    buffers = [BufferSpec(name, b.numel, b.dtype) for name, b in module.named_buffers()]
+    synced = [m for m in inner if str(m.cls).endswith("SyncBatchNorm")]
+    channels = tuple(m.params["weight"].numel or 0 for m in synced if "weight" in m.params)
+    exact = not any(m.opaque or m.opaque_buffers for m in inner)
+    if any(m.opaque for m in inner):
+        params.append(ParamSpec("*", None, None))
+    if any(m.opaque_buffers for m in inner):
+        buffers.append(BufferSpec("*", None, None))
+    return ModuleSpec(tuple(params), tuple(buffers), len(synced), channels if len(channels) == len(synced) else (), exact)
+
+
+@dataclass(slots=True, eq=False)
+class Wrapper:
+    """A DistributedDataParallel object. `names` are those of its parameters by id()."""
+
+    module: Any
+    ddp: Ddp
+    names: dict[int, str]
+    params: list[Param]  # keeps the ids above alive
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A forward through the wrapper."""
+        start = len(it.events)
+        before, it.used = it.used, []
+        it.module_depth += 1
+        failed: Raised | None = None
+        result: Any = None
+        try:
+            result = layers.forward(it, self.module, args, kwargs) if isinstance(self.module, Module) else Unknown("an output")
+        except Raised as raised:
+            failed = raised
+        finally:
+            it.module_depth -= 1
+            order, it.used = it.used, before
+        inside = it.events[start:]
+        del it.events[start:]
+        it.mark(ev.FORWARD, grad=it.grad, training=self._training, sync=self.ddp.require_backward_grad_sync)
+        if failed is not None:
+            it.emit(self.ddp.failing_forward(grad=it.grad))
+            it.events += inside
+            raise failed
+        used = frozenset(
+            self.names[id(p)] for t in tensors_in(result) for p in t.deps if isinstance(p, Param) and id(p) in self.names
+        )
+        if order and it.grad:
+            self.ddp.ready_in([self.names[id(p)] for p in dict.fromkeys(order) if id(p) in self.names][::-1])
+        try:
+            made = self.ddp.forward(grad=it.grad, training=self._training, used=used or None)
+        except MachineError as stop:
+            raise _stopped(it, stop) from None
+        it.emit(made.events)
+        it.events += inside
+        if it.grad and used and len(used) < len(self.names):
+            unused = [n for n in self.names.values() if n not in used and self.ddp.requires_grad(n)]
+            if unused:
+                it.note(f"the forward does not use {', '.join(unused[:3])}{' and others' if len(unused) > 3 else ''}")
+        return self._given(result, Output(self, made.handle), bool(used), it.grad and made.handle.grad)
+
+    @property
+    def _training(self) -> bool:
+        return self.module.training if isinstance(self.module, Module) else True
+
+    def _given(self, value: Any, output: Output, told: bool, live: bool) -> Any:
+        """The output, its tensors computed from this forward."""
+        match value:
+            case Tensor():
+                own = {p for p in value.deps if isinstance(p, Param) and id(p) in self.names}
+                rest = value.deps - own
+                through = live and (own or not told)
+                return Tensor(value.shape, value.dtype, rest | {output} if through else rest, value.local)
+            case tuple() | list():
+                return type(value)(self._given(v, output, told, live) for v in value)
+            case dict():
+                return {k: self._given(v, output, told, live) for k, v in value.items()}
+            case Instance():
+                value.attrs = {k: self._given(v, output, told, live) for k, v in value.attrs.items()}
+                return value
+            case Unknown():
+                return Tensor(None, None, frozenset({output}) if live else frozenset(), True)
+        return value
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """An attribute or a method of the wrapper."""
+        if name in self.attrs:
+            return self.attrs[name]
+        match name:
+            case "module":
+                return self.module
+            case "require_backward_grad_sync":
+                return self.ddp.require_backward_grad_sync
+            case "no_sync":
+                return Native(self._no_sync)
+            case "forward":
+                return Native(lambda *args, **kwargs: self.called(it, list(args), kwargs))
+            case "join":
+                it.bound("DDP's join() is not followed")
+                return Native(lambda *args, **kwargs: Context())
+            case "train" | "eval" | "to" | "cuda" | "cpu" | "requires_grad_" | "apply" | "float" | "double" | "half":
+                if isinstance(self.module, Module):
+                    inner = layers.attribute(it, self.module, name)
+                    return Native(lambda *args, **kwargs: (calls.call(it, inner, list(args), kwargs), self)[1])
+                return Native(lambda *args, **kwargs: self)
+            case "register_comm_hook":
+                it.bound("a communication hook is not followed")
+                return Native(lambda *args, **kwargs: None)
+        if isinstance(self.module, Module) and name in layers._METHODS:
+            return layers.attribute(it, self.module, name)
+        return Unknown(name)
+
+    def set_attribute(self, it: Interpreter, name: str, value: Any) -> None:
+        """`wrapper.name = value`."""
+        if name == "require_backward_grad_sync":
+            self.ddp.require_backward_grad_sync = it.known_truth(value) is not False
+        else:
+            self.attrs[name] = value
+
+    def _no_sync(self) -> Context:
+        before: list[bool] = []
+
+        def enter() -> None:
+            before.append(self.ddp.require_backward_grad_sync)
+            self.ddp.require_backward_grad_sync = False
+
+        def leave() -> None:
+            self.ddp.require_backward_grad_sync = before.pop()
+
+        return Context(enter=enter, leave=leave)
+
+
+def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`DistributedDataParallel(module, ..)`."""
+    module = args[0] if args else kwargs.get("module", Unknown("a module"))
+    if isinstance(module, Wrapper):
+        it.bound("a wrapper around a wrapper is not followed")
+        return module
+    given = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
+    if len(args) > 4:
+        given["broadcast_buffers"] = args[4]
+    known: dict[str, Any] = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, type(None)))}
+    group = kwargs.get("process_group")
+    if isinstance(group, Group):
+        known |= {"group": group.name, "root": group.members[0]}
+    spec = spec_of(module)
+    for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
+        if known.get(name, False) is None:
+            del known[name]
+    ddp = Ddp(spec, **known)
+    params = module.named_parameters() if isinstance(module, Module) else []
+    made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
+    try:
+        it.emit(ddp.construct())
+    except MachineError as stop:
+        raise _stopped(it, stop) from None
+    it.wrappers.append(made)
+    return made
+
+
+def _stopped(it: Interpreter, stop: MachineError) -> Raised:
+    it.emit(stop.events)
+    return error("RuntimeError", stop.text)
+
+
+# ---- changes after the wrap
+
+
+def changed(it: Interpreter) -> None:
+    """Parameters may have been added or replaced: tells the wrappers, which never look again."""
+    for wrapper in it.wrappers:
+        if not isinstance(wrapper.module, Module):
+            continue
+        known = set(wrapper.names.values())
+        for name, param in wrapper.module.named_parameters():
+            if wrapper.names.get(id(param)) == name:
+                continue
+            if name in known:
+                wrapper.ddp.replace_parameter(name)
+            else:
+                wrapper.ddp.add_parameter(ParamSpec(name, param.numel, param.dtype, param.requires_grad))
+            wrapper.names[id(param)] = name
+            wrapper.params.append(param)
+
+
+def moved(it: Interpreter, module: Module) -> None:
+    """A change of dtype after the wrap swaps the data of parameters, and no hook of the reducer fires for them again."""
+    inside = {id(p) for _, p in module.named_parameters()}
+    for wrapper in it.wrappers:
+        for identity, name in wrapper.names.items():
+            if identity in inside:
+                wrapper.ddp.replace_parameter(name)
+
+
+# ---- backward
+
+
+def past_wrapper(it: Interpreter, value: Any) -> Any:
+    """What a call of a wrapped module, past its wrapper, gives: tensors that know which parameters they went through."""
+    handles: dict[int, Output] = {}
+    for tensor in tensors_in(value):
+        for wrapper in it.wrappers:
+            own = frozenset(p for p in tensor.deps if isinstance(p, Param) and id(p) in wrapper.names)
+            if own:
+                handle = handles.get(id(wrapper)) or _late(it, wrapper, own, tensor.deps)
+                handles[id(wrapper)] = handle
+                tensor.deps = (tensor.deps - own) | {handle}
+    return value
+
+
+def _late(it: Interpreter, wrapper: Wrapper, own: frozenset[Any], deps: frozenset[Any]) -> Output:
+    """The output that a use of parameters outside of the wrapper belongs to: an earlier one that it continues, or its own."""
+    names = frozenset(wrapper.names[id(p)] for p in own)
+    earlier = [d for d in deps if isinstance(d, Output) and d.wrapper is wrapper]
+    if earlier:
+        last = max(earlier, key=lambda output: output.handle.number)
+        wrapper.ddp.extend(last.handle, names)
+        return last
+    made = wrapper.ddp.module_forward(grad=True, training=wrapper._training, used=names)
+    it.emit(made.events)
+    return Output(wrapper, made.handle)
+
+
+def _handles(it: Interpreter, losses: list[Tensor]) -> list[tuple[Wrapper, list[Any]]]:
+    """The forwards behind some losses, by wrapper, the latest wrapper first."""
+    found: dict[int, tuple[Wrapper, list[Any]]] = {}
+    for loss in losses:
+        past_wrapper(it, loss)
+        for output in loss.deps:
+            if isinstance(output, Output):
+                entry = found.setdefault(id(output.wrapper), (output.wrapper, []))
+                if all(output.handle is not handle for handle in entry[1]):
+                    entry[1].append(output.handle)
+    return sorted(found.values(), key=lambda pair: -it.wrappers.index(pair[0]))
+
+
+def backward(it: Interpreter, losses: list[Any], retain_graph: bool = False) -> None:
+    """One backward pass."""
+    tensors = [t for loss in losses for t in tensors_in(loss)]
+    it.mark(ev.BACKWARD)
+    for wrapper, handles in _handles(it, tensors):
+        try:
+            it.emit(wrapper.ddp.backward(handles, retain_graph=retain_graph))
+        except MachineError as stop:
+            raise _stopped(it, stop) from None
+
+
+def autograd_grad(it: Interpreter, outputs: Any, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    """`torch.autograd.grad`: local gradients, whatever stands around it."""
+    retain = kwargs.get("retain_graph") is True or kwargs.get("create_graph") is True
+    tensors = list(tensors_in(outputs))
+    for wrapper, handles in _handles(it, tensors):
+        try:
+            it.emit(wrapper.ddp.autograd_grad(handles, retain_graph=retain))
+        except MachineError as stop:
+            raise _stopped(it, stop) from None
+    asked = list(tensors_in(inputs))
+    kept = frozenset().union(*(t.deps for t in tensors)) if kwargs.get("create_graph") is True else frozenset()
+    return tuple(Tensor(t.shape, t.dtype, kept, True) for t in asked) if asked else Unknown("gradients", True)
+
+
+# ---- optimizers
+
+
+def zero_grad(it: Interpreter, params: Any, set_to_none: bool) -> None:
+    """Clears gradients: of the wrappers that hold one of these parameters; of all where they are not known."""
+    inside = {id(p) for p in params} if isinstance(params, list) else None
+    for param in params if isinstance(params, list) else ():
+        param.grad = None
+    for wrapper in it.wrappers:
+        if inside is None or inside & set(wrapper.names):
+            wrapper.ddp.zero_grad(set_to_none=set_to_none)
+
+
+@dataclass(slots=True, eq=False)
+class Optimizer:
+    """An optimizer. `params` is None where they are not known."""
+
+    params: list[Any] | None
+    groups: list[dict[str, Any]]
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """An attribute or a method of an optimizer."""
+        match name:
+            case "step":
+                return Native(lambda *args, **kwargs: self.step(it, args[0] if args else kwargs.get("closure")))
+            case "zero_grad":
+                return Native(lambda *a, **k: zero_grad(it, self.params, (a[0] if a else k.get("set_to_none", True)) is not False))
+            case "param_groups":
+                return self.groups
+            case "state" | "defaults":
+                return {}
+            case "state_dict":
+                return Native(lambda: Unknown("a state"))
+            case "add_param_group":
+                return Native(lambda group: self._add(group))
+        return Native(lambda *args, **kwargs: None)
+
+    def _add(self, group: Any) -> None:
+        more = list(tensors_in(group))
+        self.groups.append(group if isinstance(group, dict) else {})
+        if self.params is not None:
+            self.params += more
+
+    def step(self, it: Interpreter, closure: Any = None) -> Any:
+        """An optimizer step: which gradients are LOCAL at it."""
+        result = calls.call(it, closure, [], {}) if closure is not None else None
+        inside = None if self.params is None else {id(p) for p in self.params}
+        local: list[str] = []
+        for wrapper in it.wrappers:
+            mine = {name for identity, name in wrapper.names.items() if inside is None or identity in inside}
+            local += [name for name in wrapper.ddp.step() if not wrapper.names or name in mine]
+        it.mark(ev.STEP, local=sorted(set(local)))
+        it.stepped()
+        return result
+
+
+def optimizer(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Optimizer:
+    """`torch.optim.X(params, ..)`."""
+    given = args[0] if args else kwargs.get("params", Unknown())
+    params = given if isinstance(given, list) else None
+    flat: list[Any] | None = None
+    if params is not None and not any(isinstance(p, Unknown) for p in params):
+        flat = list(tensors_in(params)) or None
+    rates = {k: v for k, v in kwargs.items() if k != "params"}
+    groups = [p for p in params or [] if isinstance(p, dict)] or [{"params": given}]
+    for group in groups:
+        for key, value in rates.items():
+            group.setdefault(key, value)
+    return Optimizer(flat, groups)
+
+
+@dataclass(slots=True, eq=False)
+class Scaler:
+    """A GradScaler: it issues nothing, and its step is the optimizer's."""
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """An attribute or a method of a scaler."""
+        if name == "scale":
+            return Native(lambda value: value)
+        if name == "step":
+            return Native(lambda chosen, *args: chosen.step(it, *args) if isinstance(chosen, Optimizer) else None)
+        if name in ("get_scale", "state_dict"):
+            return Native(lambda: Unknown(name))
+        return Native(lambda *args, **kwargs: None)
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """An iterator: `iter(x)`."""
+
+    source: Iterator[Any]
+    name: str = ""
+
+    def rest(self, it: Interpreter) -> Iterator[Any]:
+        """What is left of it."""
+        return self.source
+
+    def next(self, fallback: Callable[[], Any]) -> Any:
+        """The next element, or what `fallback` gives at the end."""
+        for element in self.source:
+            return element
+        return fallback()
+
+
+__all__ = [
+    "Class", "Error", "Function", "Optimizer", "Scaler", "Stream", "Wrapper", "autograd_grad", "backward", "changed", "moved",
+    "optimizer", "past_wrapper", "spec_of", "wrap", "zero_grad",
+]  # fmt: skip

@@ -1,0 +1,336 @@
+"""Values of an interpreted run beside Python's own: unknowns, names of libraries, tensors, modules, classes and functions."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddp_audit.source.files import SourceFile
+
+PLAIN = (int, float, str, bytes, bool, type(None), complex)
+
+
+@dataclass(slots=True, eq=False)
+class Unknown:
+    """A value that is not known. `local` says that it may differ between ranks."""
+
+    why: str = ""
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lib:
+    """A thing of a library by its full name, `torch.distributed.all_reduce`."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A tensor: its shape and dtype where known, and the parameters and forwards (`Output`) that it was computed from."""
+
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = "float32"
+    deps: frozenset[Any] = frozenset()
+    local: bool = True
+
+    @property
+    def numel(self) -> int | None:
+        """Number of elements, None where the shape is not known."""
+        return None if self.shape is None else math.prod(self.shape)
+
+
+@dataclass(slots=True, eq=False)
+class Param(Tensor):
+    """A torch.nn.Parameter."""
+
+    requires_grad: bool = True
+    grad: Any = None
+
+    def __post_init__(self) -> None:
+        self.local = False
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A torch.nn.Module: what it registered, in order. `cls` is a class of the project or a library's full name.
+
+    `opaque` says that it holds parameters (and perhaps buffers) that are not known.
+    """
+
+    cls: Any
+    params: dict[str, Param] = field(default_factory=dict)
+    buffers: dict[str, Any] = field(default_factory=dict)
+    children: dict[str, Module] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    opaque: bool = False
+    opaque_buffers: bool = False
+    training: bool = True
+
+    def walk(self) -> Iterator[tuple[str, Module]]:
+        """This module and those inside it with their dotted names, each once, in order of registration."""
+        seen: set[int] = set()
+
+        def visit(prefix: str, module: Module) -> Iterator[tuple[str, Module]]:
+            if id(module) in seen:
+                return
+            seen.add(id(module))
+            yield prefix, module
+            for name, child in module.children.items():
+                yield from visit(f"{prefix}.{name}" if prefix else name, child)
+
+        yield from visit("", self)
+
+    def named_parameters(self) -> list[tuple[str, Param]]:
+        """Parameters in torch's order, shared ones once."""
+        seen: dict[int, tuple[str, Param]] = {}
+        for prefix, module in self.walk():
+            for name, param in module.params.items():
+                seen.setdefault(id(param), (f"{prefix}.{name}" if prefix else name, param))
+        return list(seen.values())
+
+    def named_buffers(self) -> list[tuple[str, Tensor]]:
+        """Buffers in torch's order, those that are None left out."""
+        seen: dict[int, tuple[str, Tensor]] = {}
+        for prefix, module in self.walk():
+            for name, buffer in module.buffers.items():
+                if isinstance(buffer, Tensor):
+                    seen.setdefault(id(buffer), (f"{prefix}.{name}" if prefix else name, buffer))
+        return list(seen.values())
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    """A class of the project, or of a library (then `lib` is its name)."""
+
+    name: str
+    bases: list[Any]
+    namespace: dict[str, Any]
+    source: SourceFile
+    fields: list[tuple[str, ast.expr | None]] | None = None  # of a dataclass
+    scope: Any = None
+
+    def find(self, name: str) -> Any:
+        """An attribute, here or in a base of the project; MISSING where there is none."""
+        if name in self.namespace:
+            return self.namespace[name]
+        for base in self.bases:
+            if isinstance(base, Class):
+                found = base.find(name)
+                if found is not MISSING:
+                    return found
+        return MISSING
+
+    def lineage(self) -> list[Class]:
+        """The class and its bases of the project, depth first."""
+        found = [self]
+        for base in self.bases:
+            if isinstance(base, Class):
+                found += base.lineage()
+        return found
+
+    def library_bases(self) -> set[str]:
+        """Full names of the library classes that it descends from."""
+        return {base.name for cls in self.lineage() for base in cls.bases if isinstance(base, Lib)}
+
+    @property
+    def is_module(self) -> bool:
+        return any(name.startswith("torch.nn.") for name in self.library_bases())
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """An object of a project class that is no module."""
+
+    cls: Class
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Variables of a module, a function call or a class body."""
+
+    variables: dict[str, Any]
+    source: SourceFile
+    parent: Scope | None = None
+    name: str = "<module>"
+    outer: set[str] = field(default_factory=set)  # declared global
+    enclosing: set[str] = field(default_factory=set)  # declared nonlocal
+    receiver: Any = None
+    owner: Class | None = None
+    yielded: Callable[[Any], None] | None = None
+    is_class: bool = False
+
+    @property
+    def module(self) -> Scope:
+        """The scope of the file."""
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function of the project. `wrappers` are decorators with an effect: gradient modes."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    scope: Scope
+    name: str
+    owner: Class | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+    kind: str = ""  # property, staticmethod, classmethod, contextmanager
+    grad: bool | None = None
+    generator: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Method:
+    """A function of the project bound to its receiver."""
+
+    function: Function
+    receiver: Any
+
+
+@dataclass(slots=True, eq=False)
+class Generating:
+    """A call of a generator function that has not run yet."""
+
+    function: Function
+    args: list[Any]
+    kwargs: dict[str, Any]
+    receiver: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Native:
+    """A callable that the interpreter brings: called with positional and keyword arguments."""
+
+    call: Callable[..., Any]
+    name: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """A context manager of a library: `grad` sets the gradient mode, `enter` and `leave` run around the block."""
+
+    grad: bool | None = None
+    value: Any = None
+    enter: Callable[[], Any] | None = None
+    leave: Callable[[], Any] | None = None
+    suppressed: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Error:
+    """An exception of Python or of a library."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return " ".join(str(a) for a in self.args if isinstance(a, PLAIN))
+
+
+@dataclass(slots=True, eq=False)
+class Output:
+    """What one forward of a wrapper, or of its module, gives: the handle of the machine."""
+
+    wrapper: Any
+    handle: Any
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Any = _Missing()
+
+
+class Raised(Exception):
+    """An exception of the interpreted program. `value` is an Error or an Instance."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(describe(value))
+        self.value = value
+
+
+class Cut(Exception):
+    """The run is followed no further. `why` is a whole sentence's end."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Closed(Exception):
+    """A generator is left before its end."""
+
+
+def error(name: str, text: str = "") -> Raised:
+    """An exception of Python's by its name."""
+    return Raised(Error(name, (text,) if text else ()))
+
+
+def describe(value: Any) -> str:
+    """An exception in a line: `RuntimeError: text`."""
+    if isinstance(value, Error):
+        return f"{value.name}: {value.text}" if value.text else value.name
+    if isinstance(value, Instance):
+        said = [str(a) for a in value.attrs.get("args", ()) if isinstance(a, PLAIN)]
+        return f"{value.cls.name}: {' '.join(said)}" if said else value.cls.name
+    return "an exception"
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """The tensors in a value and in its lists, tuples, dicts and dataclass objects."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth < 6:
+        if isinstance(value, (list, tuple, set)):
+            for item in value:
+                yield from tensors_in(item, depth + 1)
+        elif isinstance(value, dict):
+            for item in value.values():
+                yield from tensors_in(item, depth + 1)
+        elif isinstance(value, Instance):
+            yield from tensors_in(value.attrs, depth + 1)
+
+
+def is_unknown(value: Any, depth: int = 0) -> bool:
+    """Whether a value or something in it is not known as a plain value."""
+    if isinstance(value, PLAIN):
+        return False
+    if isinstance(value, (Unknown, Tensor)):
+        return True
+    if depth < 4:
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return any(is_unknown(item, depth + 1) for item in value)
+        if isinstance(value, dict):
+            return any(is_unknown(item, depth + 1) for item in (*value.keys(), *value.values()))
+        if isinstance(value, slice):
+            return any(is_unknown(item) for item in (value.start, value.stop, value.step))
+    return False
+
+
+def is_local(*values: Any) -> bool:
+    """Whether one of the values may differ between ranks."""
+    for value in values:
+        if isinstance(value, (Unknown, Tensor)):
+            if value.local:
+                return True
+        elif isinstance(value, (list, tuple)) and is_local(*value[:16]):
+            return True
+    return False
+
+
+def unknown(*values: Any, why: str = "") -> Unknown:
+    """An unknown that was computed from values."""
+    return Unknown(why, is_local(*values))

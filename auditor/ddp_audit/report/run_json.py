@@ -1,0 +1,73 @@
+"""The predicted run of a script as plain objects: the key `run` of `check --explain-run --format json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.compare.predicted import Agreement, Difference
+from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, Event
+from ddp_audit.report.run_text import reached
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
+
+_KINDS = (COLLECTIVE, FORWARD, BACKWARD, STEP)
+
+
+def as_object(run: Run, path: str) -> dict[str, Any]:
+    """`ranks` maps each followed rank to its events in order; `outcome` is completes, hangs, aborts or `goes on`."""
+    return {
+        "path": path,
+        "world_size": run.world_size,
+        "outcome": run.kind,
+        "explanation": run.outcome.explanation,
+        "ranks": {str(r): [event(e) for e in reached(run, r) if e.kind in _KINDS] for r in sorted(run.sequences)},
+        "raised": {str(rank): text for rank, text in sorted(run.raised.items())},
+        "divergences": [
+            {"group": d.group, "index": d.index, "kind": d.kind, "explanation": d.explanation} for d in run.divergences()
+        ],
+        "assumptions": [
+            {"path": a.path, "line": a.line, "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
+        ],
+        "notes": run.notes,
+        "bounds": [*run.bounds, *dict.fromkeys(run.cut.values())],
+    }
+
+
+def event(one: Event) -> dict[str, Any]:
+    """One event; what is not known is null. A step has `local`: the parameters whose gradient was not reduced."""
+    out: dict[str, Any] = {
+        "kind": one.kind,
+        "op": one.op or None,
+        "origin": one.origin if one.kind == COLLECTIVE else None,
+        "numel": one.numel,
+        "dtype": one.dtype,
+        "root": one.root,
+        "reduce_op": one.reduce_op,
+        "site": None if one.site is None else str(one.site),
+    }
+    if one.kind == COLLECTIVE and one.group != "default":
+        out["group"] = one.group
+    if one.kind == STEP:
+        out["local"] = list(one.detail.get("local", ()))
+    return out
+
+
+def agreement_object(agreement: Agreement) -> dict[str, Any]:
+    """The key `prediction` of a traced run: how far prediction and record agree."""
+    return {
+        "agrees": agreement.difference is None,
+        "compared": {str(rank): count for rank, count in sorted(agreement.compared.items())},
+        "whole": agreement.whole,
+        "difference": None if agreement.difference is None else _difference(agreement.difference),
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "rank": difference.rank,
+        "index": difference.index,
+        "what": difference.what,
+        "predicted": None if difference.predicted is None else event(difference.predicted),
+        "recorded": None if difference.recorded is None else event(difference.recorded),
+    }

@@ -1,0 +1,247 @@
+"""The predicted run of a script for people: the collectives of the ranks side by side, and what comes of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.compare.explain import rank_list
+from ddp_audit.compare.sequence import agree, signature
+from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, ORIGINS, STEP, Event, Site
+from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
+
+WIDTH = 80
+_GUTTER = 8
+_MOST_ROWS = 60
+_MOST_LINES = 12  # of each list after the table
+
+_ENDS = {
+    COMPLETES: "The run completes.",
+    HANGS: "The run hangs.",
+    ABORTS: "The run is aborted.",
+    "goes on": "The run goes on, as far as it was followed.",
+}
+
+
+def render(run: Run, path: str, width: int = WIDTH) -> str:
+    """The whole report as plain text, no line wider than `width`."""
+    return "".join(f"{line.rstrip()}\n" for line in lines(run, path, width))
+
+
+def lines(run: Run, path: str, width: int = WIDTH) -> Iterator[str]:
+    """The lines of the report."""
+    ranks = sorted(run.sequences)
+    shown = "" if len(ranks) == run.world_size else f", shown by {rank_list(ranks)}"
+    yield from _wrapped(f"Predicted run of {path} on {run.world_size} rank{'s' * (run.world_size > 1)}{shown}", width)
+    yield ""
+    yield from _table(run, width)
+    yield ""
+    yield from _outcome(run, width)
+    yield from _local(run, width)
+    yield from _assumed(run, width)
+
+
+# ---- the table
+
+
+def reached(run: Run, rank: int) -> list[Event]:
+    """The events of a rank up to where it stops for ever, if it does."""
+    events = run.sequences[rank]
+    return events[: run.outcome.positions.get(rank, len(events)) + 1] if run.kind in (HANGS, ABORTS) else events
+
+
+def _table(run: Run, width: int) -> Iterator[str]:
+    """One row a collective, as torch matches them: the n-th of a rank with the n-th of the others."""
+    columns: list[tuple[list[int], list[Event]]] = []
+    for rank in sorted(run.sequences):
+        events = [e for e in reached(run, rank) if e.kind in (COLLECTIVE, STEP, FORWARD, BACKWARD)]
+        same = next((c for c in columns if _equal(c[1], events)), None)
+        if same is None:
+            columns.append(([rank], events))
+        else:
+            same[0].append(rank)
+    everybody = "every rank" if run.world_size > 1 else "the rank"
+    heads = [rank_list(c[0]) for c in columns]
+    yield " " * _GUTTER + (everybody if len(columns) == 1 else _side_by_side(heads, width))
+    rows = [list(_rows(events)) for _, events in columns]
+    for number, row in enumerate(zip_longest(*rows)):
+        if number == _MOST_ROWS:
+            more = max(len(r) for r in rows) - number
+            yield f"{'..':>5}   and {more:,} more"
+            return
+        yield from _row(number, row, width)
+
+
+def _equal(a: Sequence[Event], b: Sequence[Event]) -> bool:
+    return len(a) == len(b) and all(
+        x.kind == y.kind and x.site == y.site and signature(x) == signature(y) and x.origin == y.origin and x.group == y.group
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+_Row = tuple[Event | None, list[Event]]  # a collective (None for the end), and the steps before it
+
+
+def _rows(events: Sequence[Event]) -> Iterator[_Row]:
+    steps: list[Event] = []
+    for event in events:
+        if event.kind == STEP:
+            steps.append(event)
+        elif event.kind == COLLECTIVE:
+            yield event, steps
+            steps = []
+    if steps:
+        yield None, steps
+
+
+def _row(number: int, row: Sequence[_Row | None], width: int) -> Iterator[str]:
+    present = [cell for cell in row if cell is not None]
+    steps = [cell[1] for cell in row if cell is not None]
+    if any(steps):
+        if len({tuple(map(_step_text, s)) for s in steps}) == 1 and len(present) == len(row):
+            for step in steps[0]:
+                yield _cut(" " * _GUTTER + _step_text(step), width)
+        else:
+            cells = [[] if cell is None else [_step_text(s) for s in cell[1]] for cell in row]
+            yield from _cells(" " * _GUTTER, cells, width)
+    events = [None if cell is None else cell[0] for cell in row]
+    known = [event for event in events if event is not None]
+    if not known:
+        return
+    first = known[0]
+    alike = len(known) == len(events) and all(agree(signature(e), signature(first)) and e.group == first.group for e in known)
+    if alike and all(e.site == first.site and e.origin == first.origin for e in known):
+        yield from _common(number, first, width)
+        return
+    mark = "x" if alike else "!"
+    yield from _cells(f"{number:>5} {mark} ", [_cell(e) for e in events], width)
+
+
+def _common(number: int, event: Event, width: int) -> Iterator[str]:
+    """A row that is the same on every rank: on one line where it fits."""
+    group = "" if event.group == "default" else f", group {event.group}"
+    text, where = f"{number:>5}   {event.what}{_arguments(event)}{group}", _place(event.site)
+    if len(text) + len(where) + 2 <= width:
+        yield f"{text}{where:>{width - len(text)}}"
+    else:
+        yield _cut(text, width)
+        yield f"{where:>{width}}"
+
+
+def _cell(event: Event | None) -> list[str]:
+    if event is None:
+        return ["-"]
+    what = event.what.rsplit(" (", 1)[0] + _arguments(event)
+    group = "" if event.group == "default" else f", group {event.group}"
+    return [what + group, f"{ORIGINS.get(event.origin, event.origin)}", f"at {_place(event.site)}"]
+
+
+def _arguments(event: Event) -> str:
+    if event.reduce_op is not None and event.reduce_op != "sum":
+        return f", {event.reduce_op}"
+    return f", from rank {event.root}" if event.root else ""
+
+
+def _cells(gutter: str, cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    for number, row in enumerate(zip_longest(*cells, fillvalue="")):
+        yield (gutter if number == 0 else " " * _GUTTER) + _side_by_side(row, width)
+
+
+def _side_by_side(parts: Sequence[str], width: int) -> str:
+    fits = (width - _GUTTER - 2 * (len(parts) - 1)) // len(parts)
+    return "  ".join(_cut(part, fits).ljust(fits) for part in parts).rstrip()
+
+
+def _step_text(event: Event) -> str:
+    local = event.detail.get("local") or ()
+    state = f"LOCAL {', '.join(local[:2])}{' ..' if len(local) > 2 else ''}" if local else "averaged"
+    return f"step at {_place(event.site)}: {state}"
+
+
+# ---- what follows
+
+
+def _outcome(run: Run, width: int) -> Iterator[str]:
+    yield _ENDS.get(run.kind, run.kind)
+    parted = [d for d in run.divergences() if not d.is_notice]
+    crossed = [d for d in run.divergences() if d.is_notice]
+    if run.kind in (HANGS, ABORTS) or run.outcome.meetings:
+        yield from _wrapped(run.outcome.explanation, width, "  ")
+    if parted and run.kind != COMPLETES:
+        yield from _wrapped(f"The ranks part in collective {parted[0].index}. {parted[0].explanation}", width, "  ")
+    for notice in crossed[:3]:
+        yield from _wrapped(f"Crossed in collective {notice.index}: {notice.explanation}", width, "  ")
+    for rank, text in sorted(run.raised.items()):
+        yield from _wrapped(f"Rank {rank} ends with {text}", width, "  ")
+    if run.kind in (COMPLETES, "goes on") and not parted and not crossed and len(run.sequences) > 1:
+        yield from _wrapped("The ranks issue the same collectives from the same lines, so none waits for another.", width, "  ")
+
+
+def _local(run: Run, width: int) -> Iterator[str]:
+    """Steps on gradients that were not reduced, once a place."""
+    places: dict[str, tuple[set[int], int, list[str]]] = {}
+    for rank in sorted(run.sequences):
+        for event in reached(run, rank):
+            if event.kind == STEP and event.detail.get("local"):
+                ranks, count, _ = places.setdefault(_place(event.site), (set(), 0, list(event.detail["local"])))
+                ranks.add(rank)
+                places[_place(event.site)] = (ranks, count + 1, places[_place(event.site)][2])
+    if places:
+        yield ""
+        yield "Steps on LOCAL gradients, from which the ranks' parameters drift apart"
+        for place, (ranks, count, names) in places.items():
+            some = f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+            each = count // max(1, len(ranks))
+            text = f"{place}: {each} step{'s' * (each != 1)} on {rank_list(sorted(ranks))}: {some}"
+            yield from _wrapped(text, width, "  ", 4)
+
+
+def _assumed(run: Run, width: int) -> Iterator[str]:
+    if run.assumptions:
+        yield ""
+        yield "Taken for granted where the source leaves it open, on every rank alike"
+        yield from _listed(run.assumptions, lambda a: f"{a.path}:{a.line} {a.text}: {a.taken}{_differs(a.local)}", width)
+    if run.notes:
+        yield ""
+        yield "Seen on the way"
+        yield from _listed(run.notes, str, width)
+    cut = [f"{rank_list([rank])}: {why}" for rank, why in sorted(run.cut.items())]
+    if len(set(run.cut.values())) == 1 and len(run.cut) == len(run.sequences):
+        cut = [f"every rank: {next(iter(run.cut.values()))}"]
+    if run.bounds or cut:
+        yield ""
+        yield "Not followed to its end"
+        yield from _listed([*run.bounds, *cut], str, width)
+
+
+def _differs(local: bool) -> str:
+    return " (it may differ between ranks)" if local else ""
+
+
+def _listed(items: Sequence[Any], text: Callable[[Any], str], width: int) -> Iterator[str]:
+    for item in items[:_MOST_LINES]:
+        yield from _wrapped(text(item), width, "  ", 4)
+    if len(items) > _MOST_LINES:
+        yield f"  and {len(items) - _MOST_LINES} more"
+
+
+def _place(site: Site | None) -> str:
+    """A place, without the first folders of a long path."""
+    text = "an unknown place" if site is None else str(site)
+    while len(text) > 30 and "/" in text.removeprefix("../"):
+        text = "../" + text.removeprefix("../").split("/", 1)[1]
+    return text
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> list[str]:
+    later = indent + " " * hang
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False)
