@@ -32,6 +32,7 @@ def lower(
     `overrides` are the configuration values of the job at hand (objects with `value`, `where`, `path`, `line`). `defaults_hold`
     says that options which it does not name keep their defaults, as they do in a launch that is about to run.
     """
+    from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
     lowering = Lowering(project, world_size, overrides or {}, defaults_hold)
@@ -39,7 +40,7 @@ def lower(
     program.entry = entry.path
     lowering.run_module(entry, main=True)
     program.executed = any(node.kind in ("wrap", "init", "backward") for node in program.nodes)
-    lowering.run_leftovers(entry)
+    run_leftovers(lowering, entry)
     program.buffers = _buffers(lowering)
     program.frameworks = frozenset(
         framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root

@@ -219,12 +219,14 @@ def _exit_stack(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[st
 
 def _enter_context(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`stack.enter_context(model.no_sync())`, under a condition or not: it holds until the block of the stack ends."""
+    from ddp_audit.program.flow import enter
+
     target = the_object(bound.receiver, "context")
     depth = None if target is None else lw.exit_stacks.get(target.key)
     if depth is None or not args:
         return None
     condition = lw.guards[-1] if len(lw.guards) > depth else None
-    lw.enter(args[0], node.args[0], condition)
+    enter(lw, args[0], node.args[0], condition)
     return contexts.entered(args[0])
 
 

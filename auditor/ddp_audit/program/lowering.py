@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
@@ -21,32 +20,28 @@ from ddp_audit.program import (
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     expressions,
+    flow,
     iteration,
     lookup,
     names,
 )
 from ddp_audit.program.classes import make_class
-from ddp_audit.program.functions import QuietCall, call_function, run_decorators
+from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.imports import bind_name
-from ddp_audit.program.model import Branch, BufferSite, Guard, Item, Loop, LoopItem, Node, NoSync, Program, TryItem
+from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
 from ddp_audit.program.slots import Slots
-from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_slots, merge_value
+from ddp_audit.program.state import Frame, FunctionInfo
 from ddp_audit.program.values import (
-    ERROR,
-    UNIFORM,
     Alt,
     Const,
     Func,
     Obj,
-    Taint,
     Unknown,
     Value,
     defaults_in,
     differs,
     named,
     operation,
-    options,
-    the_object,
     truth,
     worlds,
 )
@@ -58,7 +53,6 @@ if TYPE_CHECKING:
 MAX_DEPTH = 14  # calls of project functions within one another
 MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
-MUTED_NESTING = 2  # loops within one another that are walked twice
 
 _MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
@@ -266,15 +260,15 @@ class Lowering:
             case ast.AugAssign():
                 self.augmented(node)
             case ast.If():
-                return self.branch(node)
+                return flow.branch(self, node)
             case ast.For() | ast.AsyncFor():
-                return self.for_loop(node)
+                return flow.for_loop(self, node)
             case ast.While():
-                return self.while_loop(node)
+                return flow.while_loop(self, node)
             case ast.With() | ast.AsyncWith():
-                return self.with_block(node)
+                return flow.with_block(self, node)
             case ast.Try():
-                return self.try_block(node)
+                return flow.try_block(self, node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 decorators = tuple(run_decorators(self, node))
                 info = FunctionInfo(node.name, node, self.here, None, decorators)
@@ -306,7 +300,7 @@ class Lowering:
                         del self.state[(self.here.id, target.id)]
             case ast.Match(subject=subject, cases=cases):
                 self.eval(subject)
-                self.alternatives([case.body for case in cases], node)
+                flow.alternatives(self, [case.body for case in cases], node)
         return None
 
     def augmented(self, node: ast.AugAssign) -> None:
@@ -317,217 +311,6 @@ class Lowering:
         if op == "//":
             self.emit("floordiv", node, args={"left": left, "right": right}, name=self.text(node.target))
         self.assign(node.target, result)
-
-    # ---- branches
-
-    def branch(self, node: ast.If) -> str | None:
-        """An if statement: the arm that is known to be taken, else both."""
-        names.check_guard_function(self, node.test)
-        value = self.eval(node.test)
-        settled = self.settled(node.test, value, node.body, node.orelse)
-        if settled is not None:
-            passed_by = node.orelse if settled else node.body
-            if passed_by and self.known(value) is not None:
-                first, last = self.span(passed_by[0]), self.span(passed_by[-1])
-                self.program.passed_by.add((first.path, first.line, last.end_line))
-            return self.run_block(node.body if settled else node.orelse)
-        if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
-            self.emit("assert", node, args={"test": operation("not", value)}, raises=True)
-        return self.two_arms(value, node.test, node.body, node.orelse, "if")
-
-    def two_arms(self, value: Value, test: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt], via: str) -> str | None:
-        """Lowers both arms from the same state and joins what they leave behind."""
-        before, depth = self.state, len(self.guards)
-        outcome: list[tuple[Slots, str | None]] = []
-        blocks: list[list[Item]] = []
-        outer = self.block
-        arms = [(then, True), (orelse, False)]
-        guards = [self.guard(value, polarity, test, via) for _, polarity in arms]
-        for (statements, _), guard in zip(arms, guards, strict=True):
-            self.state, self.block = before.fork(), []
-            self.guards.append(guard)
-            left = self.run_block(statements)
-            del self.guards[depth:]
-            outcome.append((self.state, left))
-            blocks.append(self.block)
-        self.block = outer
-        if not self.muted:
-            self.block.append(Branch(guards[0], blocks[0], blocks[1]))
-        (state_then, left_then), (state_else, left_else) = outcome
-        if left_then and left_else:
-            self.state = merge_slots(value, state_then, state_else)
-            return left_then if left_then == left_else else "return"
-        if left_then or left_else:
-            self.state = (state_else if left_then else state_then).commit()
-            self.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
-            return None
-        if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
-            self.state = (state_else if guards[0].against_default else state_then).commit()
-            return None
-        self.state = merge_slots(value, state_then, state_else)
-        return None
-
-    def alternatives(self, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:
-        """Arms of which one is taken by a condition that is not followed (match, except handlers)."""
-        before, depth, outer = self.state, len(self.guards), self.block
-        arms: list[Slots] = []
-        for body in bodies:
-            self.state = before.fork()
-            left = self.run_block(body)
-            del self.guards[depth:]
-            if not left:
-                arms.append(self.state)
-        self.block = outer
-        self.state = before
-        for arm in arms:
-            merge_slots(Unknown(), arm, before.fork())
-
-    # ---- loops
-
-    def for_loop(self, node: ast.For | ast.AsyncFor) -> str | None:
-        """A for loop: its iterable once, its body in the steady state."""
-        over = self.eval(node.iter)
-        element, count, taint = iteration.iterate(self, node.iter, over)
-        text = self.text(node.iter)
-        epochs = "epoch" in (ast.unparse(node.target) + text).lower()
-        leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
-        self.loop(Loop(self.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
-        if node.orelse:
-            self.run_block(node.orelse)
-        return None
-
-    def while_loop(self, node: ast.While) -> str | None:
-        """A while loop. `while True` has no condition; any other one guards its body."""
-        test = self.eval(node.test)
-        endless = truth(test, self.worlds[0]) is True and isinstance(test, Const) and test.default is None
-        taint = UNIFORM if endless else differs(test, self.worlds)
-        loop = Loop(self.span(node), "while", test, self.text(node.test), None, taint, "epoch" in self.text(node.test).lower())
-        self.loop(loop, node, None, None if endless else node.test)
-        return None
-
-    def loop(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
-        """The body, walked once muted to see what it carries around, then for good."""
-        self._forget_counters(node)
-        before = self.state
-        self.state = before.fork()
-        if len(self.loops) < MUTED_NESTING and not (self.muted and len(self.loops) >= 1):
-            self.muted += 1
-            self._body(loop, node, element, test)
-            self.muted -= 1
-            self.state = _widen(before, self.state)
-        outer, self.block = self.block, []
-        self._body(loop, node, element, test)
-        body, self.block = self.block, outer
-        if not self.muted:
-            self.block.append(LoopItem(loop, body))
-        self.state = self.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), self.state, before.fork())
-
-    def _body(self, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
-        depth = len(self.guards)
-        self.loops.append(loop)
-        if element is not None and not isinstance(node, ast.While):
-            if isinstance(node.target, ast.Name):
-                element = named(element, node.target.id)
-            self.assign(node.target, element)
-        if test is not None:
-            value = self.eval(test)
-            if differs(value, self.worlds):
-                self.guards.append(self.guard(value, True, test, "while"))
-        self.run_block(node.body)
-        self.loops.pop()
-        del self.guards[depth:]
-
-    def _forget_counters(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
-        """Counters that the body advances have no known value inside the loop."""
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.AugAssign) and isinstance(inner.target, (ast.Name, ast.Attribute)):
-                old = self.eval(inner.target)
-                if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
-                    self.assign(inner.target, Unknown(taint=old.taint, text=ast.unparse(inner.target)))
-
-    # ---- with and try
-
-    def with_block(self, node: ast.With | ast.AsyncWith) -> str | None:
-        """A with statement: gradients off, no_sync, or a context of no interest."""
-        grad, depth = self.grad, len(self.no_sync)
-        managers: list[tuple[Obj, ast.expr]] = []
-        for entry in node.items:
-            context = self.eval(entry.context_expr)
-            self.enter(context, entry.context_expr)
-            entered = contexts.entered(context)
-            manager = the_object(context)
-            if manager is not None and isinstance(manager.cls, ClassInfo) and manager.cls.find("__exit__"):
-                managers.append((manager, entry.context_expr))
-                entered = self._call_method(manager, "__enter__", entry.context_expr)
-            if entry.optional_vars is not None:
-                self.assign(entry.optional_vars, entered)
-        left = self.run_block(node.body)
-        start = len(self.program.nodes)
-        for manager, expression in reversed(managers):
-            self._call_method(manager, "__exit__", expression)
-        for made in self.program.nodes[start:]:
-            made.detail["finally"] = True
-        self.grad = grad
-        del self.no_sync[depth:]
-        return left
-
-    def _call_method(self, target: Obj, method: str, node: ast.AST) -> Value:
-        """Calls a method of an object of a project class by name."""
-        found = target.cls.find(method)
-        if found is None:
-            return Unknown()
-        holder, definition = found
-        return call_function(self, FunctionInfo(method, definition, holder.frame, holder), [], {}, node, receiver=target)
-
-    def enter(self, context: Value, node: ast.expr, condition: Guard | None = None) -> None:
-        """Enters a context, under a condition where an exit stack was given it in an arm of one."""
-        effect = contexts.context_effect(context)
-        if effect in ("no_grad", "enable_grad"):
-            self.grad = effect == "enable_grad" if condition is None else None
-        for option in options(context):
-            if isinstance(option, Obj) and option.kind == "no-sync":
-                wrapper, test, polarity = option.info
-                if condition is not None and test is None:
-                    test, polarity = condition.test, condition.polarity
-                self.no_sync.append(NoSync(wrapper, self.span(node), test, polarity))
-                self.emit("no-sync", node, target=wrapper)
-
-    def try_block(self, node: ast.Try) -> str | None:
-        """A try statement: the body, then its handlers as alternatives, then the finally block."""
-        outer, self.block = self.block, []
-        self.tries.append(self.span(node))
-        left = self.run_block(node.body)
-        if not left:
-            left = self.run_block(node.orelse)
-        self.tries.pop()
-        body, self.block = self.block, []
-        after = self.state
-        handlers: list[list[Item]] = []
-        depth = len(self.guards)
-        for handler in node.handlers:
-            self.state = after.fork()
-            test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
-            place, around = self.span(handler), (len(self.calls), len(self.loops))
-            self.guards.append(Guard(test, True, place, test.text, "except", False, self.program.world_size, *around))
-            gone = self.run_block(handler.body)
-            del self.guards[depth:]
-            if not gone:
-                merge_slots(Unknown(), after.fork(), self.state)
-                left = None
-            handlers.append(self.block)
-            self.block = []
-        self.state = after
-        self._in_finally(node.finalbody)
-        final, self.block = self.block, outer
-        if not self.muted:
-            self.block.append(TryItem(self.span(node), body, handlers, final))
-        return left
-
-    def _in_finally(self, statements: Sequence[ast.stmt]) -> None:
-        start = len(self.program.nodes)
-        self.run_block(statements)
-        for node in self.program.nodes[start:]:
-            node.detail["finally"] = True
 
     # ---- modules and leftovers
 
@@ -549,55 +332,3 @@ class Lowering:
         self.muted = muted
         self.frame, self.guards, self.grad, self.state = saved
         return frame
-
-    def run_leftovers(self, source: SourceFile) -> None:
-        """Functions and methods of the entry file that nothing in it calls, each by itself, its parameters known by name."""
-        frame = self.modules[source.abspath]
-        for statement in source.tree.body:
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(statement) not in self.inlined:
-                value = self.state.get((frame.id, statement.name))
-                if isinstance(value, Func):
-                    self._leftover(frame, value.definition, None)
-            elif isinstance(statement, ast.ClassDef):
-                value = self.state.get((frame.id, statement.name))
-                info = value.cls if isinstance(value, Obj) else None
-                if isinstance(info, ClassInfo):
-                    self._leftover_methods(frame, info)
-
-    def _leftover_methods(self, frame: Frame, info: ClassInfo) -> None:
-        receiver: Obj | None = None
-        for method in info.methods.values():
-            if id(method) in self.inlined:
-                continue
-            if receiver is None:
-                kind = names.kind_of_class(info)
-                receiver = Obj(key=("leftover", info.frame.source.path, info.name), kind=kind, cls=info, text="self")
-                init = info.find("__init__")
-                if init is not None and id(init[1]) not in self.inlined:
-                    self._leftover(frame, FunctionInfo("__init__", init[1], init[0].frame, init[0]), receiver)
-                if method.name == "__init__":
-                    continue
-            self._leftover(frame, FunctionInfo(method.name, method, info.frame, info), receiver)
-
-    def _leftover(self, frame: Frame, info: FunctionInfo, receiver: Obj | None) -> None:
-        self.frame, self.guards, self.grad = frame, [], True
-        call_function(self, info, [], {}, info.node, receiver=receiver, unknown_arguments=True)
-
-
-def _endless(loop: Loop) -> bool:
-    return loop.kind == "while" and isinstance(loop.over, Const)
-
-
-def _widen(before: Slots, after: Slots) -> Slots:
-    """The state at the head of a loop, above `before`: what the body changes is unknown there, with the taint of both."""
-    widened = before.fork()
-    for key in after.changed():
-        old, new = before.get(key), after.get(key)
-        if old is None or new is None or old is new or old == new:
-            continue
-        if isinstance(old, Const) and isinstance(new, (Const, Unknown)):
-            taint: Taint = old.taint | new.taint
-            widened[key] = Unknown(taint=taint, text=key[1])
-        else:
-            widened[key] = merge_value(Unknown(text=key[1]), old, new)
-    return widened

@@ -1,0 +1,283 @@
+"""The lowering of control flow: branches, loops, with and try. Each leaves the state as all ways through it leave it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import (
+    contexts,
+    contracts_data,  # noqa: F401  registers contracts
+    contracts_python,  # noqa: F401
+    contracts_torch,  # noqa: F401
+    iteration,
+    names,
+)
+from ddp_audit.program.functions import call_function
+from ddp_audit.program.model import Branch, Guard, Item, Loop, LoopItem, NoSync, TryItem
+from ddp_audit.program.slots import Slots
+from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
+from ddp_audit.program.values import (
+    ERROR,
+    UNIFORM,
+    Const,
+    Obj,
+    Taint,
+    Unknown,
+    Value,
+    differs,
+    named,
+    operation,
+    options,
+    the_object,
+    truth,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+
+MUTED_NESTING = 2  # loops within one another that are walked twice
+
+
+def branch(lw: Lowering, node: ast.If) -> str | None:
+    """An if statement: the arm that is known to be taken, else both."""
+    names.check_guard_function(lw, node.test)
+    value = lw.eval(node.test)
+    settled = lw.settled(node.test, value, node.body, node.orelse)
+    if settled is not None:
+        passed_by = node.orelse if settled else node.body
+        if passed_by and lw.known(value) is not None:
+            first, last = lw.span(passed_by[0]), lw.span(passed_by[-1])
+            lw.program.passed_by.add((first.path, first.line, last.end_line))
+        return lw.run_block(node.body if settled else node.orelse)
+    if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+        lw.emit("assert", node, args={"test": operation("not", value)}, raises=True)
+    return two_arms(lw, value, node.test, node.body, node.orelse, "if")
+
+
+def two_arms(
+    lw: Lowering, value: Value, test: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt], via: str
+) -> str | None:
+    """Lowers both arms from the same state and joins what they leave behind."""
+    before, depth = lw.state, len(lw.guards)
+    outcome: list[tuple[Slots, str | None]] = []
+    blocks: list[list[Item]] = []
+    outer = lw.block
+    arms = [(then, True), (orelse, False)]
+    guards = [lw.guard(value, polarity, test, via) for _, polarity in arms]
+    for (statements, _), guard in zip(arms, guards, strict=True):
+        lw.state, lw.block = before.fork(), []
+        lw.guards.append(guard)
+        left = lw.run_block(statements)
+        del lw.guards[depth:]
+        outcome.append((lw.state, left))
+        blocks.append(lw.block)
+    lw.block = outer
+    if not lw.muted:
+        lw.block.append(Branch(guards[0], blocks[0], blocks[1]))
+    (state_then, left_then), (state_else, left_else) = outcome
+    if left_then and left_else:
+        lw.state = merge_slots(value, state_then, state_else)
+        return left_then if left_then == left_else else "return"
+    if left_then or left_else:
+        lw.state = (state_else if left_then else state_then).commit()
+        lw.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
+        return None
+    if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
+        lw.state = (state_else if guards[0].against_default else state_then).commit()
+        return None
+    lw.state = merge_slots(value, state_then, state_else)
+    return None
+
+
+def alternatives(lw: Lowering, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:
+    """Arms of which one is taken by a condition that is not followed (match, except handlers)."""
+    before, depth, outer = lw.state, len(lw.guards), lw.block
+    arms: list[Slots] = []
+    for body in bodies:
+        lw.state = before.fork()
+        left = lw.run_block(body)
+        del lw.guards[depth:]
+        if not left:
+            arms.append(lw.state)
+    lw.block = outer
+    lw.state = before
+    for arm in arms:
+        merge_slots(Unknown(), arm, before.fork())
+
+
+def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
+    """A for loop: its iterable once, its body in the steady state."""
+    over = lw.eval(node.iter)
+    element, count, taint = iteration.iterate(lw, node.iter, over)
+    text = lw.text(node.iter)
+    epochs = "epoch" in (ast.unparse(node.target) + text).lower()
+    leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
+    repeat(lw, Loop(lw.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
+    if node.orelse:
+        lw.run_block(node.orelse)
+    return None
+
+
+def while_loop(lw: Lowering, node: ast.While) -> str | None:
+    """A while loop. `while True` has no condition; any other one guards its body."""
+    test = lw.eval(node.test)
+    endless = truth(test, lw.worlds[0]) is True and isinstance(test, Const) and test.default is None
+    taint = UNIFORM if endless else differs(test, lw.worlds)
+    loop = Loop(lw.span(node), "while", test, lw.text(node.test), None, taint, "epoch" in lw.text(node.test).lower())
+    repeat(lw, loop, node, None, None if endless else node.test)
+    return None
+
+
+def repeat(
+    lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None
+) -> None:
+    """The body, walked once muted to see what it carries around, then for good."""
+    _forget_counters(lw, node)
+    before = lw.state
+    lw.state = before.fork()
+    if len(lw.loops) < MUTED_NESTING and not (lw.muted and len(lw.loops) >= 1):
+        lw.muted += 1
+        _body(lw, loop, node, element, test)
+        lw.muted -= 1
+        lw.state = _widen(before, lw.state)
+    outer, lw.block = lw.block, []
+    _body(lw, loop, node, element, test)
+    body, lw.block = lw.block, outer
+    if not lw.muted:
+        lw.block.append(LoopItem(loop, body))
+    lw.state = lw.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), lw.state, before.fork())
+
+
+def _body(lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
+    depth = len(lw.guards)
+    lw.loops.append(loop)
+    if element is not None and not isinstance(node, ast.While):
+        if isinstance(node.target, ast.Name):
+            element = named(element, node.target.id)
+        lw.assign(node.target, element)
+    if test is not None:
+        value = lw.eval(test)
+        if differs(value, lw.worlds):
+            lw.guards.append(lw.guard(value, True, test, "while"))
+    lw.run_block(node.body)
+    lw.loops.pop()
+    del lw.guards[depth:]
+
+
+def _forget_counters(lw: Lowering, node: ast.For | ast.AsyncFor | ast.While) -> None:
+    """Counters that the body advances have no known value inside the loop."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.AugAssign) and isinstance(inner.target, (ast.Name, ast.Attribute)):
+            old = lw.eval(inner.target)
+            if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
+                lw.assign(inner.target, Unknown(taint=old.taint, text=ast.unparse(inner.target)))
+
+
+def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
+    """A with statement: gradients off, no_sync, or a context of no interest."""
+    grad, depth = lw.grad, len(lw.no_sync)
+    managers: list[tuple[Obj, ast.expr]] = []
+    for entry in node.items:
+        context = lw.eval(entry.context_expr)
+        enter(lw, context, entry.context_expr)
+        entered = contexts.entered(context)
+        manager = the_object(context)
+        if manager is not None and isinstance(manager.cls, ClassInfo) and manager.cls.find("__exit__"):
+            managers.append((manager, entry.context_expr))
+            entered = _call_method(lw, manager, "__enter__", entry.context_expr)
+        if entry.optional_vars is not None:
+            lw.assign(entry.optional_vars, entered)
+    left = lw.run_block(node.body)
+    start = len(lw.program.nodes)
+    for manager, expression in reversed(managers):
+        _call_method(lw, manager, "__exit__", expression)
+    for made in lw.program.nodes[start:]:
+        made.detail["finally"] = True
+    lw.grad = grad
+    del lw.no_sync[depth:]
+    return left
+
+
+def _call_method(lw: Lowering, target: Obj, method: str, node: ast.AST) -> Value:
+    """Calls a method of an object of a project class by name."""
+    found = target.cls.find(method)
+    if found is None:
+        return Unknown()
+    holder, definition = found
+    return call_function(lw, FunctionInfo(method, definition, holder.frame, holder), [], {}, node, receiver=target)
+
+
+def enter(lw: Lowering, context: Value, node: ast.expr, condition: Guard | None = None) -> None:
+    """Enters a context, under a condition where an exit stack was given it in an arm of one."""
+    effect = contexts.context_effect(context)
+    if effect in ("no_grad", "enable_grad"):
+        lw.grad = effect == "enable_grad" if condition is None else None
+    for option in options(context):
+        if isinstance(option, Obj) and option.kind == "no-sync":
+            wrapper, test, polarity = option.info
+            if condition is not None and test is None:
+                test, polarity = condition.test, condition.polarity
+            lw.no_sync.append(NoSync(wrapper, lw.span(node), test, polarity))
+            lw.emit("no-sync", node, target=wrapper)
+
+
+def try_block(lw: Lowering, node: ast.Try) -> str | None:
+    """A try statement: the body, then its handlers as alternatives, then the finally block."""
+    outer, lw.block = lw.block, []
+    lw.tries.append(lw.span(node))
+    left = lw.run_block(node.body)
+    if not left:
+        left = lw.run_block(node.orelse)
+    lw.tries.pop()
+    body, lw.block = lw.block, []
+    after = lw.state
+    handlers: list[list[Item]] = []
+    depth = len(lw.guards)
+    for handler in node.handlers:
+        lw.state = after.fork()
+        test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
+        place, around = lw.span(handler), (len(lw.calls), len(lw.loops))
+        lw.guards.append(Guard(test, True, place, test.text, "except", False, lw.program.world_size, *around))
+        gone = lw.run_block(handler.body)
+        del lw.guards[depth:]
+        if not gone:
+            merge_slots(Unknown(), after.fork(), lw.state)
+            left = None
+        handlers.append(lw.block)
+        lw.block = []
+    lw.state = after
+    _in_finally(lw, node.finalbody)
+    final, lw.block = lw.block, outer
+    if not lw.muted:
+        lw.block.append(TryItem(lw.span(node), body, handlers, final))
+    return left
+
+
+def _in_finally(lw: Lowering, statements: Sequence[ast.stmt]) -> None:
+    start = len(lw.program.nodes)
+    lw.run_block(statements)
+    for node in lw.program.nodes[start:]:
+        node.detail["finally"] = True
+
+
+def _endless(loop: Loop) -> bool:
+    return loop.kind == "while" and isinstance(loop.over, Const)
+
+
+def _widen(before: Slots, after: Slots) -> Slots:
+    """The state at the head of a loop, above `before`: what the body changes is unknown there, with the taint of both."""
+    widened = before.fork()
+    for key in after.changed():
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None or old is new or old == new:
+            continue
+        if isinstance(old, Const) and isinstance(new, (Const, Unknown)):
+            taint: Taint = old.taint | new.taint
+            widened[key] = Unknown(taint=taint, text=key[1])
+        else:
+            widened[key] = merge_value(Unknown(text=key[1]), old, new)
+    return widened
