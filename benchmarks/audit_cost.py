@@ -33,13 +33,14 @@ def main() -> None:
     options = parser.parse_args()
     folder, name = options.script.resolve().parent, options.script.name
     python = sys.executable
-    audit = [python, "-m", "ddp_audit", "check", name]
+    audit = [python, "-m", "ddp_audit", "check", "--no-cache", name]
     commands = {
         "python -c 'import libcst'": [python, "-c", "import libcst"],
         "python -c pass": [python, "-c", "pass"],
         "ddp-audit check (text)": [*audit, "--format", "text"],
         "ddp-audit check (json)": [*audit, "--format", "json"],
         "ddp-audit check (terminal)": [*audit, "--format", "terminal"],
+        "ddp-audit check, cached": [python, "-m", "ddp_audit", "check", name, "--format", "json"],
     }
     seen: dict[str, list[float]] = {label: [] for label in commands}
     for label, command in commands.items():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from ddp_audit.source import files
 from ddp_audit.source.files import SourceError, parse_file
 
 
@@ -91,3 +94,11 @@ def test_unreadable(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(SourceError, match="permission denied"):
         parse_file(path, "script")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python reads it")
+def test_text_for_a_newer_python_is_told_from_broken_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_newer_asked", itertools.count())
+    line, message = failure(tmp_path, b'name = {"a": 1}\nprint(f"{name["a"]}")\n')
+    assert line == 2 and message.endswith("a newer one reads it")
+    assert "newer" not in failure(tmp_path, b"def f(:\n")[1]

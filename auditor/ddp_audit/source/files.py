@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import os
+import subprocess
+import sys
 import tokenize
 import warnings
 from dataclasses import dataclass, field
@@ -133,12 +136,37 @@ def parse_text(text: str, shown: str) -> ast.Module:
             warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
             return ast.parse(text, filename=shown)
     except SyntaxError as error:  # IndentationError and TabError too
-        raise SourceError(shown, error.lineno or None, error.msg or "invalid syntax") from None
+        message = error.msg or "invalid syntax"
+        if _is_newer_python(text):
+            version = f"{sys.version_info.major}.{sys.version_info.minor}"
+            message = f"{message} for the Python {version} that runs ddp-audit; a newer one reads it"
+        raise SourceError(shown, error.lineno or None, message) from None
     except ValueError as error:  # null bytes before Python 3.12
         message = "contains null bytes" if "null" in str(error) else str(error)
         raise SourceError(shown, None, message) from None
     except (RecursionError, MemoryError):
         raise SourceError(shown, None, "is nested too deeply to be parsed") from None
+
+
+_READ_BY_LIBCST = "import sys, libcst; libcst.parse_module(sys.stdin.buffer.read())"
+_newer_asked = itertools.count()
+_MOST_ASKED = 5  # files of one audit; a tree of Python 2 must not be parsed twice
+
+
+def _is_newer_python(text: str) -> bool:
+    """Whether text that this Python cannot parse is right for a newer one, by a parser that knows all of them.
+
+    In a process of its own: that parser overflows its stack on deep nesting.
+    """
+    if next(_newer_asked) >= _MOST_ASKED:
+        return False
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _READ_BY_LIBCST], input=text.encode(), capture_output=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeEncodeError):
+        return False
+    return asked.returncode == 0
 
 
 def parse_file(path: Path, module: str, data: bytes | None = None) -> SourceFile:
