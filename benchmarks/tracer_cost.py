@@ -5,7 +5,7 @@
 Runs all_reduce of 4 floats (a) on torch's fake process group, which does nothing, so that the difference is the tracer's alone,
 and (b) on gloo with one rank. Rounds of the variants alternate. The table gives CPU microseconds a call: the 5th percentile
 over rounds, which says what the code costs, and the median, which has the machine's noise in it. The user's stack is six calls
-deep.
+deep. The native kernel stands in the table where it is built (`python -m ddp_audit.trace.build`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ddp_audit.trace.worker import native
 from ddp_audit.trace.worker.hook import Hook
 from ddp_audit.trace.worker.tracer import Tracer
 
@@ -46,17 +48,17 @@ def measure(variants: dict[str, Callable[[], Callable[[], None]]], calls: int, r
     return times
 
 
-def traced(folder: str, with_stack: bool) -> Callable[[], Callable[[], None]]:
+def traced(folder: str, with_stack: bool, module: Any = None) -> Callable[[], Callable[[], None]]:
     """A variant with the tracer; each installation writes a file of its own."""
     count = 0
 
     def install() -> Callable[[], None]:
         nonlocal count
         count += 1
-        tracer = Tracer(f"{folder}/{with_stack}-{count}")
+        tracer = Tracer(f"{folder}/{with_stack}-{module is not None}-{count}")
         tracer.with_stack = with_stack
         tracer.open(0, dist.get_world_size())
-        hook = Hook(tracer)
+        hook = Hook(tracer, module)
 
         def remove() -> None:
             hook.remove()
@@ -75,6 +77,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    path = native.build_path()
+    module = native.load(path) if native.is_built(path) else None
     what = f"{options.rounds} rounds of {options.calls} all_reduce of 4 float32"
     print(f"torch {torch.__version__}, {what}, CPU microseconds a call")
     print(f"{'backend':<8}{'variant':<28}{'p5':>9}{'median':>9}{'added p5':>10}{'ratio p5':>10}")
@@ -88,9 +92,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             variants = {
                 "none": lambda: lambda: None,
-                "tracer": traced(folder, True),
-                "tracer without stack": traced(folder, False),
+                "python": traced(folder, True),
+                "python without stack": traced(folder, False),
             }
+            if module is not None:
+                variants["native"] = traced(folder, True, module)
+                variants["native without stack"] = traced(folder, False, module)
             times = measure(variants, options.calls, options.rounds)
         base = percentile(times["none"], 5)
         for name, values in times.items():

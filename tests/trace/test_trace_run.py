@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,19 @@ def one_thread() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
+@pytest.fixture(scope="module", params=["off", "on"], ids=["python", "native"])
+def kernel(request: pytest.FixtureRequest) -> str:
+    """Which kernel records, as `run_traced` takes it."""
+    if request.param == "on":
+        request.getfixturevalue("native_build")
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+def recorded(tmp_path_factory: pytest.TempPathFactory, kernel: str) -> RecordedRun:
     """One run in which rank 1 raises at its end, with DataLoader worker processes."""
     folder = tmp_path_factory.mktemp("trace")
-    result = run_traced([*TORCHRUN, WORKER, "--raise", "--workers"], directory=folder)
+    result = run_traced([*TORCHRUN, WORKER, "--raise", "--workers"], directory=folder, native=kernel)
     assert result.exit_code == 1
     assert not result.killed
     return load_run(folder)
@@ -146,10 +153,11 @@ def test_arguments_of_the_users_collectives(recorded: RecordedRun) -> None:
     assert [(d["name"], d["ranks"]) for d in made] == [(pair, [0, 1]), ("", [1])]
 
 
-def test_events_beside_collectives(recorded: RecordedRun) -> None:
+def test_events_beside_collectives(recorded: RecordedRun, kernel: str) -> None:
     for number, rank in recorded.ranks.items():
         (start,) = kinds(rank, events.START)
         assert (start.detail["rank"], start.detail["world_size"]) == (number, 2)
+        assert start.detail["kernel"] == ("native" if kernel == "on" else "python")
         wraps = kinds(rank, events.WRAP)
         assert [e.detail["model"] for e in wraps] == [f"ddp{n}" for n in range(6)]
         assert wraps[0].detail["buffers"] == [
@@ -232,15 +240,20 @@ def run_python(script: Path, arguments: list[str], environment: dict[str, str]) 
     return outcome.stdout
 
 
-def test_the_tracer_changes_no_bit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    outcome = subprocess.run(
-        [*resolve(TORCHRUN), WORKER, "--same"], capture_output=True, text=True, timeout=120, env={**os.environ}
-    )
-    plain = sorted(re.findall(r"bits \d \w+ [\d.]+", outcome.stdout))
-    assert len(plain) == 2
-    result = run_traced([*TORCHRUN, "-m", "ddp_audit.trace", "--directory", str(tmp_path), WORKER, "--same"], directory=tmp_path)
+@pytest.fixture(scope="module")
+def plain_bits() -> list[str]:
+    """What the worker prints of its parameters in a run without the tracer."""
+    outcome = subprocess.run([*resolve(TORCHRUN), WORKER, "--same"], capture_output=True, text=True, timeout=120)
+    bits = sorted(re.findall(r"bits \d \w+ [\d.]+", outcome.stdout))
+    assert len(bits) == 2
+    return bits
+
+
+def test_the_tracer_changes_no_bit(tmp_path: Path, capfd: pytest.CaptureFixture[str], plain_bits: list[str], kernel: str) -> None:
+    command = [*TORCHRUN, "-m", "ddp_audit.trace", "--directory", str(tmp_path), WORKER, "--same"]
+    result = run_traced(command, directory=tmp_path, native=kernel)
     assert result.exit_code == 0
-    assert sorted(re.findall(r"bits \d \w+ [\d.]+", capfd.readouterr().out)) == plain
+    assert sorted(re.findall(r"bits \d \w+ [\d.]+", capfd.readouterr().out)) == plain_bits
     assert [r.state for r in load_run(tmp_path).ranks.values()] == [EXITED, EXITED]
 
 
@@ -258,7 +271,7 @@ else:
 """
 
 
-def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path) -> None:
+def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path, kernel: str) -> None:
     script = tmp_path / "hang.py"
     script.write_text(HANG)
     reports: list[dict[int, tuple[str, list[int]]]] = []
@@ -279,6 +292,7 @@ def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path) -> None:
     result = run_traced(
         [*TORCHRUN, str(script)],
         directory=tmp_path / "trace",
+        native=kernel,
         stall_after=2.0,
         on_stall="kill",
         on_stall_report=report,
@@ -295,13 +309,11 @@ def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path) -> None:
     assert run.ranks[1].waiting is None
 
 
-def alone(tmp_path: Path, source: str, *arguments: str, before: Callable[[Path], None] | None = None) -> LaunchResult:
+def alone(tmp_path: Path, source: str, *arguments: str, native: str = "off") -> LaunchResult:
     """Runs a script as the only rank of a world of one."""
     script = tmp_path / "script.py"
     script.write_text(source)
-    if before is not None:
-        before(tmp_path)
-    return run_traced([sys.executable, str(script), *arguments], directory=tmp_path / "trace")
+    return run_traced([sys.executable, str(script), *arguments], directory=tmp_path / "trace", native=native)
 
 
 @pytest.fixture
@@ -347,8 +359,17 @@ def test_ranks_that_multiprocessing_started(tmp_path: Path, method: str) -> None
     assert {rank.state for rank in run.ranks.values()} == {EXITED}
 
 
-def test_plain_python_without_a_process_group(tmp_path: Path) -> None:
-    assert alone(tmp_path, "import torch\ntorch.manual_seed(4)\n").exit_code == 0
+SEEDS = """
+import atexit, threading
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))  # runs after the tracer's own
+import torch
+torch.manual_seed(4)
+"""
+
+
+def test_plain_python_without_a_process_group(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert alone(tmp_path, SEEDS).exit_code == 0
+    assert capfd.readouterr().out.strip() == "['MainThread']"  # no thread of the tracer outlives the interpreter
     run = load_run(tmp_path / "trace")
     assert run.world_size == 1
     assert [e.kind for e in run.ranks[0].events] == [events.START, events.SEED, events.EXIT]
@@ -377,13 +398,13 @@ print("graphs", [len(list(g.graph.nodes)) for g in graphs])
 
 
 def test_a_compiled_model_is_compiled_as_without_the_tracer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None, kernel: str
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(COMPILED)
     plain = run_python(script, [], {})
     assert re.search(r"graphs \[\d", plain)
-    assert alone(tmp_path, COMPILED).exit_code == 0
+    assert alone(tmp_path, COMPILED, native=kernel).exit_code == 0
     captured = capfd.readouterr()
     assert captured.out.strip() == plain.strip()
     assert "does not know how to trace" not in captured.err

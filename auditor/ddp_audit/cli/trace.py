@@ -27,6 +27,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--stall-after", type=_seconds, default=30.0, metavar="SECONDS", help="default: 30; 0 for never")
     parser.add_argument("--on-stall", choices=("report", "kill"), default="report", help="default: report")
     parser.add_argument("--dir", default="ddp-trace", metavar="DIR", help="where the trace goes (default: ddp-trace)")
+    parser.add_argument(
+        "--native",
+        choices=("auto", "on", "off"),
+        help="the kernel that records: auto the native one where it is built (default), on builds it, off the Python one",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: COMMAND's output goes to stderr")
     parser.add_argument("--no-check", action="store_true", help="do not audit the script first")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
@@ -60,6 +65,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     from ddp_audit.cli import traced
     from ddp_audit.report import text, trace_json, trace_text
 
+    kernel = traced.choose_kernel(args.native, told)
     audited = None
     if not args.no_check:
         audited, about = traced.audit_command(command)
@@ -68,7 +74,15 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         else:
             traced.tell(told, f"ddp-audit: audit of {about}", *text.heads(audited), "")
     traced.tell(told, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
-    result = traced.trace_command(command, audited, told, directory=args.dir, stall_after=args.stall_after, on_stall=args.on_stall)
+    result = traced.trace_command(
+        command,
+        audited,
+        told,
+        directory=args.dir,
+        stall_after=args.stall_after,
+        on_stall=args.on_stall,
+        native=kernel,
+    )
     findings = result.findings.findings
     if result.comparison is not None:
         traced.tell(told, "")

@@ -100,8 +100,10 @@ def trace_command(
     directory: str | os.PathLike[str],
     stall_after: float = 30.0,
     on_stall: str = "report",
+    native: str | None = None,
 ) -> Traced:
     """Runs a command traced and compares its ranks; what parts is printed to `stream` while the command runs.
+    `native` is the launcher's.
 
     Raises Usage for a command that cannot be started and a trace that cannot be read.
     """
@@ -131,6 +133,7 @@ def trace_command(
             on_stall=on_stall,
             on_divergence=tell_divergence,
             on_stall_report=tell_stall,
+            native=native,
         )
     except (NotStarted, TraceError) as error:
         raise Usage(str(error)) from None
@@ -146,6 +149,23 @@ def trace_command(
     traced.comparison = compare_run(recorded, stalled=ended.killed, root=root)
     judge(traced.findings.findings, recorded, traced.findings.rules)
     return traced
+
+
+def choose_kernel(wanted: str | None, stream: IO[str]) -> str:
+    """Which kernel records, from the option or else DDP_AUDIT_NATIVE; builds the native one where it is asked for.
+
+    What cannot be built is told in one line, and the answer is then "off". Raises Usage for a value that is none.
+    """
+    from ddp_audit.trace.worker import layout, native
+
+    mode = wanted or os.environ.get(layout.ENV_NATIVE) or native.AUTO
+    if mode not in native.MODES:
+        raise Usage(f"{layout.ENV_NATIVE} is auto, on or off, not '{mode}'")
+    if mode == native.ON:
+        from ddp_audit.trace.build import ensure_built
+
+        return native.ON if ensure_built(lambda line: tell(stream, line)) else native.OFF
+    return mode
 
 
 @contextmanager

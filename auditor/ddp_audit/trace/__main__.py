@@ -1,6 +1,7 @@
 """`torchrun .. -m ddp_audit.trace [--directory DIR] SCRIPT ARGS`: runs a script, or with `-m` a module, with this rank traced.
 
 For launchers that cannot be wrapped. Every rank writes its own file into DIR (default `ddp-trace`, or DDP_AUDIT_TRACE_DIR).
+DDP_AUDIT_NATIVE=off records with the Python kernel even where the native one is built.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import runpy
 import sys
 
-from ddp_audit.trace.worker import boot, layout
+from ddp_audit.trace.worker import boot, layout, native
 
 _USAGE = "usage: torchrun ... -m ddp_audit.trace [--directory DIR] (SCRIPT | -m MODULE) [ARGS ...]"
 DEFAULT_DIRECTORY = "ddp-trace"
@@ -34,6 +35,9 @@ def main() -> None:
         sys.exit(_fail(_USAGE))
     if not is_module and not os.path.exists(words[0]):
         sys.exit(_fail(f"ddp-audit: {words[0]}: no such file"))
+    mode = os.environ.get(layout.ENV_NATIVE, native.AUTO)
+    if mode not in native.MODES:
+        sys.exit(_fail(f"ddp-audit: {layout.ENV_NATIVE} is auto, on or off, not '{mode}'"))
     os.environ[layout.ENV_DIRECTORY] = os.path.abspath(directory)
     os.environ.setdefault(layout.ENV_SOLO, str(os.getppid()))
     boot.start()

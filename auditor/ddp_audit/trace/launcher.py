@@ -60,6 +60,7 @@ def run_traced(
     on_divergence: Callable[[RecordedRun], bool] | None = None,
     on_stall_report: Callable[[RecordedRun], None] | None = None,
     poll: float = 0.25,
+    native: str | None = None,
 ) -> LaunchResult:
     """Runs COMMAND traced and returns when it has ended.
 
@@ -70,6 +71,9 @@ def run_traced(
     stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
     command are then ended, provided that no rank has recorded anything for that long either; after a divergence 5 seconds are
     enough.
+
+    `native` says which kernel records: "auto" the native one where it is built, "on" the native one, which must have been built
+    (`ddp_audit.trace.build.ensure_built`), "off" the Python one; None leaves it to DDP_AUDIT_NATIVE.
 
     Ctrl-C and SIGTERM are passed on to the command, and the trace is kept; a second Ctrl-C ends it at once. Raises LaunchError
     for a command that is not there. A trace that cannot be read (TraceError) and an error in a callback end the watching; the
@@ -82,6 +86,8 @@ def run_traced(
     run_id = uuid.uuid4().hex
     _prepare(folder, command, run_id)
     environment = traced_environment(folder, run_id)
+    if native is not None:
+        environment[layout.ENV_NATIVE] = native
     if is_plain_python(resolved):
         environment[layout.ENV_SOLO] = str(os.getpid())
     try:

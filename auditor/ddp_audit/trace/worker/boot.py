@@ -69,6 +69,7 @@ def install() -> None:
 
         if not torch.distributed.is_available():
             return
+        from ddp_audit.trace.worker import native
         from ddp_audit.trace.worker.hook import Hook
         from ddp_audit.trace.worker.patches import Patches
         from ddp_audit.trace.worker.tracer import Tracer
@@ -81,11 +82,13 @@ def install() -> None:
         sys.stderr.write(f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
         return
     try:
+        module = native.load_for_rank(os.environ.get(layout.ENV_NATIVE, native.AUTO))
+        tracer.kernel = "python" if module is None else "native"
         rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
         if rank.isdigit() and world_size.isdigit() and not tracer.open(int(rank), int(world_size)):
             return  # another process of this rank is traced
         _state["patches"] = Patches(tracer)
-        _state["hook"] = Hook(tracer)
+        _state["hook"] = Hook(tracer, module)
         _state["watch"] = Watch(tracer)
         os.register_at_fork(after_in_child=_forked)
         atexit.register(_leave)
@@ -111,6 +114,8 @@ def _expect_leave() -> None:
 
 def _leave() -> None:
     tracer = _state["tracer"]
+    if "watch" in _state and os.getpid() == tracer.pid:
+        _state["watch"].stop()
     if tracer.failed or "left" in _state or os.getpid() != tracer.pid:
         return
     _state["left"] = True

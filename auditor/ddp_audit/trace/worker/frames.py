@@ -112,6 +112,14 @@ class Frames:
         found = self._stacks.get(tuple(key))
         return found if found is not None else self._resolve(tuple(key), start)
 
+    def judge(self, code: CodeType) -> int:
+        """How a frame counts in the native kernel's key, which takes the frames that `at` takes: 0 not at all, 1 the user's, 2
+        the user's at the level of a module, 3 a function of torch that tells an origin. The code object is kept."""
+        verdict = self._verdicts.get(id(code))
+        if verdict is None:
+            verdict = self._classify(code)
+        return 3 if isinstance(verdict, str) else verdict
+
     def of_lines(self, lines: list[tuple[FrameType, int]]) -> Stack:
         """The stack of a traceback: its frames and lines, innermost first."""
         users: list[tuple[str, int, str]] = []

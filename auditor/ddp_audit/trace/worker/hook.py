@@ -1,7 +1,8 @@
 """Records every collective at torch's dispatcher, those of the C++ Reducer too.
 
 Kernels at the dispatch key BackendSelect see every call of a ProcessGroup method, whatever the grad mode or the thread, and
-hand it on unchanged. A record is in the file before the call goes on.
+hand it on unchanged. A record is in the file before the call goes on. The kernels are those of this module, or the native one
+(native/kernel.cpp), which asks this module about every call that it has not seen before.
 """
 
 from __future__ import annotations
@@ -97,10 +98,14 @@ def reduce_op_name(value: Any) -> str:
 
 
 class Hook:
-    """The kernels. Installed once a process; `remove` takes them out again."""
+    """The kernels. Installed once a process; `remove` takes them out again. `native` is the native kernel's module."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, native: Any = None) -> None:
         self._tracer = tracer
+        self._native = native
+        self._operations: list[_Operation] = []
+        self._kernel_in_cpp: Any = None if native is None else native.Kernel(tracer, self)
+        tracer.native = self._kernel_in_cpp
         self._key = torch._C.DispatchKey.BackendSelect
         self._after = torch._C._dispatch_keyset_full_after(self._key)
         self._library = torch.library.Library("c10d", "IMPL")  # the registration lives as long as this
@@ -109,11 +114,49 @@ class Hook:
             space, _, name = schema.name.partition("::")
             if space == "c10d" and any(argument.name == "process_group" for argument in schema.arguments):
                 self._install(_Operation(name, schema))
+        if native is not None:
+            for part in (self.learn, self.meet, self.judge, tracer.thread, tracer.fail):
+                hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
 
     def remove(self) -> None:
+        if self._native is not None:
+            self._kernel_in_cpp.remove()
+            self._kernel_in_cpp = self._tracer.native = None
         self._library._destroy()
 
+    # -- what the native kernel asks ----------------------------------------------------------------------------------
+
+    def learn(self, number: int, args: tuple[Any, ...], group: Group, is_async: bool) -> Signature | None:
+        """What is recorded for a call of the operation `number`; writes the definition. None where that failed."""
+        tracer = self._tracer
+        try:
+            operation = self._operations[number]
+            stack = tracer.frames.at(sys._getframe(1)) if tracer.with_stack else tracer.frames.empty
+            if not stack.frames and tracer.backward is not None:
+                stack = tracer.backward
+            root = args[operation.root] if operation.root >= 0 else None
+            return self._signature(operation, args, stack, group, root, is_async)
+        except Exception as error:
+            tracer.fail(error)
+            return None
+
+    def meet(self, process_group: Any) -> Group:
+        """The trace's record of a process group, given as the dispatcher hands it to Python."""
+        return self._tracer.group(self._unbox(process_group))
+
+    def judge(self, code: CodeType) -> int:
+        """How a frame with this code counts in a stack; see Frames.judge."""
+        return self._tracer.frames.judge(code)
+
+    # -- the kernels in Python ----------------------------------------------------------------------------------------
+
     def _install(self, operation: _Operation) -> None:
+        if self._native is not None:
+            places = (operation.payload, operation.group, operation.root, operation.reduce_op, operation.is_async)
+            number = len(self._operations)
+            self._operations.append(operation)
+            self._kernel_in_cpp.install(operation.call, number, *places, operation.blocks, operation.is_p2p)
+            return
         record = self._recorder(operation)
         handle = getattr(torch.ops.c10d, operation.call).default._handle
         kernel = self._kernel(record, handle.redispatch_boxed, operation)

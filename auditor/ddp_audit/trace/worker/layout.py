@@ -72,4 +72,5 @@ ENV_PACKAGE = "DDP_AUDIT_TRACE_PACKAGE"  # folder of the ddp_audit package, for 
 ENV_STALL = "DDP_AUDIT_TRACE_STALL"  # seconds after which a waiting rank asks all ranks where they stand; 0 never
 ENV_HASH_EVERY = "DDP_AUDIT_TRACE_HASH_EVERY"  # parameters are hashed after every so many steps (default 50)
 ENV_STACK = "DDP_AUDIT_TRACE_STACK"  # 0: no user frames on collectives
+ENV_NATIVE = "DDP_AUDIT_NATIVE"  # auto (default), on or off: whether the native kernel is used
 ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file ends its growth here (default 4096)

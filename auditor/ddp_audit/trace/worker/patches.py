@@ -58,6 +58,7 @@ class Patches:
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._loaders = itertools.count()
         self._forwards = 0
+        self._engine_stacks: dict[Stack, Stack] = {}
         every = os.environ.get(layout.ENV_HASH_EVERY, "50")
         self._hash_every = int(every) if every.isdigit() and int(every) else 50
         self._wrap(DistributedDataParallel, "__init__", self._ddp_init)
@@ -183,7 +184,12 @@ class Patches:
         before = self._safely(self._gradients) or []
         buckets = tracer.buckets
         outer = tracer.backward
-        tracer.backward = Stack(stack.definition, BACKWARD_ENGINE, stack.frames)
+        engine = self._engine_stacks.get(stack)
+        if engine is None:
+            if len(self._engine_stacks) > 1 << 15:
+                self._engine_stacks.clear()
+            engine = self._engine_stacks[stack] = Stack(stack.definition, BACKWARD_ENGINE, stack.frames)
+        tracer.backward = engine
         self._inside.backward = True
         state = layout.RAISED
         try:
@@ -339,7 +345,7 @@ class Patches:
         name = known.name if known is not None else events.DEFAULT_GROUP
         self._event(events.GROUP, group=name, action="destroy", name=name, ranks=[])
         result = original(group, *args, **kwargs)
-        self._tracer.groups.clear()  # it holds on to ProcessGroups
+        self._tracer.forget_groups()
         return result
 
     def _exit(self, original: Any, status: Any = None, *args: Any) -> Any:
@@ -374,7 +380,7 @@ class Patches:
             return
         for wrapper in self.wrappers:
             # A device may hang in a collective that never ends, and a copy from it would wait for that.
-            if wrapper.steps and not (wrapper.is_on_device() and (tracer.pending or self.exception)):
+            if wrapper.steps and not (wrapper.is_on_device() and (tracer.has_pending() or self.exception)):
                 self._safely(self._hash_event, wrapper, "exception" if self.exception else "exit")
         tracer.event(events.EXIT, detail={"code": self.exit_code})
 

@@ -74,6 +74,8 @@ class Tracer:
         self.last_sync: dict[int, Pending | None] = {}  # by thread: its last collective, where that is a synchronous one
         self.collectives = 0
         self.digest = 0
+        self.kernel = "python"  # what the START event says
+        self.native: Any = None  # the native kernel; it then keeps last_sync, pending, collectives and digest itself
         self._definitions: dict[Any, int] = {}  # of events, by everything that they say
         self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
@@ -103,6 +105,7 @@ class Tracer:
             "ticks": start_ticks(self.pid),
             "run": run_id(),
             "argv": sys.argv[:50],
+            "kernel": self.kernel,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
         }
@@ -202,6 +205,8 @@ class Tracer:
         ring = self.ring
         if ring is None:
             return None
+        if self.native is not None:
+            self.native.returned(now)
         before = self.last_sync.get(threading.get_ident())
         if before is not None and not is_marked(before.place):
             mark(before.place, layout.DONE, now)
@@ -232,6 +237,16 @@ class Tracer:
         if found is None:
             found = self._meet(process_group)
         return found
+
+    def forget_groups(self) -> None:
+        """Lets go of the process groups, some of which the program has destroyed."""
+        self.groups.clear()
+        if self.native is not None:
+            self.native.forget_groups()
+
+    def has_pending(self) -> bool:
+        """Whether an asynchronous collective is not known to have returned."""
+        return bool(self.pending) or (self.native is not None and self.native.has_pending())
 
     def _meet(self, process_group: Any) -> Group:
         from torch.distributed import distributed_c10d as c10d

@@ -16,6 +16,7 @@ from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Pending, Tracer
 
+_STOP_TIME = 2.0  # seconds that the thread has to end
 _BEAT = 0.1  # seconds between looks at pending collectives
 _DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
 
@@ -30,13 +31,20 @@ class Watch:
         self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
         self._asked_for: object = None
         self._unbox: Callable[[Any], Any] = torch._C._distributed_c10d.Work.unbox
-        threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True).start()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. At the interpreter's exit it must not run on: a thread that comes back from torch's C++ code then is
+        ended in a place where C++ answers with abort()."""
+        self._ends.set()
+        self._thread.join(_STOP_TIME)
 
     def _run(self) -> None:
         tracer = self._tracer
         beat = 0.0
-        while not tracer.failed:
-            time.sleep(_BEAT)
+        while not tracer.failed and not self._ends.wait(_BEAT):
             if not tracer.on or tracer.ring is None:
                 continue
             try:
@@ -52,6 +60,11 @@ class Watch:
 
     def poll(self, now: float) -> None:
         """Marks the pending collectives whose Work is completed."""
+        native = self._tracer.native
+        if native is not None:
+            last = max(self._tracer.last_time, native.last_time)
+            native.poll(now, now - last >= _DEVICE_QUIET)
+            return
         pending = self._tracer.pending
         done: dict[Any, int] = {}
         kept: list[Pending] = []
@@ -79,7 +92,8 @@ class Watch:
             if not self._is_completed(entry.work):
                 return False
             mark(entry.place, layout.DONE, now)
-        done[entry.group] = max(done.get(entry.group, -1), entry.index)
+        if entry.index != layout.NO_INDEX:
+            done[entry.group] = max(done.get(entry.group, -1), entry.index)
         return True
 
     def _is_completed(self, work: Any) -> bool:
@@ -106,13 +120,23 @@ class Watch:
 
     def _ask(self, now: float) -> None:
         """Asks all ranks where they stand when this one has waited too long in one collective."""
-        entries = [*self._tracer.last_sync.values(), *list(self._tracer.pending)[:1]]
-        open_ones = [e for e in entries if e is not None and not e.lingers and not is_marked(e.place)]
-        oldest = min(open_ones, key=lambda e: float(layout.RECORD.unpack_from(*e.place)[6]), default=None)
-        if oldest is None or not self._stall or oldest is self._asked_for:
-            return
-        if now - layout.RECORD.unpack_from(*oldest.place)[6] < self._stall:
+        oldest, since = self._oldest()
+        if oldest is None or not self._stall or oldest == self._asked_for or now - since < self._stall:
             return
         self._asked_for = oldest
         with open(os.path.join(self._tracer.directory, layout.REQUEST_FILE), "a", encoding="utf-8") as file:
             file.write(f"rank {self._tracer.rank} waits\n")
+
+    def _oldest(self) -> tuple[object, float]:
+        """The oldest collective that is not known to have returned, and its time."""
+        if self._tracer.native is not None:
+            time_of_it = self._tracer.native.oldest()
+            return time_of_it, time_of_it or 0.0
+        entries = [*self._tracer.last_sync.values(), *list(self._tracer.pending)[:1]]
+        open_ones = [e for e in entries if e is not None and not e.lingers and not is_marked(e.place)]
+        oldest = min(open_ones, key=_time_of, default=None)
+        return oldest, 0.0 if oldest is None else _time_of(oldest)
+
+
+def _time_of(entry: Pending) -> float:
+    return float(layout.RECORD.unpack_from(*entry.place)[6])

@@ -1,0 +1,154 @@
+"""Builds the native kernel into the cache: `python -m ddp_audit.trace.build`.
+
+Needs a C++ compiler that knows C++20 ($CXX, c++, g++ or clang++) and the headers of Python. A build that was made is tried in a
+process of its own before it gets its place, so that none that crashes is ever loaded into a rank.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ddp_audit.trace.worker import native
+
+_TRY = "--try"
+_MOST_SECONDS = 600
+
+
+class BuildError(Exception):
+    """The native kernel cannot be built here. The text is one line."""
+
+
+def ensure_built(tell: Callable[[str], None]) -> bool:
+    """Builds the native kernel for this interpreter where it is not built yet, in a process of its own.
+
+    Tells in one line that it builds, and in another that it could not. Returns whether there is a build now.
+    """
+    ask = [sys.executable, "-m", "ddp_audit.trace.build"]
+    try:
+        found = subprocess.run([*ask, "--is-built"], capture_output=True, text=True, timeout=_MOST_SECONDS)
+        if found.returncode == 0:
+            return True
+        tell("ddp-audit: building the native kernel (once for this torch and Python; takes about a minute)")
+        made = subprocess.run(ask, capture_output=True, text=True, timeout=_MOST_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        tell(f"ddp-audit: no native kernel, the Python kernel records: {_one_line(str(error))}")
+        return False
+    if made.returncode:
+        why = _one_line(made.stderr.strip().rpartition("\n")[2])
+        tell(f"ddp-audit: no native kernel, the Python kernel records: {why}")
+    return made.returncode == 0
+
+
+def build() -> Path:
+    """Compiles, tries, and puts the build into the cache; returns its path. Raises BuildError."""
+    try:
+        target = Path(native.build_path())
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            made = Path(scratch) / target.name
+            _run(_compile_command(made), "does not compile")
+            made.chmod(0o755)
+            _run([sys.executable, "-m", "ddp_audit.trace.build", _TRY, str(made)], "compiles but does not work")
+            made.replace(target)  # two builders at once: each puts a whole file there
+    except OSError as error:
+        raise BuildError(f"the build cannot be kept: {error}") from error
+    return target
+
+
+def _compile_command(made: Path) -> list[str]:
+    import torch
+
+    compiler = find_compiler()
+    if compiler is None:
+        raise BuildError("no C++ compiler ($CXX, c++, g++ or clang++)")
+    headers = sysconfig.get_paths()["include"]
+    if not (Path(headers) / "Python.h").is_file():
+        raise BuildError(f"the headers of Python are not in {headers}")
+    root = Path(torch.__file__).parent
+    if not (root / "include" / "torch" / "library.h").is_file():
+        raise BuildError(f"the headers of torch are not in {root / 'include'}")
+    includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", headers]
+    libraries = ["torch_python", "torch_cpu", "torch", "c10"]
+    return [
+        *compiler,
+        *("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *(word for folder in includes for word in ("-isystem", str(folder))),
+        *("-o", str(made), str(Path(native.folder()) / native.SOURCE)),
+        f"-L{root / 'lib'}",
+        *(f"-l{name}" for name in libraries),
+    ]
+
+
+def find_compiler() -> list[str] | None:
+    """The command of a C++ compiler, or None."""
+    for command in (os.environ.get("CXX", ""), "c++", "g++", "clang++"):
+        words = shlex.split(command)
+        if words and shutil.which(words[0]) is not None:
+            return words
+    return None
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        outcome = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"it {what}: {_one_line(str(error))}") from error
+    if outcome.returncode:
+        lines = [line for line in outcome.stderr.splitlines() if "error" in line.lower()] or outcome.stderr.splitlines()
+        raise BuildError(f"it {what}: {_one_line(lines[0] if lines else f'exit code {outcome.returncode}')}")
+
+
+def try_build(path: str) -> None:
+    """Records one collective of torch's fake process group with a build. Raises where that does not work."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from ddp_audit import events
+    from ddp_audit.trace.store import load_run
+    from ddp_audit.trace.worker.hook import Hook
+    from ddp_audit.trace.worker.tracer import Tracer
+
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    with tempfile.TemporaryDirectory() as folder:
+        tracer = Tracer(folder)
+        tracer.open(0, 2)
+        hook = Hook(tracer, native.load(path))
+        for _ in range(2):
+            dist.all_reduce(torch.ones(4))
+        hook.remove()
+        seen = [(e.op, e.numel, e.index) for e in load_run(folder).ranks[0].events if e.kind == events.COLLECTIVE]
+    if tracer.failed or seen != [("all_reduce", 4, 0), ("all_reduce", 4, 1)]:
+        raise BuildError(f"error: a trial recorded {seen}")
+
+
+def main(words: list[str]) -> int:
+    """`--is-built` asks only (exit code 1: no build)."""
+    if words[:1] == [_TRY]:
+        try_build(words[1])
+        return 0
+    if words == ["--is-built"]:
+        return 0 if native.is_built(native.build_path()) else 1
+    try:
+        print(build())
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
