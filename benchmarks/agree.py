@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "machine"))
 
 import agreement  # noqa: E402 - found by the path above
+import drawing  # noqa: E402
 from real_ranks import RealRanks  # noqa: E402
 
 SHRUNK = 20  # disagreements that are made small; the others are counted
@@ -34,14 +35,15 @@ def main() -> int:
     parser.add_argument("number", nargs="?", type=int, default=1000, help="programs that are the same on both ranks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--unequal", type=int, default=None, help="programs that differ between ranks; default N/50")
+    parser.add_argument("--focus", default="", help="features that every program has, with commas (see FEATURES of drawing.py)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/agree-result.json")
     arguments = parser.parse_args()
     unequal = arguments.number // 50 if arguments.unequal is None else arguments.unequal
     began = time.monotonic()
     ends: Counter[str] = Counter()
     with RealRanks(timeout=1.5) as real:
-        equal_found = campaign(real, arguments.number, arguments.seed, equal=True)
-        unequal_found = campaign(real, unequal, arguments.seed, equal=False, ends=ends)
+        equal_found = campaign(real, arguments.number, arguments.seed, equal=True, focus=arguments.focus)
+        unequal_found = campaign(real, unequal, arguments.seed, equal=False, ends=ends, focus=arguments.focus)
     result = {
         "torch": torch_version(),
         "python": sys.version.split()[0],
@@ -60,15 +62,17 @@ def main() -> int:
     return 1 if equal_found["disagreements"] or unequal_found["disagreements"] else 0
 
 
-def campaign(real: RealRanks, number: int, seed: int, *, equal: bool, ends: Counter[str] | None = None) -> dict[str, Any]:
+def campaign(
+    real: RealRanks, number: int, seed: int, *, equal: bool, ends: Counter[str] | None = None, focus: str = ""
+) -> dict[str, Any]:
     """Runs `number` programs; returns the count of disagreements and the smallest program of each kind of them."""
-    draw = agreement.draw_case if equal else agreement.draw_unequal_case
+    draw = drawing.draw_case if equal else drawing.draw_unequal_case
     compare = agreement.disagreement if equal else agreement.outcome_disagreement
     shrink = agreement.shrink if equal else agreement.shrink_unequal
     found = 0
     smallest: dict[str, dict[str, Any]] = {}
     for i in range(number):
-        case = draw(random.Random(f"{seed}/{equal}/{i}"))
+        case = draw(random.Random(f"{seed}/{equal}/{i}"), focus=focus)
         difference = compare(case, real)
         if ends is not None:
             ends[agreement.predicted_outcome(case).kind] += 1

@@ -29,6 +29,7 @@ DEVICE = "device"  # torch.cuda.set_device; detail: index
 EXCEPTION = "exception"  # an exception that left the script; detail: type, text
 START = "start"  # the rank's tracer began; detail: rank, world_size, pid, host
 STACK = "stack"  # where the main thread stands, asked for when some rank waits too long; detail: request
+WAIT = "wait"  # the wait for an asynchronous collective; detail: work (the number that the collective's own detail has)
 EXIT = "exit"  # the interpreter left in order; detail: code
 
 # Origins of a collective: what made it.
@@ -59,6 +60,8 @@ ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 
 DEFAULT_GROUP = "default"
+
+ASYNC: Mapping[str, Any] = MappingProxyType({"async": True})  # detail of a collective for which nobody waits
 
 
 @dataclass(frozen=True, slots=True)

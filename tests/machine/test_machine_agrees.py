@@ -6,9 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from agreement import Case, Predictor, brief, disagreement, draw_case
+from agreement import brief, disagreement
+from drawing import draw_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from predictor import Case, Predictor
 from real_ranks import WORLD_SIZE, RealRanks
 
 from ddp_audit.machine.ddp import AVERAGED, LOCAL, MISSING

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agreement import Case, draw_unequal_case, outcome_disagreement, predict, predicted_outcome
+from agreement import outcome_disagreement, predict, predicted_outcome
+from drawing import draw_unequal_case
+from predictor import Case
 from real_ranks import RealRanks
 
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, DDP_BUFFERS, Event, Site

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, DEFAULT_GROUP, SYNC_BATCHNORM, Event
+from ddp_audit.events import ASYNC, COLLECTIVE, DDP_BUCKET, DDP_BUFFERS, DDP_CONSTRUCTOR, DEFAULT_GROUP, SYNC_BATCHNORM, Event
 from ddp_audit.machine import errors
 from ddp_audit.machine.buckets import (
     BROADCAST_BUCKET_BYTES,
@@ -26,9 +26,11 @@ from ddp_audit.machine.buckets import (
     assign_buckets,
     total,
 )
+from ddp_audit.machine.comm_hooks import CommHook
 from ddp_audit.machine.errors import MachineError
-from ddp_audit.machine.module import ModuleSpec, ParamSpec
-from ddp_audit.machine.reducer import Gradient, Reducer, Term
+from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, summed
+from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
+from ddp_audit.machine.reducer import Reducer
 
 AVERAGED = "averaged"
 LOCAL = "local"
@@ -68,7 +70,9 @@ class Ddp:
     2.13. `root` is the global rank of the group's first member. `ready_order` names the parameters in the order in which
     their gradients become ready, where that is not the reverse of their registration (a normalization layer's weight comes
     before its bias, and modules may be used in another order than they are registered in). It decides on the sizes of rebuilt
-    buckets, not on their contents as a whole.
+    buckets, not on their contents as a whole. `delay_all_reduce_named_params` names parameters that the reducer leaves alone:
+    the gradient of `param_to_hook_all_reduce` starts one all-reduce of them, for which nobody waits. Torch compares their names
+    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class Ddp:
         group: str = DEFAULT_GROUP,
         root: int = 0,
         ready_order: Sequence[str] | None = None,
+        delay_all_reduce_named_params: Sequence[str] = (),
+        param_to_hook_all_reduce: str | None = None,
     ) -> None:
         self.spec = spec
         self.find_unused_parameters = find_unused_parameters
@@ -99,8 +105,16 @@ class Ddp:
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self._gradients = {p.name: Gradient() for p in spec.params}
+        self._spec_of = {p.name: p for p in spec.params}  # by key
         self._keys = {p.name: p.name for p in spec.params}  # the key of the parameter that has a name now
-        self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad]
+        self._delayed = tuple(delay_all_reduce_named_params)
+        self._delay_hook = param_to_hook_all_reduce
+        self._in_delay_buffer: set[str] = set()  # delayed parameters whose gradient is a view of the buffer now
+        ignored = [name for name in self._delayed if "." in name]
+        self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad and p.name not in ignored]
+        self._delays_all = bool(self._delayed) and not self._params  # torch's constructor then ends early, and every forward raises
+        self._buffers = spec.buffers
+        self._bucket_cap_mb = DEFAULT_BUCKET_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
         self._index = {p.name: i for i, p in enumerate(self._params)}
         order = list(ready_order) if ready_order is not None else [p.name for p in reversed(spec.params)]
         self._requires_grad = {p.name: p.requires_grad for p in spec.params}
@@ -134,22 +148,27 @@ class Ddp:
     def construct(self) -> list[Event]:
         """What the constructor sends: a check of the parameters' number and shapes, then parameters and buffers.
 
-        Raises MachineError where no parameter requires a gradient.
+        Raises MachineError where no parameter requires a gradient, or where the reduction of all is delayed.
         """
-        if not self._params:
+        if not self._params and not self._delayed:
             raise MachineError(errors.NOT_NEEDED)
-        if not self.init_sync:
-            return []
+        if all(p.name in self._delayed for p in self.spec.params):
+            raise MachineError(errors.ALL_DELAYED)
+        delayed = [p for name in self._delayed for p in self.spec.params if p.name == name]
+        # The limit of these broadcasts is meant to be MiB and is taken as bytes, so nearly every parameter gets its own.
+        first = self._broadcasts(delayed, DDP_CONSTRUCTOR, int(self._bucket_cap_mb))
+        if not self.init_sync or self._delays_all:
+            return first
         dims = [p.ndim for p in self._params]
         metadata = None if any(d is None for d in dims) else 2 * sum(d for d in dims if d is not None)
         events = [
             self._event("all_gather", DDP_CONSTRUCTOR, 1, "int64"),
             self._event("broadcast", DDP_CONSTRUCTOR, metadata, "int64"),
         ]
-        states: list[Sized] = [*self.spec.params]
+        states: list[Sized] = [p for p in self.spec.params if p.name not in self._delayed]
         if self.init_sync_buffers:
             states.extend(self.spec.buffers)
-        return events + self._broadcasts(states, DDP_CONSTRUCTOR)
+        return first + events + self._broadcasts(states, DDP_CONSTRUCTOR)
 
     def forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
         """A call of the wrapper. `grad`: whether gradients are enabled; `used`: parameters behind the output, None for all.
@@ -161,6 +180,7 @@ class Ddp:
         events = self._before_forward(grad)
         handle = self._module_output(grad, training, used)
         events.extend(self._sync_batchnorm_forward(training))
+        self._clear_delay_buffer()
         self.require_forward_param_sync = sync
         if sync:
             reducer.prepare_for_backward(frozenset(self._hooked[n] for n in handle.used if n in self._hooked))
@@ -175,10 +195,12 @@ class Ddp:
         """A call of `wrapper.module`, past the wrapper: only SyncBatchNorm layers send anything."""
         return ForwardResult(self._sync_batchnorm_forward(training), self._module_output(grad, training, used))
 
-    def backward(self, handles: Sequence[Handle], *, retain_graph: bool = False) -> list[Event]:
+    def backward(self, handles: Sequence[Handle], *, retain_graph: bool = False, fails_at: str | None = None) -> list[Event]:
         """One backward pass from the sum of the losses of these forwards.
 
-        Raises MachineError with torch's text; its `events` are what had been issued by then.
+        `fails_at` names a parameter before whose gradient the user's own code raises (an out-of-memory error, a hook): what
+        torch queued for the end of the pass is then lost. Raises MachineError with torch's text; its `events` are what had
+        been issued by then.
         """
         if not any(h.grad for h in handles):
             raise MachineError(errors.NO_GRAPH)
@@ -186,7 +208,7 @@ class Ddp:
         if any(h.freed for h in live):
             raise MachineError(errors.BACKWARD_TWICE)
         events = self._sync_batchnorm_backward(live)
-        self._run(lambda: self._backward_of_outputs(live, lambda: self._accumulate(live)), events)
+        self._run(lambda: self._backward_of_outputs(live, lambda: self._accumulate(live, fails_at)), events)
         if not retain_graph:
             for handle in live:
                 handle.freed = True
@@ -198,7 +220,8 @@ class Ddp:
         Nothing is sent, except that the first one of a static graph starts its first reduction, in which nothing is used.
         """
         events: list[Event] = []
-        self._run(lambda: self._backward_of_outputs(handles), events)
+        used = frozenset[str]().union(*(h.used for h in handles))
+        self._run(lambda: self._backward_of_outputs(handles, lambda: self._start_delayed(used)), events)
         if not retain_graph:
             for handle in handles:
                 handle.freed = True
@@ -232,12 +255,56 @@ class Ddp:
         key = f"{name}#{len(self._gradients)}"
         self._keys[name] = key
         self._gradients[key] = Gradient()
+        self._spec_of[key] = self._spec_of[old]
         self._requires_grad[key] = self._requires_grad[old]
         self._rank_in_order[key] = self._rank_in_order.get(old, -1)
+
+    def load_by_assignment(self) -> None:
+        """`load_state_dict(assign=True)`: every parameter is replaced, so that no gradient is reduced any more."""
+        for name in list(self._keys):
+            self.replace_parameter(name)
+
+    def move(self, dtype: str | None = None) -> None:
+        """`.double()`, `.half()`, `.to(dtype)`; with None `.to(device)`: the hooks of all parameters that change are lost.
+
+        Setting `.data` to another dtype or device makes a new gradient accumulator, and the reducer's hook sits on the old.
+        A dtype changes floating tensors only. Not modelled: graphs from before the move, and gradients that are bucket views of
+        a module of several dtypes.
+        """
+        for key in self._keys.values():
+            spec = self._spec_of[key]
+            if dtype is not None and (spec.dtype == dtype or not is_floating(spec.dtype)):
+                continue
+            self._hooked.pop(key, None)
+            self._in_delay_buffer.discard(key)
+            if dtype is not None:
+                self._spec_of[key] = replace(spec, dtype=dtype)
+                if key in self._index:
+                    self._reducer.params[self._index[key]] = self._spec_of[key]
+        if dtype is not None:
+            self._buffers = tuple(replace(b, dtype=dtype) if is_floating(b.dtype) else b for b in self._buffers)
+
+    def register_comm_hook(self, hook: CommHook) -> None:
+        """Replaces the all-reduce of buckets. Raises MachineError where there is a hook already."""
+        if self._delays_all:
+            raise MachineError(errors.NO_LOGGER)
+        if self._reducer.comm_hook is not None:
+            raise MachineError(errors.HOOK_TWICE)
+        self._reducer.comm_hook = hook
+
+    def reset_reducer(self) -> None:
+        """`reducer._reset_state()`, private: the only way on after a backward that failed.
+
+        With `static_graph` what follows depends on when it is called, and is not modelled.
+        """
+        if self._delays_all:
+            raise MachineError(errors.NO_REDUCER)
+        self._reducer.reset()
 
     def add_parameter(self, spec: ParamSpec) -> None:
         """A parameter that is registered after the wrap: neither broadcast nor reduced."""
         self._keys[spec.name] = spec.name
+        self._spec_of[spec.name] = spec
         self._gradients[spec.name] = Gradient()
         self._requires_grad[spec.name] = spec.requires_grad
 
@@ -247,9 +314,11 @@ class Ddp:
 
     def zero_grad(self, *, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters; without `set_to_none` those that exist become zero."""
-        for gradient in self.gradients.values():
+        for key in self._keys.values():
+            gradient = self._gradients[key]
             if set_to_none:
                 gradient.terms, gradient.racing = None, False
+                self._in_delay_buffer.discard(key)
             elif gradient.terms is not None:
                 gradient.terms = ()
 
@@ -268,7 +337,7 @@ class Ddp:
     @property
     def will_broadcast_buffers(self) -> bool:
         """Whether the next forward broadcasts buffers, whatever its mode."""
-        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self.spec.buffers)
+        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers)
 
     def gradient_state(self, name: str) -> str:
         """`averaged`, `local` (some of it is this rank's alone) or `missing` (`.grad` is None)."""
@@ -308,25 +377,48 @@ class Ddp:
         params()
         reducer.run_callbacks()
 
-    def _accumulate(self, handles: Sequence[Handle]) -> None:
+    def _accumulate(self, handles: Sequence[Handle], fails_at: str | None = None) -> None:
+        fails_key = self._keys.get(fails_at) if fails_at is not None else None
         # The engine walks the newest graph first; the gradient of a parameter is ready once its oldest use is done.
         for position, handle in enumerate(handles):
             later = frozenset[str]().union(*(h.used for h in handles[position + 1 :]))
             late = handle.late
             order = sorted(handle.used - later, key=lambda n: (n not in late, self._rank_in_order.get(n, -1)))
             for name in order:
+                self._start_delayed({name})
+                if name == fails_key:
+                    raise MachineError(errors.FAILED)
                 for source in handles[: position + 1]:
                     if name in source.used and self._requires_grad[name]:
                         self._gradients[name].add(source.number)
                 if name in self._hooked:
                     self._reducer.hook(self._hooked[name])
 
+    def _start_delayed(self, ready: AbstractSet[str]) -> None:
+        """The gradient of the hooked parameter is there, and not accumulated yet: reduces the buffer as it stands."""
+        if self._delay_hook is None or self._delay_hook not in ready:
+            return
+        numel, _ = total([p for p in self.spec.params if p.name in self._delayed])
+        self._reducer.issued.append(replace(self._event("all_reduce", DDP_BUCKET, numel, "float32", "sum"), detail=ASYNC))
+        for key in self._in_delay_buffer:
+            gradient = self._gradients[key]
+            gradient.terms, gradient.unsettled = summed(divided(gradient.terms, ALL_PRESENT), ALL_PRESENT), True
+
+    def _clear_delay_buffer(self) -> None:
+        """Every forward makes the missing gradients of delayed parameters views of the buffer, which is zero there."""
+        for name in self._delayed:
+            if self._gradients[name].terms is None:
+                self._gradients[name].terms = ()
+                self._in_delay_buffer.add(name)
+
     def _before_forward(self, grad: bool) -> list[Event]:
         events: list[Event] = []
+        if self._delays_all:
+            raise MachineError(errors.NO_LAZY_INIT)
         if grad:
             self._run(self._reducer.rebuild_buckets, events)
         if self.will_broadcast_buffers:
-            events.extend(self._broadcasts(self.spec.buffers, DDP_BUFFERS))
+            events.extend(self._broadcasts(self._buffers, DDP_BUFFERS))
         return events
 
     def _module_output(self, grad: bool, training: bool, used: AbstractSet[str] | None) -> Handle:
@@ -349,12 +441,12 @@ class Ddp:
         issued, self._reducer.issued = self._reducer.issued, []
         if not self._reducer.require_finalize:
             return issued
-        return [replace(event, detail={**event.detail, "awaited": False}) for event in issued]
+        return [event if event.detail is ASYNC else replace(event, detail={**event.detail, "awaited": False}) for event in issued]
 
-    def _broadcasts(self, tensors: Sequence[Sized], origin: str) -> list[Event]:
-        """Coalesced broadcasts: one a dtype, and one more for every 250 MiB."""
+    def _broadcasts(self, tensors: Sequence[Sized], origin: str, limit: int = BROADCAST_BUCKET_BYTES) -> list[Event]:
+        """Coalesced broadcasts: one a dtype, and one more for every `limit` bytes."""
         events = []
-        for bucket in assign_buckets(tensors, [BROADCAST_BUCKET_BYTES]):
+        for bucket in assign_buckets(tensors, [limit]):
             numel, dtype = total([tensors[i] for i in bucket])
             events.append(self._event("broadcast", origin, numel, dtype))
         return events

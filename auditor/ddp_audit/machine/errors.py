@@ -17,6 +17,19 @@ REBUILT_SIZE = "rebuilt parameter indices size is not same as original model par
 NOT_NEEDED = "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient"
 BACKWARD_TWICE = "Trying to backward through the graph a second time"
 NO_GRAPH = "element 0 of tensors does not require grad and does not have a grad_fn"
+HOOK_TWICE = "register_comm_hook or register_builtin_comm_hook can only be called once"
+ALL_DELAYED = "DistributedDataParallel's input module must be on the same type of devices"
+NO_LOGGER = "self.logger must not be None"
+NO_REDUCER = "object has no attribute 'reducer'"
+NO_LAZY_INIT = "object has no attribute '_lazy_init_ran'"
+FAILED = "the backward pass fails"  # an exception of the user's own in a hook or an operator of the backward pass
+
+SCALAR_TYPES = {"float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16"}
+
+
+def dtype_changed(bucket: str | None, gradient: str | None) -> str:
+    """A gradient of another dtype than its bucket: the parameter was moved after the wrap."""
+    return f"Expected {SCALAR_TYPES.get(bucket or '', '')}, got {SCALAR_TYPES.get(gradient or '', '')}"
 
 
 class MachineError(Exception):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 SEND = "send"
 RECV = "recv"
 WAIT = "wait"
+NO_LIMIT = 2**62  # bytes; a receive of unknown size
 MAX_SEGMENT = 1024 * 1024  # gloo's kMaxSegmentSize, bytes
 
 

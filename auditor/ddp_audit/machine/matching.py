@@ -16,9 +16,11 @@ from ddp_audit.events import (
     DDP_BUCKET,
     DDP_BUFFERS,
     DDP_CONSTRUCTOR,
+    DDP_REBUILD,
     DDP_UNUSED_MAP,
     GROUP,
     POINT_TO_POINT,
+    WAIT,
     Event,
 )
 from ddp_audit.machine import gloo
@@ -51,6 +53,8 @@ class Outcome:
 
     `kind` is completes, hangs or aborts. `positions` is the place of each rank in its sequence: the event in which it stopped,
     or the sequence's length. `meetings` are the collectives in which unlike calls met. `aborted` is the rank that gloo kills.
+    `certain` is False where a rank has taken its bucket layout from a message that was something else: what it sends from then
+    on depends on the values that it received.
     """
 
     kind: str
@@ -58,13 +62,15 @@ class Outcome:
     explanation: str
     meetings: tuple[Meeting, ...] = ()
     aborted: int | None = None
+    certain: bool = True
 
 
 def match(
     sequences: Mapping[int, Sequence[Event]] | Sequence[Sequence[Event]],
     groups: Mapping[str, Sequence[int]] | None = None,
 ) -> Outcome:
-    """Runs the sequences of all ranks against each other. `groups` gives the global ranks of groups; others have all ranks.
+    """Runs the sequences of all ranks against each other. `groups` gives the global ranks of groups that no event creates;
+    others have all ranks.
 
     Events that are not collectives or group creations pass. Sizes that are not known agree with all.
     """
@@ -110,9 +116,10 @@ class _Post:
 class _Rank:
     """A rank's script: positions to issue and positions to wait for, in order, and the work that it has under way."""
 
-    script: list[tuple[str, int]]
+    script: list[tuple[str, int, int]]  # issue or wait; where the rank stands; the event that is issued or awaited
     at: int = 0
     queue: list[_Work] = field(default_factory=list)  # issued, oldest first; the first POOL unfinished ones run
+    direct: list[_Work] = field(default_factory=list)  # point to point, which no worker thread carries out
     finished: set[int] = field(default_factory=set)
 
 
@@ -134,6 +141,14 @@ class _Run:
                     self.index[rank, position] = number
                     self.place[rank, event.group, number] = position
                     self.table.setdefault((event.group, number), {})[rank] = event
+        self.own_groups: dict[int, dict[str, tuple[int, ...]]] = {
+            rank: {
+                str(e.detail["name"]): tuple(e.detail.get("ranks") or self.world)
+                for e in events
+                if e.kind == GROUP and e.detail.get("action") == "new_group" and e.detail.get("name")
+            }
+            for rank, events in self.events.items()
+        }
         self.posted: dict[tuple[int, int, tuple[str, str, int]], tuple[list[_Post], list[_Post]]] = {}
         self.aborted: int | None = None
         self.abort_sizes = (0, 0)
@@ -147,22 +162,25 @@ class _Run:
                     moved = True
         positions = {rank: self._position(rank) for rank in self.world}
         meetings = tuple(self._meetings())
+        certain = not any(_garbles_layout(meeting) for meeting in meetings)
         if self.aborted is not None:
-            return Outcome(ABORTS, positions, self._explain_abort(positions), meetings, self.aborted)
+            return Outcome(ABORTS, positions, self._explain_abort(positions), meetings, self.aborted, certain)
         if all(positions[rank] == len(self.events[rank]) for rank in self.world):
-            return Outcome(COMPLETES, positions, self._explain_end(meetings), meetings)
-        return Outcome(HANGS, positions, self._explain_hang(positions), meetings)
+            return Outcome(COMPLETES, positions, self._explain_end(meetings), meetings, certain=certain)
+        return Outcome(HANGS, positions, self._explain_hang(positions), meetings, certain=certain)
 
     # Moves.
 
     def _advance(self, rank: int, state: _Rank) -> bool:
         """One move of one rank, on its own thread or on a worker of gloo; False where it has to wait."""
         if state.at < len(state.script):
-            kind, position = state.script[state.at]
+            kind, _, position = state.script[state.at]
             event = self.events[rank][position]
             if kind == "issue":
                 state.at += 1
-                if event.kind == COLLECTIVE and (rank, position) in self.index:
+                if event.kind == COLLECTIVE and event.op in POINT_TO_POINT:
+                    self._issue_point_to_point(rank, position, event)
+                elif event.kind == COLLECTIVE:
                     state.queue.append(self._work(rank, position, event))
                 elif not (event.kind == GROUP and event.detail.get("action") == "new_group"):
                     state.finished.add(position)
@@ -171,9 +189,9 @@ class _Run:
                 state.finished.add(position)
                 state.at += 1
                 return True
-        for work in state.queue[:POOL]:
+        for work in (*state.queue[:POOL], *state.direct):
             if work.finished:
-                state.queue.remove(work)
+                (state.queue if work in state.queue else state.direct).remove(work)
                 state.finished.add(work.position)
                 return True
             if self._act(rank, work):
@@ -202,9 +220,26 @@ class _Run:
                 post.work.done[post.number] = True
         return True
 
+    def _issue_point_to_point(self, rank: int, position: int, event: Event) -> None:
+        """A send waits until its receive has been posted. One from or to an unknown rank passes."""
+        peer = event.root
+        if peer not in self.world or peer == rank:
+            self.ranks[rank].finished.add(position)
+            return
+        sends = event.op == "send"
+        element = ELEMENT_SIZE.get(event.dtype or "", 4)
+        nbytes = (0 if sends else gloo.NO_LIMIT) if event.numel is None else event.numel * element
+        actions = [gloo.Action(gloo.SEND if sends else gloo.RECV, self.world.index(peer), nbytes), gloo.Action(gloo.WAIT, post=0)]
+        slot = (event.group, "point-to-point", int(event.detail.get("tag", 0)))
+        self.ranks[rank].direct.append(_Work(position, actions, slot, self.world))
+
+    def _members(self, rank: int, group: str) -> tuple[int, ...]:
+        """The members of a group as this rank has created it."""
+        return self.own_groups[rank].get(group) or tuple(self.groups.get(group, self.world))
+
     def _work(self, rank: int, position: int, event: Event) -> _Work:
         number = self.index[rank, position]
-        members = tuple(self.groups.get(event.group, self.world))
+        members = self._members(rank, event.group)
         element, nbytes = self._size(event, self.table[event.group, number], len(members))
         root = members.index(event.root) if event.root in members else 0
         actions = gloo.plan(event.op, rank=members.index(rank), size=len(members), nbytes=nbytes, element=element, root=root)
@@ -235,7 +270,7 @@ class _Run:
 
     def _has_reached(self, rank: int, group: Event) -> bool:
         state = self.ranks[rank]
-        for kind, position in state.script[: state.at + 1]:
+        for kind, _, position in state.script[: state.at + 1]:
             event = self.events[rank][position]
             if kind == "wait" and event.kind == GROUP and event.detail.get("name") == group.detail.get("name"):
                 return tuple(event.detail.get("ranks") or self.world) == tuple(group.detail.get("ranks") or self.world)
@@ -249,7 +284,7 @@ class _Run:
 
     def _meetings(self) -> Iterator[Meeting]:
         for (group, number), met in sorted(self.table.items()):
-            members = [r for r in self.groups.get(group, self.world) if r in met]
+            members = list(met)
             if len(members) < 2 or not all(self.place[r, group, number] in self.ranks[r].finished for r in members):
                 continue
             for what, differs in (
@@ -291,12 +326,14 @@ class _Run:
         return f"The run goes on, but unlike calls meet in {len(meetings)} collectives, first number {first.index}: {calls}."
 
 
-def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
+def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
     """Issues and waits of one rank.
 
     Torch issues the buckets of one backward at once and keeps two coalesced broadcasts in flight; everything else returns
-    before the next is issued.
+    before the next is issued, but for asynchronous calls (`work` or `async` in the detail), which return at once: an event of
+    kind WAIT waits for those that have the same `work`.
     """
+    works: dict[object, int] = {}
     position = 0
     loose: list[int] = []  # buckets of a reduction that has not ended: a later backward may end it and wait for them
     for call in calls:
@@ -305,20 +342,34 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int]]:
         for event in call:
             flight = _flight(event)
             if flight != kind or not flight:
-                yield from (("wait", p) for p in under_way)
+                yield from (("wait", p, p) for p in under_way)
                 under_way = []
             kind = flight
             if kind == "coalesced" and len(under_way) == 2:
-                yield "wait", under_way.pop(0)
-            yield "issue", position
-            if event.detail.get("awaited") is False:
+                oldest = under_way.pop(0)
+                yield "wait", oldest, oldest
+            if event.kind == WAIT:
+                if event.detail.get("work") in works:
+                    yield "wait", position, works[event.detail["work"]]
+                position += 1
+                continue
+            yield "issue", position, position
+            if event.detail.get("async") or "work" in event.detail:
+                works[event.detail.get("work")] = position
+            elif event.detail.get("awaited") is False:
                 loose.append(position)
             else:
                 if kind == "backward":
                     under_way, loose = [*loose, *under_way], []
                 under_way.append(position)
             position += 1
-        yield from (("wait", p) for p in under_way)
+        yield from (("wait", p, p) for p in under_way)
+
+
+def _garbles_layout(meeting: Meeting) -> bool:
+    """Whether a rank has received its rebuilt buckets from a call that was something else."""
+    origins = {event.origin for event in meeting.events.values()}
+    return DDP_REBUILD in origins and len(origins) > 1
 
 
 def _flight(event: Event) -> str:

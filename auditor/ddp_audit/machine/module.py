@@ -20,6 +20,13 @@ ELEMENT_SIZE = {
     "bool": 1,
 }
 
+FLOATING = frozenset({"float64", "float32", "float16", "bfloat16"})
+
+
+def is_floating(dtype: str | None) -> bool:
+    """Whether `.to(dtype)` and `.half()` change a tensor of this dtype; complex ones, which `.to` also changes, are left out."""
+    return dtype in FLOATING
+
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:

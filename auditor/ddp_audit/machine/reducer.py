@@ -9,51 +9,14 @@ the ranks or local to this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, DDP_REBUILD, DDP_UNUSED_MAP, Event
 from ddp_audit.machine import errors
 from ddp_audit.machine.buckets import assign_buckets, total
+from ddp_audit.machine.comm_hooks import CommHook
 from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, summed
 from ddp_audit.machine.module import ParamSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """What one backward pass added to one gradient. `source` is the forward's number.
-
-    `divided` counts divisions by the world size that no sum over the ranks has followed yet: with `gradient_as_bucket_view` a
-    gradient is divided in place when it enters its bucket, and stays so where the bucket is never reduced.
-    """
-
-    source: int
-    averaged: bool = False
-    divided: int = 0
-
-
-@dataclass(slots=True)
-class Gradient:
-    """`.grad` of one parameter: None where it is missing, otherwise the terms that it sums.
-
-    `racing` says that an all-reduce which nobody waits for writes into it (`gradient_as_bucket_view` only).
-    """
-
-    terms: tuple[Term, ...] | None = None
-    racing: bool = False
-
-    def add(self, source: int) -> None:
-        """Accumulates what a backward of forward `source` computed on this rank."""
-        self.terms = (*(self.terms or ()), Term(source))
-
-    def average(self) -> None:
-        """Becomes the mean over the ranks of what they hold. Terms that are averages already stay what they are."""
-        self.terms = tuple(Term(t.source, True) for t in self.terms or ())
-        self.racing = False
-
-    def divide(self) -> None:
-        """Is divided in place by the world size."""
-        if self.terms is not None:
-            self.terms = tuple(Term(t.source, t.averaged, t.divided + 1) for t in self.terms)
 
 
 class Reducer:
@@ -103,10 +66,13 @@ class Reducer:
         self.hooks_left = [0] * len(self.params)
         self.next_bucket = 0
         self.callbacks: list[Callable[[], None]] = []
+        self.comm_hook: CommHook | None = None
+        self.presence = ALL_PRESENT
 
     def lay_out(self, buckets: list[list[int]]) -> None:
         """Takes a layout of buckets into use; nothing of them is ready."""
         self.buckets = buckets
+        self.payloads = [total([self.params[i] for i in members]) for members in buckets]
         self.bucket_of = {index: number for number, members in enumerate(buckets) for index in members}
         self.pending = [len(members) for members in buckets]
 
@@ -200,9 +166,13 @@ class Reducer:
         gradient = self.gradients[index]
         if gradient.terms is None and (self.dynamic_unused or self.static_first) and index in self.locally_used:
             raise MachineError(errors.UNDEFINED)
+        expected = self.payloads[self.bucket_of[index]][1]
+        if gradient.terms is not None and self.params[index].dtype != expected:
+            raise MachineError(errors.dtype_changed(expected, self.params[index].dtype))
+        terms = gradient.terms if self.comm_hook is not None else divided(gradient.terms, self.presence)
         if self.bucket_view:
-            gradient.divide()
-        self.in_bucket[index] = gradient.terms
+            gradient.terms = terms
+        self.in_bucket[index] = terms
 
     def all_ready(self) -> None:
         """Runs at the end of the backward in which the last bucket became ready."""
@@ -223,11 +193,23 @@ class Reducer:
 
     def reduce_bucket(self, bucket: int) -> None:
         """Issues the all-reduce of one bucket."""
-        numel, dtype = total([self.params[i] for i in self.buckets[bucket]])
-        self.issue("all_reduce", DDP_BUCKET, numel, dtype, "sum")
+        hook = self.comm_hook
+        if hook is not None and not hook.sends:
+            return
+        numel, dtype = self.payloads[bucket]
+        self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
         if self.bucket_view:
             for index in self.buckets[bucket]:
                 self.gradients[index].racing = self.gradients[index].terms is not None
+
+    def reduced(self, terms: tuple[Term, ...] | None) -> tuple[Term, ...]:
+        """What the reduction of a bucket makes of the gradient that was copied into it."""
+        hook = self.comm_hook
+        if hook is None:
+            return summed(terms, self.presence)
+        if not hook.sends:
+            return terms or ()
+        return summed(divided(terms, ALL_PRESENT) if hook.divides else terms, self.presence)
 
     def finalize(self) -> None:
         """Ends a reduction: writes the averages back, and expects no hooks until the next synchronized forward."""
@@ -239,13 +221,26 @@ class Reducer:
         tracks_use = self.static_graph or self.find_unused
         for index, gradient in enumerate(self.gradients):
             if self.bucket_view and gradient.terms is not None:
-                gradient.average()  # it lives in its bucket
+                gradient.terms, gradient.racing = self.reduced(gradient.terms), False  # it lives in its bucket
             elif not tracks_use or index in self.locally_used:
-                gradient.terms = self.in_bucket.get(index)
-                gradient.average()
+                gradient.terms, gradient.racing = self.reduced(self.in_bucket.get(index)), False
             # Where use is tracked, a parameter that no rank used keeps its .grad untouched.
         if self.dynamic_unused:
             self.locally_used = set()
+
+    def reset(self) -> None:
+        """The private `_reset_state`: forgets a reduction that has begun and not ended, and rebuilds the buckets once more."""
+        if self.require_finalize:
+            for bucket in self.buckets[: self.next_bucket]:  # nobody waits for these, and they may still be under way
+                for index in bucket:
+                    self.gradients[index].unsettled = True
+        self.has_rebuilt = False
+        self.rebuilt_order = []
+        if self.dynamic_unused:
+            self.locally_used = set()
+        self.expect_hooks = False
+        self.require_finalize = False
+        self.hook_called = False
 
     def run_callbacks(self) -> None:
         """Runs what was queued for the end of the backward pass."""

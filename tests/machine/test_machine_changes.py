@@ -1,0 +1,120 @@
+"""Hooks, moves, delays and failures, named: what a wrapper does after them, on the machine and on real DDP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agreement import brief, disagreement
+from predictor import Case, Predictor
+from real_ranks import WORLD_SIZE, RealRanks
+
+from ddp_audit.machine.ddp import AVERAGED, LOCAL
+
+MODEL: dict[str, Any] = {
+    "params": [["m.backbone", [4, 2], "float32", True], ["m.head", [3], "float32", True]],
+    "buffers": [["mask", 5, "float32"]],
+}
+FORWARD = ["forward", "grad", True, None]
+
+
+def backward(number: int, *fails_at: str) -> list[Any]:
+    return ["backward", [number], False, *fails_at]
+
+
+def agreed(real: RealRanks, program: list[list[Any]], options: dict[str, Any] | None = None) -> Predictor:
+    """The machine after a program that it predicts as torch does; its errors are in `errors`."""
+    case = Case(MODEL, options or {}, [program] * WORLD_SIZE)
+    assert disagreement(case, real) is None
+    predictor = Predictor(0, case)
+    predictor.steps = predictor.run(program)
+    return predictor
+
+
+# What a hook leaves: whether gradients are averages, and the power of the world size that they are divided by.
+HOOKS = {
+    "allreduce_hook": (AVERAGED, 0),
+    "fp16_compress_hook": (AVERAGED, 0),
+    "noop_hook": (LOCAL, 0),
+    "sum": (AVERAGED, -1),
+}
+
+
+@pytest.mark.parametrize("view", [False, True], ids=["copied", "bucket-view"])
+@pytest.mark.parametrize("name", HOOKS)
+def test_comm_hooks(real: RealRanks, name: str, view: bool) -> None:
+    """Torch leaves the division to the hook: one that only sums leaves gradients that are world-size times too large."""
+    predictor = agreed(real, [["hook", name], FORWARD, backward(0)], {"gradient_as_bucket_view": view})
+    state, divided = HOOKS[name]
+    for parameter in ("m.backbone", "m.head"):
+        [term] = predictor.ddp.terms(parameter) or ()
+        assert predictor.ddp.gradient_state(parameter) == state
+        assert term.divided == divided
+
+
+def test_a_second_hook_is_refused(real: RealRanks) -> None:
+    predictor = agreed(real, [["hook", "sum"], ["hook", "noop_hook"], FORWARD, backward(0)])
+    assert [bool(step.error) for step in predictor.steps] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("change", [["assign"], ["move", "float64"]], ids=["load-by-assignment", "double"])
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True}], ids=str)
+def test_replaced_parameters_are_never_reduced(real: RealRanks, change: list[Any], options: dict[str, Any]) -> None:
+    """All gradients stay local, silently and for ever; buffers are still broadcast, in their new dtype."""
+    program = [FORWARD, backward(0), ["zero", True], change, FORWARD, backward(1), ["zero", True], FORWARD, backward(2)]
+    predictor = agreed(real, program, options)
+    assert not any(step.error for step in predictor.steps)
+    assert set(predictor.ddp.gradient_states.values()) == {LOCAL}
+    sent = [brief(vars_of(event)) for step in predictor.steps[5:] for event in step.events if event.origin == "ddp-buffers"]
+    assert sent == [f"ddp-buffers broadcast {'float64' if change[0] == 'move' else 'float32'}[5]"] * 2
+
+
+def vars_of(event: Any) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in ("origin", "op", "dtype", "numel")}
+
+
+def test_a_move_of_some_parameters(real: RealRanks) -> None:
+    """A parameter that has the dtype already keeps its hook; with unused parameters found, its bucket then meets the others."""
+    model = {"params": [["a", [3], "float64", True], ["b", [2], "float32", True]], "buffers": []}
+    program = [["move", "float64"], FORWARD, backward(0)]
+    for options in ({}, {"find_unused_parameters": True}):
+        case = Case(model, options, [program] * WORLD_SIZE)
+        assert disagreement(case, real) is None
+    assert Predictor(0, case).run(program)[-1].error == "Expected Float, got Double"
+
+
+DELAY = {"delay_all_reduce_named_params": ["m.backbone"], "param_to_hook_all_reduce": "m.head"}
+
+
+def test_delayed_reduction_ignores_no_sync_and_is_not_waited_for(real: RealRanks) -> None:
+    """The head is ready first, so what is reduced is the buffer of the step before; this step's gradient is local."""
+    predictor = agreed(real, [["enter"], FORWARD, backward(0), ["exit"]], DELAY)
+    assert [e.numel for e in predictor.steps[3].events] == [8]
+    assert predictor.ddp.gradient_state("m.backbone") == LOCAL
+    assert predictor.ddp.gradients["m.backbone"].unsettled
+
+
+@pytest.mark.parametrize("names", [["m.backbone", "m.head"], ["m.head"]], ids=["all", "all-that-train"])
+def test_delaying_all_parameters(real: RealRanks, names: list[str]) -> None:
+    """The constructor refuses where no other parameter is left; where only frozen ones are, every forward raises."""
+    model = {**MODEL, "params": [["m.backbone", [4], "float32", len(names) > 1], ["m.head", [3], "float32", True]]}
+    options = {"delay_all_reduce_named_params": names, "param_to_hook_all_reduce": "m.head"}
+    case = Case(model, options, [[FORWARD]] * WORLD_SIZE)
+    assert disagreement(case, real) is None
+    assert Predictor(0, case).run([FORWARD])[-1].error
+
+
+def test_an_exception_in_backward_is_final(real: RealRanks) -> None:
+    """No later forward with gradients works, on any rank, until the private reset; forwards without gradients do."""
+    fails = [FORWARD, backward(0), FORWARD, backward(1, "m.backbone")]
+    predictor = agreed(real, [*fails, FORWARD, ["forward", "no_grad", False, None], FORWARD])
+    assert [bool(step.error) for step in predictor.steps[4:]] == [True, True, False, True]
+    predictor = agreed(real, [*fails, ["reset"], ["zero", True], FORWARD, backward(2)])
+    assert not any(step.error for step in predictor.steps[5:])
+    assert set(predictor.ddp.gradient_states.values()) == {AVERAGED}
+
+
+def test_an_exception_before_any_gradient_is_harmless(real: RealRanks) -> None:
+    predictor = agreed(real, [FORWARD, backward(0, "m.head"), FORWARD, backward(1)])
+    assert [bool(step.error) for step in predictor.steps] == [False, False, True, False, False]
+    assert set(predictor.ddp.gradient_states.values()) == {AVERAGED}
