@@ -11,7 +11,7 @@ from compare_events import all_reduce, barrier, broadcast, call, exception, forw
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import compare_run, first_divergence, judge
-from ddp_audit.events import DDP_BUFFERS, GROUP, STEP, Event
+from ddp_audit.events import DDP_BUFFERS, GROUP, STACK, STEP, Event
 from ddp_audit.findings import Finding, Span
 from ddp_audit.rule import Rule
 
@@ -185,6 +185,13 @@ def test_waiting_is_told_with_its_time() -> None:
 
 
 # Live
+
+
+def test_a_rank_outside_of_collectives_is_told_where_it_stands() -> None:
+    stands = Event(STACK, site=site(61), stack=(site(61), site(80)))
+    run = recorded(rank_run(0, [all_reduce(7)], WAITING), rank_run(1, [all_reduce(5), stands], RUNNING))
+    text = compare_run(run, stalled=True).ranks[1].text
+    assert text.startswith("is in no collective, at train.py:61") and "all_reduce" in text
 
 
 def test_live_following_reports_a_mismatch_once() -> None:

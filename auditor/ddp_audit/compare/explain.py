@@ -17,6 +17,7 @@ from ddp_audit.events import (
     EXCEPTION,
     OBJECT,
     ORIGINS,
+    STACK,
     SYNC_BATCHNORM,
     USER,
     Event,
@@ -196,6 +197,8 @@ def standing(run: RankRun, now: float | None = None) -> str:
         if run.last.startswith("in "):
             return f"was killed{code_text(run.code)} {run.last}"
         return f"was killed{code_text(run.code)}; last recorded: {last_text(run)}"
+    if run.events and run.events[-1].kind == STACK and frames(run.events[-1]):
+        return f"is in no collective, at {frames(run.events[-1])[0]}; last recorded: {last_text(run)}"
     return f"is running; last recorded: {last_text(run)}"
 
 

@@ -117,7 +117,7 @@ def _differ(
 
 
 def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
-    """Ranks of one wrapper's group that got the same samples in most training forwards (those with gradients), or in many in a row."""
+    """Ranks of one wrapper's group that got the same samples in most forwards with gradients, or in many in a row."""
     groups = _model_groups(run)
     for model, forwards in sorted(_training(run).items()):
         members = groups.get(model)
