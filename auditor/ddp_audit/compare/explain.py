@@ -166,7 +166,7 @@ def last_text(run: RankRun) -> str:
     if run.last:
         return run.last
     for event in reversed(run.events):
-        if event.kind == COLLECTIVE or frames(event):
+        if event.kind == COLLECTIVE or (event.kind != STACK and frames(event)):
             where = frames(event)
             return event.what + (f" at {where[0]}" if where else "")
     return "nothing recorded"
