@@ -25,7 +25,7 @@ from ddp_audit.program.sync import (
     suppositions,
     switches,
 )
-from ddp_audit.program.values import World
+from ddp_audit.program.values import DATA, World
 from ddp_audit.rule import Context, Rule
 
 
@@ -165,7 +165,9 @@ def _passes_before(program: Program, step: Node) -> list[_Pass]:
 def _contradiction(program: Program, step: Node, before: list[_Pass]) -> dict[str, Any] | None:
     """Values of loop indices, lengths and options under which the step is taken and no pass before it was reduced."""
     shared = {(g.span, g.polarity) for p in before for g in p.backward.guards}
-    guards = tuple(g for g in step.guards if (g.span, g.polarity) not in shared)
+    # A batch that is left out for what is in it (`if not isfinite(loss): continue`) says nothing about the others.
+    left_out = {(g.span, g.polarity) for g in step.guards if g.via == "early-exit" and DATA in g.taint}
+    guards = tuple(g for g in step.guards if (g.span, g.polarity) not in shared | left_out)
     of_switches = _atoms_of([s.test for p in before for _, found in p.forwards for s in found if s.test is not None])
     of_guards = _atoms_of([g.test for g in guards] + [g.test for p in before for g in p.guards])
     if of_switches is None or of_guards is None:

@@ -93,6 +93,19 @@ for i, x in enumerate(loader):
     if (i + 1) % accumulate == 0 or (i + 1) == len(loader):
         optimizer.step()  # HERE
 """,
+    ("DDP105", "last batch, where a batch with a loss of no use is left out"): PLAIN + """
+import math
+loader = torch.utils.data.DataLoader(torch.randn(20, 4), batch_size=4)
+for i, x in enumerate(loader):
+    sync = (i + 1) % 2 == 0
+    with nullcontext() if sync else model.no_sync():
+        loss = model(x).mean()
+        loss.backward()
+    if not math.isfinite(loss.item()):
+        continue
+    if sync or i + 1 == len(loader):
+        optimizer.step()  # HERE
+""",
     ("DDP105", "off by one"): PLAIN + """
 for i, x in enumerate(torch.randn(16, 8, 4)):
     context = model.no_sync() if (i + 1) % 4 != 0 else nullcontext()
