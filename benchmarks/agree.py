@@ -1,6 +1,6 @@
 """Runs many random programs on the machine and on real DistributedDataParallel, and writes down where they differ.
 
-    python benchmarks/agree.py [N] [--seed S] [--unequal M] [--write]
+    python benchmarks/agree.py [N] [--seed S] [--unequal M] [--join J] [--write]
 
 N programs that both ranks run alike are compared event by event and gradient by gradient; M more differ between the ranks, and
 their end (completes, hangs, aborts) and the place where each rank stands are compared. Two ranks, gloo, CPU. Exit code 1 where
@@ -16,7 +16,8 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,23 @@ sys.path.insert(0, str(ROOT / "tests" / "machine"))
 
 import agreement  # noqa: E402 - found by the path above
 import drawing  # noqa: E402
+from predictor import Case  # noqa: E402
 from real_ranks import RealRanks  # noqa: E402
 
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of programs: how they are drawn, compared and made smaller."""
+
+    name: str
+    draw: Callable[..., Case]
+    compare: Callable[[Case, RealRanks], str | None]
+    shrink: Callable[[Case, RealRanks], Case]
+
+
+EQUAL = Kind("True", drawing.draw_case, agreement.disagreement, agreement.shrink)
+UNEQUAL = Kind("False", drawing.draw_unequal_case, agreement.outcome_disagreement, agreement.shrink_unequal)
+JOIN = Kind("join", drawing.draw_join_case, agreement.disagreement, lambda case, real: case)
 SHRUNK = 20  # disagreements that are made small; the others are counted
 
 
@@ -35,15 +51,18 @@ def main() -> int:
     parser.add_argument("number", nargs="?", type=int, default=1000, help="programs that are the same on both ranks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--unequal", type=int, default=None, help="programs that differ between ranks; default N/50")
+    parser.add_argument("--join", type=int, default=None, help="programs of uneven inputs under join; default N/20")
     parser.add_argument("--focus", default="", help="features that every program has, with commas (see FEATURES of drawing.py)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/agree-result.json")
     arguments = parser.parse_args()
     unequal = arguments.number // 50 if arguments.unequal is None else arguments.unequal
+    join = arguments.number // 20 if arguments.join is None else arguments.join
     began = time.monotonic()
     ends: Counter[str] = Counter()
     with RealRanks(timeout=1.5) as real:
-        equal_found = campaign(real, arguments.number, arguments.seed, equal=True, focus=arguments.focus)
-        unequal_found = campaign(real, unequal, arguments.seed, equal=False, ends=ends, focus=arguments.focus)
+        equal_found = campaign(real, arguments.number, arguments.seed, EQUAL, focus=arguments.focus)
+        join_found = campaign(real, join, arguments.seed, JOIN, focus=arguments.focus)
+        unequal_found = campaign(real, unequal, arguments.seed, UNEQUAL, ends=ends, focus=arguments.focus)
     result = {
         "torch": torch_version(),
         "python": sys.version.split()[0],
@@ -53,26 +72,25 @@ def main() -> int:
         "seconds": round(time.monotonic() - began),
         "cpus": os.cpu_count(),
         "equal_programs": {"run": arguments.number, **equal_found},
+        "join_programs": {"run": join, **join_found},
         "unequal_programs": {"run": unequal, "ends": dict(sorted(ends.items())), **unequal_found},
     }
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.write:
         (ROOT / "benchmarks" / "agree-result.json").write_text(text + "\n", encoding="utf-8")
-    return 1 if equal_found["disagreements"] or unequal_found["disagreements"] else 0
+    return 1 if any(found["disagreements"] for found in (equal_found, join_found, unequal_found)) else 0
 
 
 def campaign(
-    real: RealRanks, number: int, seed: int, *, equal: bool, ends: Counter[str] | None = None, focus: str = ""
+    real: RealRanks, number: int, seed: int, kind: Kind, *, ends: Counter[str] | None = None, focus: str = ""
 ) -> dict[str, Any]:
     """Runs `number` programs; returns the count of disagreements and the smallest program of each kind of them."""
-    draw = drawing.draw_case if equal else drawing.draw_unequal_case
-    compare = agreement.disagreement if equal else agreement.outcome_disagreement
-    shrink = agreement.shrink if equal else agreement.shrink_unequal
+    draw, compare, shrink = kind.draw, kind.compare, kind.shrink
     found = 0
     smallest: dict[str, dict[str, Any]] = {}
     for i in range(number):
-        case = draw(random.Random(f"{seed}/{equal}/{i}"), focus=focus)
+        case = draw(random.Random(f"{seed}/{kind.name}/{i}"), focus=focus)
         difference = compare(case, real)
         if ends is not None:
             ends[agreement.predicted_outcome(case).kind] += 1
@@ -84,10 +102,10 @@ def campaign(
             continue
         small = shrink(case, real)
         text = compare(small, real) or difference
-        kind = text.split(": ", 1)[-1].split(" ", 2)[0] + (" hang" if "hangs" in text else "")
+        label = text.split(": ", 1)[-1].split(" ", 2)[0] + (" hang" if "hangs" in text else "")
         size = sum(map(len, small.programs))
-        if kind not in smallest or size < smallest[kind]["size"]:
-            smallest[kind] = {"difference": text, "size": size, "case": asdict(small)}
+        if label not in smallest or size < smallest[label]["size"]:
+            smallest[label] = {"difference": text, "size": size, "case": asdict(small)}
     return {"disagreements": found, "smallest": list(smallest.values())}
 
 

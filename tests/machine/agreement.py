@@ -135,7 +135,8 @@ def compare_events(predicted: Step, actual: dict[str, Any]) -> str | None:
         return f"predicted {[brief(e) for e in ours]}, torch issued {[brief(e) for e in theirs]}"
     for a, b in zip(ours, theirs, strict=True):
         if any(a[name] is not None and a[name] != b[name] for name in FIELDS):
-            return f"predicted {brief(a)}, torch issued {brief(b)}"
+            differing = {name: (a[name], b[name]) for name in FIELDS if a[name] != b[name]}
+            return f"predicted {brief(a)}, torch issued {brief(b)}: {differing}"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from predictor import Case, without
 from real_ranks import WORLD_SIZE
 
+DELAY_OPTIONS = ("delay_all_reduce_named_params", "param_to_hook_all_reduce")
 HOOK_NAMES = ("allreduce_hook", "fp16_compress_hook", "noop_hook", "sum")
 
 # What a program may hold beside the everyday calls, and how often it does.
@@ -57,6 +58,50 @@ def draw_case(choose: random.Random, length: int = 12, focus: str = "") -> Case:
     if options.get("static_graph"):
         program = [op for op in program if op != ["reset"]]
     return Case(model, options, [program] * WORLD_SIZE)
+
+
+def draw_join_case(choose: random.Random, focus: str = "") -> Case:
+    """A case with blocks of uneven length under `join`; all its ranks come to its end, or raise."""
+    case = draw_case(choose, 4, focus)
+    options = {k: v for k, v in case.options.items() if k not in DELAY_OPTIONS}
+    if options.get("static_graph"):
+        options.pop("find_unused_parameters", None)
+    programs: list[list[list[Any]]] = [[] for _ in range(WORLD_SIZE)]
+    outputs = [0] * WORLD_SIZE
+
+    def iteration(rank: int, sync: bool) -> None:
+        step = [["forward", "grad", True, None], ["backward", [outputs[rank]], False]]
+        programs[rank] += step if sync else [["enter"], *step, ["exit"]]
+        programs[rank] += [["step"], ["zero", True]] if sync and zeroing else []
+        outputs[rank] += 1
+
+    hook = choose.choice(HOOK_NAMES) if choose.random() < 0.2 else None
+    zeroing = choose.random() < 0.7
+    for rank in range(WORLD_SIZE):
+        programs[rank] += [["hook", hook]] if hook else []
+    # The first reduction of a static graph begins with a map, which no shadow sends.
+    for _ in range(choose.choice([1, 2] if options.get("static_graph") else [0, 0, 1, 2])):
+        for rank in range(WORLD_SIZE):
+            iteration(rank, True)
+    for _ in range(choose.choice([1, 1, 2])):
+        initial, throw = choose.random() < 0.6, choose.random() < 0.15
+        lengths = [choose.randint(0, 4) for _ in range(WORLD_SIZE)]
+        syncs = [choose.random() < 0.8 or options.get("static_graph", False) for _ in range(5)]
+        for rank in range(WORLD_SIZE):
+            programs[rank].append(["join", initial, throw])
+            for i in range(min(lengths) if throw else lengths[rank]):
+                iteration(rank, syncs[i])
+            if throw and lengths[rank] > min(lengths):
+                programs[rank].append(["forward", "grad", True, None])  # raises, as a rank has run out of inputs
+                continue
+            programs[rank] += [["leave"], ["zero", True], ["skip", max(lengths) - lengths[rank]]]
+            outputs[rank] += max(lengths) - lengths[rank]
+        if throw and len(set(lengths)) > 1:
+            break
+        for _ in range(choose.choice([0, 1])):
+            for rank in range(WORLD_SIZE):
+                iteration(rank, True)
+    return Case(case.model, options, programs)
 
 
 def draw_delay(choose: random.Random, model: dict[str, Any], options: dict[str, Any]) -> None:

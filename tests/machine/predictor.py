@@ -10,6 +10,7 @@ from ddp_audit.machine.comm_hooks import HOOKS, SUM_HOOK, CommHook
 from ddp_audit.machine.ddp import Ddp, ForwardResult, Handle
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.gradient import Gradient
+from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.module import ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import Groups, ProcessGroup, asynchronous, pickled_size, wait
 
@@ -41,6 +42,8 @@ class Predictor:
         params = tuple(ParamSpec(n, product(shape), dtype, grad, len(shape)) for n, shape, dtype, grad in model["params"])
         self.rank = rank
         self.ddp = Ddp(ModuleSpec(params, tuple(tuple(b) for b in model["buffers"])), **options)
+        self.programs = case.programs
+        self.joins = 0
         self.world = Groups(rank, len(case.programs))
         self.group = self.world.default
         self.groups: list[ProcessGroup | None] = []
@@ -100,6 +103,8 @@ class Predictor:
         handles = [h for h in (self.outputs[i] for i in which) if h is not None]
         if len(handles) < len(which) or self.spoiled & set(which):
             return []
+        if fails_at is not None and (fails_at not in self.ddp.gradients or not self.ddp.requires_grad(fails_at)):
+            fails_at = None  # torch lets nobody hook a frozen tensor
         try:
             return self.ddp.backward(handles, retain_graph=retain, fails_at=fails_at)
         except MachineError:
@@ -137,6 +142,18 @@ class Predictor:
 
     def op_step(self) -> None:
         self.ddp.step()
+
+    def op_join(self, initial: bool, throw: bool) -> None:
+        blocks = [forwards_in_join(program)[self.joins] for program in self.programs]
+        self.ddp.enter_join(JoinBlock(dict(enumerate(blocks)), initial, throw), self.rank)
+        self.joins += 1
+
+    def op_leave(self) -> list[Event]:
+        return self.ddp.exit_join()
+
+    def op_skip(self, number: int) -> None:
+        """Forwards that only the other rank has done, so that later ones have the same numbers on both."""
+        self.outputs += [None] * number
 
     def op_reset(self) -> None:
         self.ddp.reset_reducer()
@@ -259,6 +276,23 @@ class Predictor:
 
     def size(self) -> int:
         return len(self.world.members[self.group.name])
+
+
+def forwards_in_join(program: list[list[Any]]) -> list[list[bool]]:
+    """For each join block its forwards, each as whether it is outside `no_sync`."""
+    blocks: list[list[bool]] = []
+    inside, suppressed = False, 0
+    for name, *_ in program:
+        if name == "join":
+            blocks.append([])
+            inside = True
+        elif name == "leave":
+            inside = False
+        elif name in ("enter", "exit"):
+            suppressed += 1 if name == "enter" else -1
+        elif name == "forward" and inside:
+            blocks[-1].append(suppressed == 0)
+    return blocks
 
 
 def product(shape: list[int]) -> int:

@@ -133,6 +133,17 @@ class Executor:
                 if p.grad is not None:
                     p -= 0.125 * p.grad
 
+    def op_join(self, initial: bool, throw: bool) -> None:
+        self.contexts.append(self.ddp.join(divide_by_initial_world_size=initial, throw_on_early_termination=throw))
+        self.contexts[-1].__enter__()
+
+    def op_leave(self) -> None:
+        self.contexts.pop().__exit__(None, None, None)
+
+    def op_skip(self, number: int) -> None:
+        """Forwards that only the other rank has done, so that later ones have the same numbers on both."""
+        self.outputs += [None] * number
+
     def op_reset(self) -> None:
         self.ddp.reducer._reset_state()
 

@@ -153,11 +153,9 @@ class Session:
                 return json.dumps({"kind": kind, "positions": positions}), False
             answer += chunk
         text = answer.decode().strip()
-        # What a program leaves would reach the next: group counts that differ between ranks, the keys of groups with hashed
-        # names in the store, messages that nobody has received yet.
-        programs = request["programs"]
-        unequal = any(program != programs[0] for program in programs)
-        leaves = any(op[0] == "async" or (op[0] == "new_group" and (op[2] or unequal)) for program in programs for op in program)
+        # What a program leaves would reach the next: groups that the process has counted, their keys in the store, messages
+        # that nobody has received yet.
+        leaves = any(op[0] in ("async", "new_group") for program in request["programs"] for op in program)
         return text, json.loads(text)["kind"] == "completes" and not leaves
 
     def end(self) -> None:

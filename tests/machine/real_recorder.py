@@ -19,6 +19,16 @@ REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 PAYLOADS = {"scatter_": ("output_tensors",)}  # its input stands on the root alone
 PAYLOAD = ("input_tensors", "tensors", "input_tensor", "input")
 
+JOIN = {
+    "notify_join_context",
+    "_find_common_rank",
+    "_check_global_requires_backward_grad_sync",
+    "_get_num_nonjoined_procs",
+    "_notify_procs_to_terminate",
+    "main_hook",
+    "post_hook",
+}
+
 
 class Recorder:
     """Records the c10d operations of every rank's thread, with the arguments that the machine predicts."""
@@ -121,10 +131,12 @@ def origin(tensors: list[Any]) -> str:
         frame = frame.f_back
     if "_engine_run_backward" in names:
         return "ddp-unused-map" if str(tensors[0].dtype) == "torch.int32" else "ddp-bucket"
-    if names & {"_register_delay_all_reduce_hook", "_verify_param_shape_across_processes", "_sync_params_and_buffers"}:
-        return "ddp-constructor"
     if "_distributed_broadcast_coalesced" in names:
         return "ddp-buffers"
+    if names & JOIN:
+        return "ddp-join"
+    if names & {"_register_delay_all_reduce_hook", "_verify_param_shape_across_processes", "_sync_params_and_buffers"}:
+        return "ddp-constructor"
     if "_pre_forward" in names:
         return "ddp-rebuild"
     if names & {"all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"}:

@@ -22,6 +22,8 @@ ALL_DELAYED = "DistributedDataParallel's input module must be on the same type o
 NO_LOGGER = "self.logger must not be None"
 NO_REDUCER = "object has no attribute 'reducer'"
 NO_LAZY_INIT = "object has no attribute '_lazy_init_ran'"
+EXHAUSTED = "exhausted all inputs"
+DETECTED_EXHAUSTED = "Detected at least one rank that exhausted inputs"
 FAILED = "the backward pass fails"  # an exception of the user's own in a hook or an operator of the backward pass
 
 SCALAR_TYPES = {"float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16"}

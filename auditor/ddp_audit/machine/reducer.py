@@ -68,6 +68,7 @@ class Reducer:
         self.callbacks: list[Callable[[], None]] = []
         self.comm_hook: CommHook | None = None
         self.presence = ALL_PRESENT
+        self.root_is_absent = False
 
     def lay_out(self, buckets: list[list[int]]) -> None:
         """Takes a layout of buckets into use; nothing of them is ready."""
@@ -89,7 +90,8 @@ class Reducer:
             return
         if len(self.rebuilt_order) != len(self.params):
             raise MachineError(errors.REBUILT_SIZE)
-        order = self.rebuilt_order
+        # The first rank's order counts; where it ran out of inputs before it had one, it takes that of registration.
+        order = sorted(self.rebuilt_order) if self.root_is_absent else self.rebuilt_order
         layout = assign_buckets([self.params[i] for i in order], self.rebuild_limits, keep_order=True)
         self.rebuilt_order = []
         count = len(self.params) + 1 if self.exact else None
@@ -141,6 +143,7 @@ class Reducer:
                 return
         if self.should_rebuild:
             self.rebuilt_order.append(index)
+            self.root_is_absent = self.root in self.presence.absent
         self.mark_ready(index)
 
     def mark_ready(self, index: int) -> None:
@@ -210,6 +213,22 @@ class Reducer:
         if not hook.sends:
             return terms or ()
         return summed(divided(terms, ALL_PRESENT) if hook.divides else terms, self.presence)
+
+    def shadow_reduction(self, is_root: bool, ready: list[int]) -> None:
+        """Under `join`, on a rank without inputs: the buckets with zeros, the map, and a gradient-ready order of its own.
+
+        That order is the one of registration, and the first rank's order is the one that counts; `ready` is the order of a
+        rank that has run backward.
+        """
+        for bucket in range(len(self.buckets)):
+            hook = self.comm_hook
+            if hook is None or hook.sends:
+                numel, dtype = self.payloads[bucket]
+                self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
+        if self.find_unused:
+            self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
+        if self.should_rebuild:
+            self.rebuilt_order.extend(range(len(self.params)) if is_root else ready)
 
     def finalize(self) -> None:
         """Ends a reduction: writes the averages back, and expects no hooks until the next synchronized forward."""
