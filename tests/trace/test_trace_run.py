@@ -397,16 +397,22 @@ print("graphs", [len(list(g.graph.nodes)) for g in graphs])
 """
 
 
-def test_a_compiled_model_is_compiled_as_without_the_tracer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None, kernel: str
-) -> None:
-    script = tmp_path / "script.py"
+@pytest.fixture(scope="module")
+def compiled_plainly(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What COMPILED prints without the tracer."""
+    script = tmp_path_factory.mktemp("plain") / "script.py"
     script.write_text(COMPILED)
     plain = run_python(script, [], {})
     assert re.search(r"graphs \[\d", plain)
+    return plain
+
+
+def test_a_compiled_model_is_compiled_as_without_the_tracer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], compiled_plainly: str, rank_of_one: None, kernel: str
+) -> None:
     assert alone(tmp_path, COMPILED, native=kernel).exit_code == 0
     captured = capfd.readouterr()
-    assert captured.out.strip() == plain.strip()
+    assert captured.out.strip() == compiled_plainly.strip()
     assert "does not know how to trace" not in captured.err
     rank = load_run(tmp_path / "trace").ranks[0]
     assert len(collectives(rank, origin=events.DDP_BUCKET)) == 3

@@ -19,6 +19,8 @@ from pathlib import Path
 from ddp_audit.trace.worker import native
 
 _TRY = "--try"
+_ENSURE = "--ensure"
+_NO_KERNEL = "ddp-audit: no native kernel, the Python kernel records"
 _MOST_SECONDS = 600
 
 
@@ -31,20 +33,14 @@ def ensure_built(tell: Callable[[str], None]) -> bool:
 
     Tells in one line that it builds, and in another that it could not. Returns whether there is a build now.
     """
-    ask = [sys.executable, "-m", "ddp_audit.trace.build"]
     try:
-        found = subprocess.run([*ask, "--is-built"], capture_output=True, text=True, timeout=_MOST_SECONDS)
-        if found.returncode == 0:
-            return True
-        tell("ddp-audit: building the native kernel (once for this torch and Python; takes about a minute)")
-        made = subprocess.run(ask, capture_output=True, text=True, timeout=_MOST_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        tell(f"ddp-audit: no native kernel, the Python kernel records: {_one_line(str(error))}")
+        with subprocess.Popen([sys.executable, "-m", "ddp_audit.trace.build", _ENSURE], stdout=subprocess.PIPE, text=True) as child:
+            for line in child.stdout or ():
+                tell(line.rstrip())
+        return child.returncode == 0
+    except OSError as error:
+        tell(f"{_NO_KERNEL}: {_one_line(str(error))}")
         return False
-    if made.returncode:
-        why = _one_line(made.stderr.strip().rpartition("\n")[2])
-        tell(f"ddp-audit: no native kernel, the Python kernel records: {why}")
-    return made.returncode == 0
 
 
 def build() -> Path:
@@ -132,16 +128,23 @@ def try_build(path: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """`--is-built` asks only (exit code 1: no build)."""
+    """Without arguments: builds and prints the path. For the rest of this module: `--ensure` builds where there is no build,
+    `--try FILE` tries one."""
     if words[:1] == [_TRY]:
         try_build(words[1])
         return 0
-    if words == ["--is-built"]:
-        return 0 if native.is_built(native.build_path()) else 1
     try:
-        print(build())
+        if words == [_ENSURE]:
+            if not native.is_built(native.build_path()):
+                print("ddp-audit: building the native kernel (once for this torch and Python; takes about a minute)", flush=True)
+                build()
+        else:
+            print(build())
     except BuildError as error:
-        print(error, file=sys.stderr)
+        if words == [_ENSURE]:
+            print(f"{_NO_KERNEL}: {error}")
+        else:
+            print(error, file=sys.stderr)
         return 2
     return 0
 
