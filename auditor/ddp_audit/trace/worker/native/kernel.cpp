@@ -10,6 +10,7 @@
 #include "pending.h"
 #include "records.h"
 
+#include <frameobject.h>
 #include <pybind11/pybind11.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
