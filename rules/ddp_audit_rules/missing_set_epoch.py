@@ -169,7 +169,7 @@ def _is_torchs(sampler: Node) -> bool:
     if sampler.detail["cls"] == DISTRIBUTED:
         return True
     info = sampler.object.cls if sampler.object is not None else None
-    if not isinstance(info, ClassInfo) or not any(b.endswith(DISTRIBUTED) for b in info.library_bases()):
+    if not isinstance(info, ClassInfo) or not any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
         return False
     return info.find("__iter__") is None and info.find("set_epoch") is None
 

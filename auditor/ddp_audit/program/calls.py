@@ -76,7 +76,7 @@ def dispatch(lw: Lowering, node: ast.Call, function: Value, args: list[Value], k
     for option in options(function):
         match option:
             case Ext():
-                return contracts.library_call(lw, node, option, args, kwargs)
+                return contracts.call_library(lw, node, option, args, kwargs)
             case Bound():
                 return contracts.method_call(lw, node, option, args, kwargs)
     return contracts.unknown_call(lw, node, function, args, kwargs)

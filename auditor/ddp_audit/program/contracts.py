@@ -74,7 +74,7 @@ def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: 
     return Unknown(taint=join_taint(*values) | taint, deps=join_deps(*values), text=text)
 
 
-def library_call(lw: Lowering, node: ast.Call, function: Ext, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a library function by its full name."""
     from ddp_audit.program import contracts_torch
 

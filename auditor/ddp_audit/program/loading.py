@@ -120,7 +120,7 @@ def _shares_out(program: Program, value: Value) -> bool | None:
         case Obj(kind="sampler", cls=cls) if cls == DISTRIBUTED:
             return True
         case Obj(cls=ClassInfo() as info):
-            if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.library_bases()):
+            if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
                 return True
             return None if value.kind == "iterable-dataset" else _parts_share(program, value)
         case Obj(kind="range"):

@@ -136,7 +136,7 @@ def check_guard_function(lowering: Lowering, test: ast.expr) -> None:
 
 def kind_of_class(info: ClassInfo) -> str:
     """What objects of a project class are to the auditor, by their library bases."""
-    bases = info.library_bases()
+    bases = info.outside_bases()
     if any(b.startswith("torch.nn.parallel") and b.endswith("DistributedDataParallel") for b in bases):
         return "ddp-subclass"
     if any(b.startswith(("torch.nn.", "timm.")) or b.endswith((".Module", "LightningModule", "PreTrainedModel")) for b in bases):

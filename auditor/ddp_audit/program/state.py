@@ -23,7 +23,7 @@ class ClassInfo:
     methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
     is_dataclass: bool = False
 
-    def library_bases(self) -> set[str]:
+    def outside_bases(self) -> set[str]:
         """Full names of the library classes that this class descends from."""
         names: set[str] = set()
         for base in self.bases:
@@ -31,7 +31,7 @@ class ClassInfo:
                 if isinstance(option, Ext):
                     names.add(option.name)
                 elif isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.kind == "class":
-                    names |= option.cls.library_bases()
+                    names |= option.cls.outside_bases()
         return names
 
     def find(self, name: str) -> tuple[ClassInfo, ast.FunctionDef | ast.AsyncFunctionDef] | None:
