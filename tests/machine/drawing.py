@@ -111,7 +111,8 @@ def draw_delay(choose: random.Random, model: dict[str, Any], options: dict[str, 
     options["bucket_cap_mb"] = choose.choice([1, 25, 100])
     trainable = [p[0] for p in model["params"] if p[3]]
     delayed = [p[0] for p in model["params"] if choose.random() < 0.5]
-    if (trainable and delayed and any(name not in delayed for name in trainable)) or choose.random() < 0.1:
+    some_left = bool(delayed) and any(name not in delayed for name in trainable)
+    if trainable and (some_left or choose.random() < 0.1):
         options["delay_all_reduce_named_params"] = delayed or trainable
         options["param_to_hook_all_reduce"] = choose.choice(trainable)
 

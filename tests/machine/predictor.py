@@ -41,12 +41,17 @@ class Predictor:
         model, options = case.model, case.options
         params = tuple(ParamSpec(n, product(shape), dtype, grad, len(shape)) for n, shape, dtype, grad in model["params"])
         self.rank = rank
-        self.ddp = Ddp(ModuleSpec(params, tuple(tuple(b) for b in model["buffers"])), **options)
-        self.programs = case.programs
-        self.joins = 0
         self.world = Groups(rank, len(case.programs))
         self.group = self.world.default
         self.groups: list[ProcessGroup | None] = []
+        options = dict(options)
+        self.made: list[Event] = []
+        if options.pop("own_group", False):
+            self.made = self.op_new_group(None, False)
+            options["group"] = "1"
+        self.ddp = Ddp(ModuleSpec(params, tuple(tuple(b) for b in model["buffers"])), **options)
+        self.programs = case.programs
+        self.joins = 0
         self.works: list[int | None] = []
         self.equal = all(program == case.programs[0] for program in case.programs)
         self.outputs: list[Handle | None] = []
@@ -77,7 +82,7 @@ class Predictor:
         return events or []
 
     def op_construct(self) -> list[Event]:
-        return self.ddp.construct()
+        return [*self.made, *self.ddp.construct()]
 
     # Forward and backward.
 

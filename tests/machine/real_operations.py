@@ -36,6 +36,9 @@ class Executor:
 
         module = build(self.model)
         options = dict(self.options)
+        if options.pop("own_group", False):
+            self.op_new_group(None, False)
+            options["process_group"] = self.groups[0]
         if "delay_all_reduce_named_params" in options:
             params = dict(module.named_parameters())
             options["delay_all_reduce_named_params"] = [(n, params[n]) for n in options["delay_all_reduce_named_params"]]

@@ -119,6 +119,20 @@ def test_a_rank_outside_a_local_group_has_the_default_group(real: RealRanks) -> 
     assert outcome_disagreement(case, real) is None
 
 
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}], ids=str)
+def test_a_wrapper_on_a_group_of_its_own(real: RealRanks, options: dict[str, Any]) -> None:
+    """All of the wrapper's traffic is the group's, the user's own is the default group's; each counts its own."""
+    step = [["forward", "grad", True, None], ["backward", [0], False], ["forward", "grad", True, None], ["backward", [1], False]]
+    model = {**MODEL, "buffers": [["b", 2, "float32"]]}
+    case = Case(model, {**options, "own_group": True}, [[REDUCE, *step]] * WORLD_SIZE)
+    assert disagreement(case, real) is None
+    sent = [e for s in Predictor(0, case).run(case.programs[0]) for e in s.events if e.kind == COLLECTIVE]
+    assert {e.group for e in sent if e.origin != "user"} == {"1"}
+    late = Case(model, {**options, "own_group": True}, [[REDUCE, *step], [*step, REDUCE]])
+    assert predicted_outcome(late).kind == "hangs"
+    assert outcome_disagreement(late, real) is None
+
+
 def test_named_sizes() -> None:
     group = ProcessGroup()
     assert [e.numel for e in group.all_gather_object([10, 30, 20])] == [1, 30]

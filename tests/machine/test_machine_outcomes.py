@@ -134,6 +134,11 @@ SIZES = [
     (["all_reduce", 4, "int32", "SUM"], ["all_reduce", 4, "float32", "SUM"]),
     (["all_reduce", 1, "float64", "SUM"], ["all_reduce", 2, "float32", "SUM"]),
     (["reduce", 4, "float32", 0], ["reduce", 8, "float32", 0]),
+    (["gather", 4, "float32", 0], ["gather", 8, "float32", 0]),
+    (["scatter", 4, "float32", 0], ["scatter", 8, "float32", 0]),
+    (["reduce_scatter_single", 4, "float32", "SUM"], ["reduce_scatter_single", 8, "float32", "SUM"]),
+    (["reduce_scatter_single", 4, "float32", "SUM"], ["all_reduce", 8, "float32", "SUM"]),
+    (["all_to_all_single", 4, "float32"], ["all_to_all_single", 8, "float32"]),
 ]
 
 

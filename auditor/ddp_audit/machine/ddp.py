@@ -38,8 +38,8 @@ from ddp_audit.machine.buckets import (
 )
 from ddp_audit.machine.comm_hooks import CommHook
 from ddp_audit.machine.errors import MachineError
-from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Presence, Term, divided, summed
-from ddp_audit.machine.join import JoinBlock
+from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, summed
+from ddp_audit.machine.join import JoinBlock, JoinState
 from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
 from ddp_audit.machine.reducer import Reducer
 
@@ -132,10 +132,7 @@ class Ddp:
         self._hooked = dict(self._index)  # parameters whose gradient accumulation still calls the reducer
         self._rank_in_order = {name: i for i, name in enumerate(order)}
         self._delay_enqueued = False
-        self._join: JoinBlock | None = None
-        self._after_join = False  # whether the block has ended on all ranks; its traffic goes on
-        self._rank = 0
-        self._iteration = 0
+        self._join: JoinState | None = None
         self._forwards = 0
         self._reducer = self._make_reducer(bucket_cap_mb)
 
@@ -351,7 +348,7 @@ class Ddp:
 
     def enter_join(self, block: JoinBlock, rank: int) -> None:
         """`with ddp.join(..)` begins on this rank."""
-        self._join, self._rank, self._iteration, self._after_join = block, rank, 0, False
+        self._join = JoinState(block, rank)
 
     def exit_join(self) -> list[Event]:
         """The block ends: shadows of what the others still do, then the last joiner's parameters and buffers for all.
@@ -359,16 +356,17 @@ class Ddp:
         Forwards after the block keep the traffic of `join`, as torch never takes its configuration back. Raises MachineError
         on the ranks that are out of inputs with `throw_on_early_termination`.
         """
-        block = self._join
-        assert block is not None
+        join = self._join
+        if join is None:
+            raise ValueError("there is no join block to leave")
+        block = join.block
         events: list[Event] = []
-        first = len(block.forwards[self._rank])
-        for iteration in range(first, block.length):
+        for iteration in join.shadows:
             events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
             if block.throw_on_early_termination:
                 events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
-                raise MachineError(f"Rank {self._rank} {errors.EXHAUSTED}", events)
-            self._shadow(block, iteration, events)
+                raise MachineError(f"Rank {join.rank} {errors.EXHAUSTED}", events)
+            self._shadow(join, iteration, events)
         events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
         events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
         states: list[Sized] = [p for p in self.spec.params if p.name not in self._delayed]
@@ -376,12 +374,12 @@ class Ddp:
             states.extend(self._buffers)
         last = block.leader(block.length - 1) if block.length else max(block.forwards)
         events.extend(replace(e, root=last) for e in self._broadcasts(states, DDP_JOIN))
-        self._after_join = True
+        join.over = True
         return events
 
-    def _shadow(self, block: JoinBlock, iteration: int, events: list[Event]) -> None:
+    def _shadow(self, join: JoinState, iteration: int, events: list[Event]) -> None:
         """The traffic of one iteration of the others, with zeros for gradients."""
-        reducer = self._reducer
+        reducer, block = self._reducer, join.block
         start = len(events)
         self._run(reducer.rebuild_buckets, events)
         events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]
@@ -393,25 +391,22 @@ class Ddp:
         if not self.require_forward_param_sync:
             return
         start = len(events)
-        self._run(lambda: reducer.shadow_reduction(self._rank == self.root, self._ready_indices()), events)
+        self._run(lambda: reducer.shadow_reduction(join.rank == self.root, self._ready_indices()), events)
         events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]
 
     def _ready_indices(self) -> list[int]:
         names = sorted((p.name for p in self._params), key=lambda name: self._rank_in_order.get(name, -1))
         return [self._index[name] for name in names]
 
-    def _announce(self, block: JoinBlock) -> list[Event]:
+    def _announce(self, join: JoinState) -> list[Event]:
         """What a forward sends first under `join`. Raises MachineError where a rank is out of inputs and all shall stop."""
         alive = replace(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC)
-        if not block.throw_on_early_termination:
+        if not join.block.throw_on_early_termination:
             return [alive]
         check = self._event("all_reduce", DDP_JOIN, 1, "float32", "sum")
-        if self._absent():
+        if join.presence.absent:
             raise MachineError(errors.DETECTED_EXHAUSTED, [alive, check])
         return [alive, check]
-
-    def _absent(self) -> frozenset[int]:
-        return frozenset() if self._join is None or self._after_join else self._join.absent(self._iteration)
 
     # State.
 
@@ -496,21 +491,20 @@ class Ddp:
         events: list[Event] = []
         if self._delays_all:
             raise MachineError(errors.NO_LAZY_INIT)
-        join, absent = self._join, self._absent()
+        join = self._join
         if join is not None:
             events.extend(self._announce(join))
-            divides = not join.divide_by_initial_world_size
-            self._reducer.presence = Presence(absent, len(join.forwards) - len(absent), divides)
+            self._reducer.presence = join.presence
         if grad:
             self._run(self._reducer.rebuild_buckets, events)
-        root = self.root if join is None else max(set(join.forwards) - absent)
+        root = self.root if join is None else join.leader
         if self.will_broadcast_buffers:
             if join is not None:
                 events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
             events.extend(replace(e, root=root) for e in self._broadcasts(self._buffers, DDP_BUFFERS))
         if join is not None:
             events.append(replace(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC))
-            self._iteration += 1
+            join.iteration += 1
         return events
 
     def _module_output(self, grad: bool, training: bool, used: AbstractSet[str] | None) -> Handle:

@@ -28,6 +28,11 @@ class Action:
     post: int = -1
 
 
+def slot_of(op: str) -> str:
+    """The kind of slot of an operation: torch's reduce-scatter on gloo is an all-reduce of which each rank keeps its part."""
+    return "all_reduce" if op == "reduce_scatter" else op
+
+
 class _Plan:
     """Collects actions; `send` and `recv` return the number to wait for."""
 
@@ -58,7 +63,7 @@ def plan(op: str, *, rank: int, size: int, nbytes: int, element: int, root: int)
     p = _Plan()
     if size == 1:
         return p.actions
-    if op == "all_reduce":
+    if slot_of(op) == "all_reduce":
         _ring(p, rank, size, nbytes, element, gather=True)
     elif op == "reduce":
         chunk = _ring(p, rank, size, nbytes, element, gather=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.machine.gradient import Presence
+from ddp_audit.machine.gradient import NOBODY, Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,37 @@ class JoinBlock:
     def synchronizes(self, iteration: int) -> bool:
         """Whether some rank that is alive says that this iteration's backward will be reduced."""
         return any(own[iteration] for own in self.forwards.values() if len(own) > iteration)
+
+
+@dataclass(slots=True)
+class JoinState:
+    """Where one rank stands: its forwards since the block began, and whether the block is over on all ranks.
+
+    Forwards after the block keep the traffic of `join`, as torch never takes its configuration back; all ranks count again.
+    """
+
+    block: JoinBlock
+    rank: int
+    iteration: int = 0
+    over: bool = False
+
+    @property
+    def presence(self) -> Presence:
+        """Who takes part in the reduction of the forward that comes."""
+        return (
+            Presence(NOBODY, len(self.block.forwards), self.divides_by_alive) if self.over else self.block.presence(self.iteration)
+        )
+
+    @property
+    def divides_by_alive(self) -> bool:
+        return not self.block.divide_by_initial_world_size
+
+    @property
+    def leader(self) -> int:
+        """The rank whose buffers count in the forward that comes."""
+        return max(set(self.block.forwards) - self.presence.absent)
+
+    @property
+    def shadows(self) -> range:
+        """The iterations that this rank answers once its own are done."""
+        return range(len(self.block.forwards[self.rank]), self.block.length)

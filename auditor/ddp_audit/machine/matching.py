@@ -243,7 +243,7 @@ class _Run:
         element, nbytes = self._size(event, self.table[event.group, number], len(members))
         root = members.index(event.root) if event.root in members else 0
         actions = gloo.plan(event.op, rank=members.index(rank), size=len(members), nbytes=nbytes, element=element, root=root)
-        return _Work(position, actions, (event.group, event.op, number), members)
+        return _Work(position, actions, (event.group, gloo.slot_of(event.op), number), members)
 
     def _size(self, event: Event, met: Mapping[int, Event], members: int) -> tuple[int, int]:
         """Bytes of an element and of the tensor. Where all agree, a large tensor may be cut: its messages only repeat."""
