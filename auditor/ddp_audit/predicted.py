@@ -1,4 +1,4 @@
-"""The predicted run of one script, under the job that options describe: what `check --explain-run` shows and `trace` holds to."""
+"""The job of one script as options describe it: what `check --explain-run` predicts and `trace` holds to."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ddp_audit.entries import launch_overrides
 from ddp_audit.source.project import Project
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact import Bounds, Run
+    from ddp_audit.explore.exact import Bounds, Job
 
 
-def predict_script(
+def job_of(
     paths: Sequence[str | os.PathLike[str]],
     options: Options,
     *,
     bounds: Bounds | None = None,
     overlay: Mapping[str, bytes] | None = None,
-) -> Run | None:
-    """Predicts the run of the one script that the paths name. Two ranks, where the job does not say how many.
+) -> Job | None:
+    """The job of the one script that the paths name. Two ranks, where the options do not say how many.
 
     None where it cannot be read. Raises UsageError where the paths name several scripts.
     """
-    from ddp_audit.explore.exact import predict
+    from ddp_audit.explore.exact import Bounds, Job
 
     project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
     if not project.entries:
@@ -37,4 +37,4 @@ def predict_script(
     overrides = {**launch_overrides(launch, entry), **explicit_overrides(options)}
     world_size = None if launch is None else launch.world_size
     arguments = () if launch is None else launch.script_args
-    return predict(project, entry, world_size=world_size or 2, overrides=overrides, arguments=arguments, limits=bounds)
+    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds or Bounds())

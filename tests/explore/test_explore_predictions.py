@@ -63,7 +63,9 @@ def test_plain_training_agrees_and_rebuilds_its_buckets_in_the_second_forward(tm
     ids=["after every step, so the last one has no partner", "before a barrier"],
 )
 def test_evaluation_on_rank_0_alone(tmp_path: Path, after: str, kind: str) -> None:
-    body = f"for step in range(4):{STEP}    if rank == 0:\n        with torch.no_grad():\n            model(torch.ones(8, 4))\n{after}"
+    body = (
+        f"for step in range(4):{STEP}    if rank == 0:\n        with torch.no_grad():\n            model(torch.ones(8, 4))\n{after}"
+    )
     prediction = predicted(tmp_path, body)
     assert prediction.outcome.kind in (kind, "aborts")
     lone = [e for e in prediction.collectives(0) if e.site is not None and "torch.ones" in _line(tmp_path, e.site.line)]

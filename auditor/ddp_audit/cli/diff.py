@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
+    from ddp_audit.cli.foretold import kept
     from ddp_audit.cli.recorded import read_run
     from ddp_audit.compare.verdict import compare_run
     from ddp_audit.report import trace_json, trace_text
@@ -30,8 +32,12 @@ def run(args: argparse.Namespace) -> int:
     recorded = read_run(args.folder)
     root = Path(str(recorded.meta.get("cwd") or "."))
     comparison = compare_run(recorded, stalled=bool(recorded.meta.get("killed")), root=root)
+    prediction = kept(args.folder)
     if args.format == "json":
-        print(trace_json.render(comparison), end="")
+        out = trace_json.as_object(comparison)
+        if prediction is not None:
+            out["prediction"] = prediction
+        print(json.dumps(out, indent=2, ensure_ascii=False))
     else:
         trace_text.show(comparison, sys.stdout, root=root)
     return comparison.exit_code

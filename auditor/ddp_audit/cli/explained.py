@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
 
 _FIRST_STEPS = 4  # buckets are rebuilt in the second; from the third on nothing new comes
+_MOST_STATEMENTS = 100_000  # of each rank
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -39,8 +40,8 @@ def check_format(args: argparse.Namespace, form: str) -> None:
 
 def predicted(paths: Sequence[str], options: Options, overlay: Mapping[str, bytes]) -> tuple[str, Run] | None:
     """The predicted run of the one script, with its path; None where it cannot be read (the report says so)."""
-    from ddp_audit.explore.exact import Bounds
-    from ddp_audit.predicted import predict_script
+    from ddp_audit.explore.exact import Bounds, predict
+    from ddp_audit.predicted import job_of
 
-    run = predict_script(paths, options, bounds=Bounds(steps=_FIRST_STEPS), overlay=overlay)
-    return None if run is None else (display_path(paths[0]), run)
+    job = job_of(paths, options, bounds=Bounds(steps=_FIRST_STEPS, ticks=_MOST_STATEMENTS), overlay=overlay)
+    return None if job is None else (display_path(paths[0]), predict(job, both_ways=True))

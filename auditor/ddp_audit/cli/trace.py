@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
-    from ddp_audit.cli import traced
+    from ddp_audit.cli import foretold, traced
     from ddp_audit.report import text, trace_json, trace_text
 
     kernel = traced.choose_kernel(args.native, told)
@@ -84,12 +84,18 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         native=kernel,
     )
     findings = result.findings.findings
-    if result.comparison is not None:
+    if result.comparison is not None and result.run is not None:
         traced.tell(told, "")
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
+        prediction = None if audited is None else foretold.foretold(command, result.run)
+        if prediction is not None:
+            traced.tell(told, "", *foretold.summary(prediction))
+            foretold.keep(prediction, args.dir)
         if document is not None:
             out = trace_json.as_object(result.comparison)
             out["command_code"] = result.command_code
+            if prediction is not None:
+                out["prediction"] = foretold.as_object(prediction)
             out["findings"] = [finding.to_json() for finding in findings]
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     return result.exit_code

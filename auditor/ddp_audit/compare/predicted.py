@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddp_audit.compare.explain import BARRIERS
-from ddp_audit.compare.run import EXITED, RecordedRun, same_file
+from ddp_audit.compare.run import EXITED, RAISED, RecordedRun, same_file
 from ddp_audit.events import COLLECTIVE, ROOTED, Event
 
 FIELDS = ("op", "origin", "numel", "dtype", "root", "reduce_op", "site")
@@ -62,7 +62,7 @@ def hold_against(
         expected = [e for e in (events if limit is None else events[:limit]) if e.kind == COLLECTIVE]
         complete = ended and limit is None and rank not in (stops or {})
         real = [e for e in run.events if e.kind == COLLECTIVE]
-        count, difference = _rank(rank, expected, real, complete, run.state == EXITED)
+        count, difference = _rank(rank, expected, real, complete, run.state in (EXITED, RAISED))
         result.compared[rank] = count
         result.whole = result.whole and complete
         if difference is not None:

@@ -29,6 +29,9 @@ def as_object(run: Run, path: str) -> dict[str, Any]:
         "assumptions": [
             {"path": a.path, "line": a.line, "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
         ],
+        "variants": [
+            {"line": v.assumption.line, "text": v.assumption.text, "rank": v.rank, "outcome": v.run.kind} for v in run.variants
+        ],
         "notes": run.notes,
         "bounds": [*run.bounds, *dict.fromkeys(run.cut.values())],
     }

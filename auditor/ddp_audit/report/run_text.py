@@ -43,6 +43,7 @@ def lines(run: Run, path: str, width: int = WIDTH) -> Iterator[str]:
     yield ""
     yield from _outcome(run, width)
     yield from _local(run, width)
+    yield from _variants(run, width)
     yield from _assumed(run, width)
 
 
@@ -52,7 +53,7 @@ def lines(run: Run, path: str, width: int = WIDTH) -> Iterator[str]:
 def reached(run: Run, rank: int) -> list[Event]:
     """The events of a rank up to where it stops for ever, if it does."""
     events = run.sequences[rank]
-    return events[: run.outcome.positions.get(rank, len(events)) + 1] if run.kind in (HANGS, ABORTS) else events
+    return events[: run.stops.get(rank, len(events)) + 1]
 
 
 def _table(run: Run, width: int) -> Iterator[str]:
@@ -199,6 +200,23 @@ def _local(run: Run, width: int) -> Iterator[str]:
             each = count // max(1, len(ranks))
             text = f"{place}: {each} step{'s' * (each != 1)} on {rank_list(sorted(ranks))}: {some}"
             yield from _wrapped(text, width, "  ", 4)
+
+
+def _variants(run: Run, width: int) -> Iterator[str]:
+    """What comes of conditions on local data in which one rank differs from the others."""
+    if not run.variants:
+        return
+    yield ""
+    yield "Where one rank alone decides otherwise on data of its own"
+    for one in run.variants:
+        a = one.assumption
+        other = "false" if a.taken == "true" else "true"
+        text = (
+            f"{a.path}:{a.line} {a.text}: {other} on {rank_list([one.rank])} once: {_ENDS.get(one.run.kind, one.run.kind).lower()}"
+        )
+        yield from _wrapped(text, width, "  ", 4)
+        if one.run.stops:
+            yield from _wrapped(one.run.outcome.explanation, width, "    ")
 
 
 def _assumed(run: Run, width: int) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """The run of each rank, value by value: numbers, lists, classes and the sizes of layers are computed, tensors stand as shapes.
 
-`predict` takes an entry script and gives what every rank issues, how the ranks meet, and what was assumed on the way. Nothing of
+`predict` takes a job and gives what every rank issues, how the ranks meet, and what was assumed on the way. Nothing of
 the audited code is executed: statements are interpreted here, and calls of libraries have models of their own.
 """
 
-from ddp_audit.explore.exact.run import Bounds, Run, predict
+from ddp_audit.explore.exact.run import Bounds, Job, Run, Variant, predict, variant
 
-__all__ = ["Bounds", "Run", "predict"]
+__all__ = ["Bounds", "Job", "Run", "Variant", "predict", "variant"]

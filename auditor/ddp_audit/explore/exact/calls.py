@@ -6,9 +6,11 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.explore.exact import expressions, layers, libraries, tensors, training
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
+    RETURN,
     Class,
     Closed,
     Context,
@@ -27,6 +29,7 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     error,
     is_unknown,
+    tensors_in,
     unknown,
 )
 
@@ -45,17 +48,15 @@ _EXCEPTIONS: dict[str, tuple[str, ...]] = {
 
 def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope, owner: Class | None) -> Any:
     """A function statement or a lambda, its decorators applied."""
-    from ddp_audit.explore.exact.expressions import evaluate
 
     spec = node.args
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     defaults = {
-        name: evaluate(it, value, scope)
+        name: expressions.evaluate(it, value, scope)
         for name, value in zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True)
     }
-    defaults |= {
-        a.arg: evaluate(it, value, scope) for a, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None
-    }
+    named = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+    defaults |= {a.arg: expressions.evaluate(it, value, scope) for a, value in named if value is not None}
     name = getattr(node, "name", "<lambda>")
     made = Function(node, scope, name if owner is None else f"{owner.name}.{name}", owner, defaults)
     if isinstance(node, ast.Lambda):
@@ -80,11 +81,10 @@ def _own_nodes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
 
 
 def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any:
-    from ddp_audit.explore.exact.expressions import evaluate
 
     if isinstance(node, ast.Attribute) and node.attr in ("setter", "deleter"):
         return Unknown("a setter")
-    decorator = evaluate(it, node, scope)
+    decorator = expressions.evaluate(it, node, scope)
     last = decorator.name.rsplit(".", 1)[-1] if isinstance(decorator, Lib) else ""
     if isinstance(value, Function):
         if last in ("property", "cached_property", "staticmethod", "classmethod", "contextmanager"):
@@ -102,9 +102,8 @@ def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any
 
 def define_class(it: Interpreter, node: ast.ClassDef, scope: Scope) -> Class:
     """A class statement."""
-    from ddp_audit.explore.exact.expressions import evaluate
 
-    made = Class(node.name, [evaluate(it, base, scope) for base in node.bases], {}, scope.source)
+    made = Class(node.name, [expressions.evaluate(it, base, scope) for base in node.bases], {}, scope.source)
     inner = Scope(made.namespace, scope.source, scope, node.name, is_class=True)
     made.scope = inner
     fields: list[tuple[str, ast.expr | None]] = []
@@ -146,8 +145,6 @@ class _Super:
                 if found is not MISSING:
                     return _bound(it, found, self.receiver)
         if isinstance(self.receiver, Module):
-            from ddp_audit.explore.exact import layers
-
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
             return Native(lambda *args, **kwargs: None) if name == "__init__" else layers.library_attribute(it, self.receiver, name)
@@ -161,7 +158,6 @@ class _Super:
 
 def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a value."""
-    from ddp_audit.explore.exact import layers, libraries
 
     match function:
         case Function():
@@ -189,6 +185,7 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
     for value in (*args, *kwargs.values()):
         if isinstance(value, Generating):
             list(it.iterate(value))
+    it.losses += 1
     deps = frozenset().union(*(t.deps for t in (*args, *kwargs.values()) if isinstance(t, Tensor)))
     if deps:
         return Tensor(None, None, deps, True)
@@ -204,8 +201,6 @@ def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[st
 
 
 def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
-    from ddp_audit.explore.exact.expressions import evaluate
-    from ddp_audit.explore.exact.interpreter import RETURN
 
     it.tick()
     before = it.grad
@@ -214,7 +209,7 @@ def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
     try:
         with it.frame(scope.source, function.name):
             if isinstance(function.node, ast.Lambda):
-                return evaluate(it, function.node.body, scope)
+                return expressions.evaluate(it, function.node.body, scope)
             return it.result if it.block(function.node.body, scope) == RETURN else None
     finally:
         it.grad = before
@@ -270,8 +265,6 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
     """An object of a project class."""
     libraries_ = cls.library_bases()
     if any(name.endswith("DistributedDataParallel") for name in libraries_):
-        from ddp_audit.explore.exact import training
-
         return training.wrap(it, args, kwargs)
     if any(name.endswith(".Enum") for name in libraries_):
         return args[0] if args else Unknown()
@@ -287,8 +280,6 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
 
 
 def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    from ddp_audit.explore.exact.expressions import evaluate
-    from ddp_audit.explore.exact.interpreter import plain_override
 
     for position, (name, default) in enumerate(cls.fields or []):
         if position < len(args):
@@ -296,11 +287,11 @@ def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs:
         elif name in kwargs:
             value = kwargs[name]
         elif name in it.overrides:
-            value = plain_override(it.overrides[name])
+            value = expressions.plain_override(it.overrides[name])
         elif isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
             value = _field(it, default, cls)
         else:
-            value = Unknown(name) if default is None else evaluate(it, default, cls.scope)
+            value = Unknown(name) if default is None else expressions.evaluate(it, default, cls.scope)
         made.attrs[name] = value
     after = cls.find("__post_init__")
     if isinstance(after, Function):
@@ -308,13 +299,12 @@ def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs:
 
 
 def _field(it: Interpreter, node: ast.Call, cls: Class) -> Any:
-    from ddp_audit.explore.exact.expressions import evaluate
 
     for keyword in node.keywords:
         if keyword.arg == "default":
-            return evaluate(it, keyword.value, cls.scope)
+            return expressions.evaluate(it, keyword.value, cls.scope)
         if keyword.arg == "default_factory":
-            return call(it, evaluate(it, keyword.value, cls.scope), [], {})
+            return call(it, expressions.evaluate(it, keyword.value, cls.scope), [], {})
     return Unknown()
 
 
@@ -357,7 +347,6 @@ def length(it: Interpreter, value: Any) -> Any:
 
 def attribute(it: Interpreter, owner: Any, name: str) -> Any:
     """`owner.name`."""
-    from ddp_audit.explore.exact import layers, libraries, tensors
 
     match owner:
         case Lib(name=full):
@@ -372,6 +361,8 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
             if name == "__name__":
                 return owner.name
             found = owner.find(name)
+            if name == "apply" and found is MISSING:
+                return Native(lambda *args, **kwargs: _applied(it, owner, list(args), kwargs), name)
             if isinstance(found, Function) and found.kind == "classmethod":
                 return Method(found, owner)
             return Unknown(name) if found is MISSING else found
@@ -393,6 +384,28 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
     if type(owner).__module__ == "random":  # a generator with a seed of its own
         return _native_method(it, owner, name)
     return Unknown(name)
+
+
+def _applied(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`F.apply(..)` of a torch.autograd.Function: its forward, whose results depend on all that went in."""
+    method = cls.find("forward")
+    if not isinstance(method, Function):
+        return unknown(*args)
+    before, it.grad = it.grad, False
+    try:
+        own = [] if cls.find("setup_context") is not MISSING else [Unknown("ctx")]
+        result = invoke(it, method, [*own, *args], kwargs, None)
+    finally:
+        it.grad = before
+    backward = cls.find("backward")
+    body = ast.unparse(backward.node) if isinstance(backward, Function) else ""
+    if any(word in body for word in ("all_reduce", "all_gather", "reduce_scatter", "broadcast(")):
+        it.bound(f"the collectives in the backward of {cls.name} are not followed")
+    deps = tensors.dependencies(it, *args, *kwargs.values())
+    made = tensors.fresh(result) if not isinstance(result, Unknown) else Tensor(None, None)
+    for tensor in tensors_in(made):
+        tensor.deps |= deps
+    return made
 
 
 def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
@@ -457,7 +470,7 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
 
 def set_attribute(it: Interpreter, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
-    from ddp_audit.explore.exact import layers
+    it.effects += not isinstance(owner, training.Wrapper)  # its flags are nothing to the module inside
 
     if isinstance(owner, Module):
         layers.set_attribute(it, owner, name, value)

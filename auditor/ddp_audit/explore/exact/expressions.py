@@ -166,7 +166,6 @@ def _call(it: Interpreter, node: ast.Call, scope: Scope) -> Any:
 
 def _configure(it: Interpreter, scope: Scope) -> None:
     """`exec(open('configurator.py').read())`: the job's values for the module's plain constants."""
-    from ddp_audit.explore.exact.interpreter import plain_override
 
     variables = scope.module.variables
     for name, override in it.overrides.items():
@@ -239,6 +238,12 @@ def _comprehension(it: Interpreter, generators: list[ast.comprehension], scope: 
                 yield from _comprehension(it, rest, scope, elt)
             else:
                 yield evaluate(it, elt, scope)
+
+
+def plain_override(override: Any) -> Any:
+    """The value of an override, Unknown where it is no constant."""
+    value = getattr(override, "value", override)
+    return Unknown("an option") if type(value).__name__ == "Unknown" else value
 
 
 # ---- operators
@@ -392,7 +397,6 @@ def _child(owner: Module, index: Any) -> Any:
         children = list(owner.children.values())
         if -len(children) <= index < len(children):
             return children[index]
-        raise error("IndexError", f"index {index} is out of range")
     if isinstance(index, slice) and not is_unknown(index):
         made = Module(owner.cls)
         made.children = {str(i): c for i, c in enumerate(list(owner.children.values())[index])}
@@ -404,6 +408,7 @@ def _child(owner: Module, index: Any) -> Any:
 
 def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value`."""
+    it.effects += not isinstance(owner, Tensor)
     if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
         method = owner.cls.find("__setitem__")
         if isinstance(method, Function):

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import Frame, Limits
 from ddp_audit.explore.exact.values import (
+    BREAK,
+    CONTINUE,
     MISSING,
+    RETURN,
     Class,
     Closed,
     Cut,
@@ -27,15 +31,12 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     describe,
     error,
-    is_local,
     unknown,
 )
 from ddp_audit.program.lookup import canonical
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
-
-BREAK, CONTINUE, RETURN = "break", "continue", "return"
 
 
 class Interpreter(Iteration):
@@ -56,6 +57,11 @@ class Interpreter(Iteration):
             self.cut = cut.why
         except RecursionError:
             self.cut = "the nesting of its calls and expressions is too deep"
+        except Exception as failure:
+            if os.environ.get("DDP_AUDIT_DEBUG"):
+                raise
+            place = f"{self.frames[-1].source.path}:{self.frames[-1].line}" if self.frames else entry.path
+            self.cut = f"{type(failure).__name__} at {place} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
         if not self.cut:
             self._leave()
 
@@ -161,13 +167,13 @@ class Interpreter(Iteration):
         override = self.overrides.get(name)
         if override is None or not isinstance(value, (int, float, str, bool)):
             return value
-        return plain_override(override)
+        return expressions.plain_override(override)
 
     def _if(self, node: ast.If, scope: Scope) -> str | None:
         value = expressions.evaluate(self, node.test, scope)
         known = self.known_truth(value)
         if known is None:
-            known = self.assume(node.test, preferred(node.test, node.body, node.orelse), is_local(value))
+            known = self.assume(node.test, preferred(node.test, node.body, node.orelse), value)
         return self.block(node.body if known else node.orelse, scope)
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> str | None:
@@ -190,7 +196,7 @@ class Interpreter(Iteration):
         return self.block(node.orelse, scope) if left[0] is None and node.orelse else None
 
     def _while(self, node: ast.While, scope: Scope) -> str | None:
-        taken = 0
+        taken, start = 0, len(self.events)
         while True:
             self.tick()
             value = expressions.evaluate(self, node.test, scope)
@@ -198,9 +204,10 @@ class Interpreter(Iteration):
             if known is None:
                 taken += 1
                 known = taken <= self.limits.unknown_loop
-                self.assume(node.test, True, is_local(value))
+                self.assume(node.test, True, value, for_good=False)
                 if not known:
-                    self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times ({scope.source.path}:{node.lineno})")
+                    place = f"{scope.source.path}:{node.lineno}"
+                    self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times ({place})", start)
             if not known:
                 return self.block(node.orelse, scope) if node.orelse else None
             gone = self.block(node.body, scope)
@@ -384,12 +391,6 @@ class Interpreter(Iteration):
                 scope.variables[name] = Lib(canonical(full))
 
 
-def plain_override(override: Any) -> Any:
-    """The value of an override, Unknown where it is no constant."""
-    value = getattr(override, "value", override)
-    return Unknown("an option") if type(value).__name__ == "Unknown" else value
-
-
 def preferred(test: ast.expr, then: list[ast.stmt], orelse: list[ast.stmt]) -> bool:
     """How an unknown condition is taken: not into an error or out of the run, and an unknown object is there."""
     if _leaves(then) and not _leaves(orelse):
@@ -408,4 +409,4 @@ def _leaves(statements: list[ast.stmt]) -> bool:
     return bool(statements) and isinstance(statements[-1], (ast.Raise, ast.Return, ast.Break, ast.Continue))
 
 
-__all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits", "plain_override", "preferred"]
+__all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits", "preferred"]

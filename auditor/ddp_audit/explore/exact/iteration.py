@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact import calls, training
 from ddp_audit.explore.exact.state import State
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -43,9 +43,8 @@ class Iteration(State):
 
     def iterate(self, over: Any, node: ast.AST | None = None) -> Iterator[Any]:
         """The elements of a value; a few unknown ones where they are not known."""
-        from ddp_audit.explore.exact import training
 
-        if isinstance(over, (list, tuple, range, dict, set, frozenset, str)):
+        if isinstance(over, (list, tuple, range, dict, set, frozenset, str, bytes)):
             if isinstance(over, (list, tuple)):
                 yield from list(over)
             else:
@@ -104,10 +103,12 @@ class Iteration(State):
 
     def _some(self, element: Any, node: ast.AST | None) -> Iterator[Any]:
         """A few elements of something whose length is not known."""
+        start = len(self.events)
+        self.losses += 1
         for _ in range(self.limits.unknown_loop):
             yield element
         place = "" if node is None else f" ({self.frames[-1].source.path}:{getattr(node, 'lineno', 0)})"
-        self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times{place}")
+        self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times{place}", start)
 
     def _gather(self, found: list[Any], element: Any) -> bool:
         """Adds what a generator function yields; False where it is enough."""

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, tensors
+from ddp_audit.explore.exact import calls, tensors, training
 from ddp_audit.explore.exact.values import (
     MISSING,
+    PLAIN,
     Class,
     Function,
     Module,
@@ -307,8 +308,6 @@ def set_attribute(it: Interpreter, module: Module, name: str, value: Any) -> Non
     else:
         module.attrs[name] = value
     if isinstance(value, (Param, Module)):
-        from ddp_audit.explore.exact import training
-
         training.changed(it)
 
 
@@ -355,6 +354,7 @@ def _apply(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, A
 
 def _train(flag: bool) -> Callable[..., Module]:
     def change(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
+        it.modes += 1
         mode = flag and (args[0] is not False if args else kwargs.get("mode", True) is not False)
         for _, inner in module.walk():
             inner.training = mode
@@ -367,8 +367,6 @@ def _to(name: str) -> Callable[..., Module]:
     def move(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
         dtype = tensors.DTYPES.get(name) or next((d for d in map(tensors.dtype_of, (*args, *kwargs.values())) if d), None)
         if dtype is not None and any(p.dtype != dtype for _, p in module.named_parameters()):
-            from ddp_audit.explore.exact import training
-
             _cast(module, dtype)
             training.moved(it, module)
         return module
@@ -380,7 +378,6 @@ def _load(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, An
     if kwargs.get("assign") is True:
         for _, inner in module.walk():
             inner.params = {n: Param(p.shape, p.dtype, requires_grad=p.requires_grad) for n, p in inner.params.items()}
-        from ddp_audit.explore.exact import training
 
         training.changed(it)
     return Unknown("missing and unexpected keys")
@@ -409,7 +406,6 @@ def _requires_grad(it: Interpreter, module: Module, args: list[Any], kwargs: dic
 
 
 def _zero_grad(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
-    from ddp_audit.explore.exact import training
 
     training.zero_grad(it, [p for _, p in module.named_parameters()], kwargs.get("set_to_none", True) is not False)
 
@@ -438,14 +434,47 @@ _METHODS: dict[str, Callable[..., Any]] = {
 
 def call_module(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A call of a module, past any wrapper around it."""
-    from ddp_audit.explore.exact import training
 
     it.module_depth += 1
     try:
-        result = forward(it, module, args, kwargs)
+        inner = remembered_forward if it.module_depth == 1 else forward
+        result = inner(it, module, args, kwargs)
     finally:
         it.module_depth -= 1
     return training.past_wrapper(it, result) if it.module_depth == 0 else result
+
+
+def remembered_forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`forward`, which is not run again where it had no effects and nothing that it depends on has changed."""
+    key = _key(it, module, args, kwargs)
+    known = None if key is None else it.remembered.get(key)
+    if known is not None:
+        result, order, effects, losses = known
+        if effects == it.effects:
+            it.used += order
+            it.losses += losses
+            return tensors.fresh(result)
+    effects, events, start, losses = it.effects, len(it.events), len(it.used), it.losses
+    result = forward(it, module, args, kwargs)
+    if key is not None and it.effects == effects and len(it.events) == events:
+        it.remembered[key] = (tensors.fresh(result), it.used[start:], effects, it.losses - losses)
+    return result
+
+
+def _key(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What a forward depends on beside the state of objects, which `effects` counts; None where that cannot be said."""
+    known = it.flags.get(id(module))
+    if known is None or known[0] != it.modes:
+        known = it.flags[id(module)] = (it.modes, module, tuple(inner.training for _, inner in module.walk()))
+    parts: list[Any] = [id(module), it.grad, known[2]]
+    for name, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, Tensor) and not value.deps and not isinstance(value, Param):
+            parts.append((name, value.shape, value.dtype, value.local))
+        elif isinstance(value, PLAIN):
+            parts.append((name, type(value), value))
+        else:
+            return None
+    return tuple(parts)
 
 
 def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -456,7 +485,7 @@ def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, 
         if isinstance(method, Function):
             return calls.invoke(it, method, args, kwargs, module)
         return _opaque(it, module, args, kwargs)
-    last = str(cls).rsplit(".", 1)[-1]
+    last = module.layer
     if last == "Sequential":
         value = args[0] if args else Unknown()
         for child in module.children.values():

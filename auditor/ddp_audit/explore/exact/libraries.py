@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
-from ddp_audit.explore.exact import collectives, data, layers, python_names, standard, tensors, training
+from ddp_audit.explore.exact import calls, collectives, data, layers, python_names, standard, tensors, training
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
@@ -118,8 +118,6 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if "autocast" in last or last in ("sdpa_kernel", "record_function", "profile", "set_detect_anomaly", "detect_anomaly"):
         return Context()
     if name.startswith("torch.utils.checkpoint."):
-        from ddp_audit.explore.exact import calls
-
         return calls.call(it, args[0], args[1:], {}) if args else Unknown()
     if name.startswith(("torch.cuda.", "torch.backends.", "torch.random.", "torch.mps.", "torch.accelerator.", "torch.profiler.")):
         return Unknown(last)
@@ -226,7 +224,6 @@ def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _spawn(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    from ddp_audit.explore.exact import calls
 
     given = kwargs.get("args", args[1] if len(args) > 1 else ())
     rest = list(given) if isinstance(given, (list, tuple)) else []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact import calls, expressions, training
 from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
@@ -298,14 +298,12 @@ def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("builtins.iter")
 def _iter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ddp_audit.explore.exact.training import Stream
 
-    return args[0] if isinstance(args[0], Stream) else Stream(it.iterate(args[0]))
+    return args[0] if isinstance(args[0], training.Stream) else training.Stream(it.iterate(args[0]))
 
 
 @model("builtins.next")
 def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ddp_audit.explore.exact.training import Stream
 
     def end() -> Any:
         if len(args) > 1:
@@ -313,7 +311,7 @@ def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise error("StopIteration")
 
     source = args[0]
-    if isinstance(source, Stream):
+    if isinstance(source, training.Stream):
         return source.next(end)
     if isinstance(source, Instance) and isinstance(source.cls.find("__next__"), Function):
         return calls.call(it, Method(source.cls.find("__next__"), source), [], {})
@@ -326,7 +324,6 @@ def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("itertools.cycle")
 def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ddp_audit.explore.exact.training import Stream
 
     def again() -> Iterator[Any]:
         while True:
@@ -338,19 +335,17 @@ def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             if nothing:
                 return
 
-    return Stream(again())
+    return training.Stream(again())
 
 
 @model("itertools.islice")
 def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from itertools import islice
 
-    from ddp_audit.explore.exact.training import Stream
-
     bounds = args[1:]
     if any(not isinstance(b, (int, type(None))) for b in bounds) or not bounds:
         return unknown(*args)
-    return Stream(islice(it.iterate(args[0]), *bounds))
+    return training.Stream(islice(it.iterate(args[0]), *bounds))
 
 
 @model("itertools.count")
@@ -415,7 +410,6 @@ _PYTHON = {
 
 
 def _is_a(value: Any, kind: Any) -> bool | None:
-    from ddp_audit.explore.exact.training import Optimizer, Wrapper
 
     if isinstance(value, Unknown):
         return None
@@ -423,7 +417,7 @@ def _is_a(value: Any, kind: Any) -> bool | None:
     last = name.rsplit(".", 1)[-1]
     if name.startswith("builtins.") and last in _PYTHON:
         return isinstance(value, _PYTHON[last])
-    if isinstance(value, Wrapper):
+    if isinstance(value, training.Wrapper):
         return last in ("DistributedDataParallel", "Module")
     if isinstance(value, (Instance, Error)):
         return calls.matches(value, kind) or (
@@ -436,7 +430,7 @@ def _is_a(value: Any, kind: Any) -> bool | None:
         return name == "torch.nn.Module" or last in {n.rsplit(".", 1)[-1] for n in own}
     if isinstance(value, Tensor):
         return last in ("Tensor", type(value).__name__, "Parameter" if type(value).__name__ == "Param" else "Tensor")
-    if isinstance(value, Optimizer):
+    if isinstance(value, training.Optimizer):
         return last == "Optimizer"
     return False if isinstance(value, PLAIN) else None
 

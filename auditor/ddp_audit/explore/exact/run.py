@@ -11,14 +11,25 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import Assumption, Limits
-from ddp_audit.machine.matching import COMPLETES, HANGS, Outcome, match
+from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
     from ddp_audit.source.project import Project
 
 Bounds = Limits
+_MOST_VARIANTS = 4
 OPEN = "goes on"  # the ranks agree as far as they were followed
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What comes of it where one rank alone takes an open condition the other way at its `asked`-th time, counted from 0."""
+
+    assumption: Assumption
+    rank: int
+    asked: int
+    run: Run
 
 
 @dataclass(slots=True)
@@ -41,6 +52,12 @@ class Run:
     bounds: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    variants: list[Variant] = field(default_factory=list)
+
+    @property
+    def stops(self) -> dict[int, int]:
+        """The event at which each rank stands for ever, by rank; empty where the run does not hang and is not aborted."""
+        return dict(self.outcome.positions) if self.kind in (HANGS, ABORTS) else {}
 
     def collectives(self, rank: int) -> list[Event]:
         """The collectives of one rank, in order."""
@@ -55,27 +72,53 @@ class Run:
         return [e for events in self.sequences.values() for e in events if e.kind == STEP and e.detail.get("local")]
 
 
-def predict(
-    project: Project,
-    entry: SourceFile,
-    *,
-    world_size: int = 2,
-    overrides: Mapping[str, Any] | None = None,
-    arguments: Sequence[str] = (),
-    limits: Limits | None = None,
-) -> Run:
-    """Runs an entry script on the representative ranks of a job: all of up to four, else the first two and the last.
+Contrary = Mapping[tuple[str, int, str], int]
 
-    `overrides` are configuration values by name, with a `value` each, or plain; `arguments` are those of the script's own.
-    """
-    chosen = list(range(world_size)) if world_size <= 4 else [0, 1, world_size - 1]
-    runs: dict[int, Interpreter] = {}
-    for rank in chosen:
-        it = Interpreter(project, rank, world_size, limits or Limits(), dict(overrides or {}), list(arguments))
-        it.run(entry)
-        runs[rank] = it
-    sequences = {rank: it.events for rank, it in runs.items()}
-    groups = {name: tuple(r for r in members if r in runs) for it in runs.values() for name, members in it.groups.members.items()}
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A script and how it is started. `overrides` are values by name, with a `value` each, or plain."""
+
+    project: Project
+    entry: SourceFile
+    world_size: int = 2
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    def run(self, rank: int, contrary: Contrary | None = None) -> Interpreter:
+        """One rank, run; `contrary` open conditions are taken the other way at their n-th time."""
+        it = Interpreter(self.project, rank, self.world_size, self.limits, self.overrides, list(self.arguments))
+        it.contrary = contrary or {}
+        it.run(self.entry)
+        return it
+
+    @property
+    def ranks(self) -> list[int]:
+        """The representative ranks: all of up to four, else the first two and the last."""
+        return list(range(self.world_size)) if self.world_size <= 4 else [0, 1, self.world_size - 1]
+
+
+def predict(job: Job, *, both_ways: bool = False) -> Run:
+    """The run of a job. With `both_ways` also what comes of it where ranks differ in a condition on data of their own."""
+    runs = {rank: job.run(rank) for rank in job.ranks}
+    run = _together(job, runs)
+    if both_ways and job.world_size > 1:
+        local = [a for a in run.assumptions if a.local][:_MOST_VARIANTS]
+        run.variants = [variant(job, runs, a, 0, 0) for a in local]
+    return run
+
+
+def variant(job: Job, runs: Mapping[int, Interpreter], assumption: Assumption, rank: int, asked: int) -> Variant:
+    """The run of a job in which one rank alone takes a condition the other way once."""
+    key = (assumption.path, assumption.line, assumption.text)
+    return Variant(assumption, rank, asked, _together(job, {**runs, rank: job.run(rank, {key: asked})}))
+
+
+def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
+    sequences = {rank: it.events for rank, it in sorted(runs.items())}
+    members = {name: ranks for it in runs.values() for name, ranks in it.groups.members.items()}
+    groups = {name: tuple(r for r in ranks if r in runs) for name, ranks in members.items()}
     outcome = match(sequences, groups)
     cut = {rank: it.cut for rank, it in runs.items() if it.cut}
     assumptions: dict[tuple[str, int, str], Assumption] = {}
@@ -83,7 +126,7 @@ def predict(
         for key, assumption in it.assumptions.items():
             assumptions.setdefault(key, assumption)
     return Run(
-        world_size, sequences, outcome, _kind(outcome, sequences, cut),
+        job.world_size, sequences, outcome, _kind(outcome, sequences, cut),
         {rank: it.raised for rank, it in runs.items() if it.raised}, cut,
         {rank: it.uncertain for rank, it in runs.items() if it.uncertain is not None},
         sorted(assumptions.values(), key=lambda a: (a.path, a.line, a.text)),
@@ -103,4 +146,4 @@ def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mappi
     return outcome.kind
 
 
-__all__ = ["COLLECTIVE", "GROUP", "OPEN", "Bounds", "Run", "predict"]
+__all__ = ["COLLECTIVE", "GROUP", "OPEN", "Bounds", "Job", "Run", "Variant", "predict", "variant"]

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact import calls, expressions, layers, training
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, _exit, model
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -154,13 +154,11 @@ def _machine(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("copy.deepcopy", "copy.copy")
 def _copy(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ddp_audit.explore.exact import layers
-    from ddp_audit.explore.exact.training import Wrapper
 
     value = args[0] if args else Unknown()
     if isinstance(value, Module):
         return layers.clone(value)
-    if isinstance(value, Wrapper) and isinstance(value.module, Module):
+    if isinstance(value, training.Wrapper) and isinstance(value.module, Module):
         return layers.clone(value.module)
     if isinstance(value, (list, dict)) and all(
         isinstance(v, PLAIN) for v in (value.values() if isinstance(value, dict) else value)
@@ -216,7 +214,6 @@ class Parser:
         return Native(lambda *args, **kwargs: Unknown(name))
 
     def _add(self, it: Interpreter, flags: tuple[Any, ...], kwargs: Kwargs) -> None:
-        from ddp_audit.explore.exact.interpreter import plain_override
 
         words = [f for f in flags if isinstance(f, str)]
         if not words:
@@ -228,7 +225,7 @@ class Parser:
             default = {"store_true": False, "store_false": True}.get(action) if isinstance(action, str) else None
         kind = kwargs.get("type")
         if name in it.overrides:
-            default = plain_override(it.overrides[name])
+            default = expressions.plain_override(it.overrides[name])
             if isinstance(default, (int, float, bool)) and isinstance(kind, Lib) and kind.name == "builtins.str":
                 default = str(default)
         if isinstance(default, str) or (isinstance(default, int) and isinstance(kind, Lib) and kind.name == "builtins.float"):

@@ -100,6 +100,14 @@ class State:
     handling: list[Raised] = field(default_factory=list)
     at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them the other way
+    losses: int = 0  # counts what was not followed: calls of unknowns, open conditions, loops of unknown length
+    effects: int = 0  # counts changes of objects: a forward without any may be remembered
+    modes: int = 0  # counts calls of train() and eval()
+    flags: dict[int, tuple[int, Module, tuple[bool, ...]]] = field(default_factory=dict)  # training flags, by id() of the module
+    remembered: dict[Any, Any] = field(default_factory=dict)  # forwards of modules, by module, modes and shapes of what goes in
+    keys: dict[int, tuple[str, int, str]] = field(default_factory=dict)  # of open conditions, by id() of their expression
+    asked: dict[tuple[str, int, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.groups = Groups(self.rank, self.world_size)
@@ -121,10 +129,13 @@ class State:
         if self.ticks > self.limits.ticks:
             raise Cut(f"more than {self.limits.ticks:,} statements ran")
 
-    def bound(self, what: str) -> None:
-        """Notes a bound that was hit: what follows may not be what a real run does."""
+    def bound(self, what: str, since: int | None = None) -> None:
+        """Notes a bound that was hit: from here on a real run may do something else.
+
+        `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds.
+        """
         self.bounds.setdefault(what)
-        if self.uncertain is None:
+        if self.uncertain is None and (since is None or len(self.events) > since):
             self.uncertain = len(self.events)
 
     def note(self, what: str) -> None:
@@ -171,11 +182,13 @@ class State:
     def truth(self, value: Any, node: ast.expr, prefer: bool = False) -> bool:
         """Whether a condition holds; `prefer` is how it is taken where that is not known."""
         known = self.known_truth(value)
-        return self.assume(node, prefer, is_local(value)) if known is None else known
+        return self.assume(node, prefer, value) if known is None else known
 
     def known_truth(self, value: Any) -> bool | None:
         """Whether a value is true; None where that is not known."""
-        if isinstance(value, (Unknown, Tensor)):
+        if isinstance(value, Unknown):
+            return value.truth
+        if isinstance(value, Tensor):
             return None
         if isinstance(value, Instance):
             for name in ("__bool__", "__len__"):
@@ -195,14 +208,23 @@ class State:
         except Exception:
             return None
 
-    def assume(self, node: ast.expr, taken: bool, local: bool) -> bool:
-        """Notes how an open condition is taken."""
-        source = self.frames[-1].source
-        text = " ".join((ast.get_source_segment(source.text, node) or ast.unparse(node)).split())[:120]
-        key = (source.path, node.lineno, text)
+    def assume(self, node: ast.expr, preferred: bool, value: Any, *, for_good: bool = True) -> bool:
+        """How an open condition is taken, which is noted; `for_good`: the value keeps that answer where it is asked again."""
+        key = self.keys.get(id(node))
+        if key is None:
+            source = self.frames[-1].source
+            text = " ".join((ast.get_source_segment(source.text, node) or ast.unparse(node)).split())[:120]
+            key = self.keys[id(node)] = (source.path, node.lineno, text)
         if key not in self.assumptions:
-            self.assumptions[key] = Assumption(source.path, node.lineno, text, "true" if taken else "false", local)
-        return taken
+            taken = "true" if preferred else "false"
+            self.assumptions[key] = Assumption(*key, taken, is_local(value))
+        self.losses += 1
+        asked = self.asked.get(key, 0)
+        self.asked[key] = asked + 1
+        answer = preferred != (self.contrary.get(key) == asked)
+        if for_good and isinstance(value, Unknown):
+            value.truth = answer
+        return answer
 
     @contextmanager
     def frame(self, source: SourceFile, function: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.explore.exact import layers, training
 from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, is_unknown, tensors_in
 
 if TYPE_CHECKING:
@@ -55,6 +56,20 @@ def dependencies(it: Interpreter, *values: Any) -> frozenset[Any]:
         else:
             found |= tensor.deps
     return frozenset(found)
+
+
+def fresh(value: Any) -> Any:
+    """The value with tensors of its own, so that what happens to one is not seen in the other."""
+    match value:
+        case Param():
+            return value
+        case Tensor():
+            return Tensor(value.shape, value.dtype, value.deps, value.local)
+        case tuple() | list():
+            return type(value)([fresh(part) for part in value])
+        case dict():
+            return {key: fresh(part) for key, part in value.items()}
+    return value
 
 
 def elementwise(it: Interpreter, left: Any, right: Any) -> Tensor:
@@ -200,7 +215,6 @@ def _method(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs:
 
 def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
     """An attribute or a method of a tensor."""
-    from ddp_audit.explore.exact import layers, training
 
     match name:
         case "shape":

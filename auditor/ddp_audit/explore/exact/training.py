@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +48,28 @@ def spec_of(module: Any) -> ModuleSpec:
         for name, p in module.named_parameters()
     ]
     buffers = [BufferSpec(name, b.numel, b.dtype) for name, b in module.named_buffers()]
-    synced = [m for m in inner if str(m.cls).endswith("SyncBatchNorm")]
-    channels = tuple(m.params["weight"].numel or 0 for m in synced if "weight" in m.params)
+    synced = [m for m in inner if m.layer == "SyncBatchNorm"]
+    channels = tuple(m.params["weight"].numel for m in synced if "weight" in m.params)
+    known = tuple(c for c in channels if c is not None)
+    known = known if len(known) == len(synced) else ()
     exact = not any(m.opaque or m.opaque_buffers for m in inner)
     if any(m.opaque for m in inner):
         params.append(ParamSpec("*", None, None))
     if any(m.opaque_buffers for m in inner):
         buffers.append(BufferSpec("*", None, None))
-    return ModuleSpec(tuple(params), tuple(buffers), len(synced), channels if len(channels) == len(synced) else (), exact)
+    return ModuleSpec(tuple(params), tuple(buffers), len(synced), known, exact)
+
+
+class Watched(Ddp):
+    """The machine's wrapper, told what forwards of the module show."""
+
+    def ready_in(self, order: Sequence[str]) -> None:
+        """Says in which order gradients become ready; parameters not named come first."""
+        self._rank_in_order = {name: i for i, name in enumerate(order)}
+
+    def requires_grad(self, name: str) -> bool:
+        """Whether the parameter that has a name now requires a gradient."""
+        return self._requires_grad[self._keys[name]]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,20 +77,21 @@ class Wrapper:
     """A DistributedDataParallel object. `names` are those of its parameters by id()."""
 
     module: Any
-    ddp: Ddp
+    ddp: Watched
     names: dict[int, str]
     params: list[Param]  # keeps the ids above alive
     attrs: dict[str, Any] = field(default_factory=dict)
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A forward through the wrapper."""
-        start = len(it.events)
+        start, losses = len(it.events), it.losses
         before, it.used = it.used, []
         it.module_depth += 1
         failed: Raised | None = None
         result: Any = None
         try:
-            result = layers.forward(it, self.module, args, kwargs) if isinstance(self.module, Module) else Unknown("an output")
+            known = isinstance(self.module, Module)
+            result = layers.remembered_forward(it, self.module, args, kwargs) if known else Unknown("an output")
         except Raised as raised:
             failed = raised
         finally:
@@ -95,14 +110,16 @@ class Wrapper:
         if order and it.grad:
             self.ddp.ready_in([self.names[id(p)] for p in dict.fromkeys(order) if id(p) in self.names][::-1])
         try:
-            made = self.ddp.forward(grad=it.grad, training=self._training, used=used or None)
+            # Where not all of the forward was followed, every parameter counts as used.
+            told = used if used and self.ddp.spec.exact and it.losses == losses else None
+            made = self.ddp.forward(grad=it.grad, training=self._training, used=told)
         except MachineError as stop:
             raise _stopped(it, stop) from None
         it.emit(made.events)
         it.events += inside
-        if it.grad and used and len(used) < len(self.names):
-            unused = [n for n in self.names.values() if n not in used and self.ddp.requires_grad(n)]
-            if unused:
+        if it.grad and told is not None and len(told) < len(self.names):
+            unused = [n for n in self.names.values() if n not in told and self.ddp.requires_grad(n)]
+            if unused and not self.ddp.find_unused_parameters:
                 it.note(f"the forward does not use {', '.join(unused[:3])}{' and others' if len(unused) > 3 else ''}")
         return self._given(result, Output(self, made.handle), bool(used), it.grad and made.handle.grad)
 
@@ -194,7 +211,7 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
             del known[name]
-    ddp = Ddp(spec, **known)
+    ddp = Watched(spec, **known)
     params = module.named_parameters() if isinstance(module, Module) else []
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
     try:

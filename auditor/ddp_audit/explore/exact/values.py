@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
 
+BREAK, CONTINUE, RETURN = "break", "continue", "return"
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
 
 
 @dataclass(slots=True, eq=False)
 class Unknown:
-    """A value that is not known. `local` says that it may differ between ranks."""
+    """A value that is not known. `local` says that it may differ between ranks, `truth` how it was taken as a condition."""
 
     why: str = ""
     local: bool = False
+    truth: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ class Module:
     opaque: bool = False
     opaque_buffers: bool = False
     training: bool = True
+
+    @property
+    def layer(self) -> str:
+        """The last name of a class of a library, empty for one of the project."""
+        return self.cls.rsplit(".", 1)[-1] if isinstance(self.cls, str) else ""
 
     def walk(self) -> Iterator[tuple[str, Module]]:
         """This module and those inside it with their dotted names, each once, in order of registration."""

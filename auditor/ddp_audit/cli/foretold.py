@@ -1,0 +1,124 @@
+"""The prediction of a traced run, held against its record once it has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.audit import Options, UsageError
+from ddp_audit.cli.traced import find_script
+from ddp_audit.compare.predicted import Agreement, hold_against
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.launch import LaunchError, read_command
+from ddp_audit.launch.model import PYTHON
+from ddp_audit.report.trace_text import WIDTH
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.exact.state import Assumption
+
+FILE = "prediction.json"
+_TRIES = 12  # other answers to conditions on local data that are tried where the first prediction differs
+_MOST_RANKS = 4  # ranks that are interpreted where a run has many
+
+
+@dataclass(slots=True)
+class Foretold:
+    """A prediction and how far the record bears it out. `other` is the answer to a local condition that made them agree."""
+
+    agreement: Agreement
+    why: str = ""  # why the prediction ended before the run, if it did
+    other: str = ""
+
+
+def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
+    """Predicts what a command does and holds the record of its run against that; None where its script is not to be found."""
+    from ddp_audit.explore.exact import predict, variant
+    from ddp_audit.predicted import job_of
+
+    try:
+        launch = read_command(list(command))
+        script = find_script(launch)
+        if script is None:
+            return None
+        if launch.kind == PYTHON:
+            launch = replace(launch, world_size=None, nproc_per_node="unstated")
+        job = job_of([script], Options(launch=launch, defaults_hold=True))
+    except (LaunchError, UsageError):
+        return None
+    if job is None:
+        return None
+    job = replace(job, world_size=recorded.world_size)
+    run = predict(job)
+    found = _held(run, recorded)
+    if found.agreement.difference is None:
+        return found
+    runs = {rank: job.run(rank) for rank in job.ranks}
+    chances = [(a, rank, asked) for asked in range(3) for a in run.assumptions if a.local for rank in job.ranks[:_MOST_RANKS]]
+    for assumption, rank, asked in chances[:_TRIES]:
+        other = _held(variant(job, runs, assumption, rank, asked).run, recorded)
+        if other.agreement.difference is None:
+            other.other = _said(assumption, rank, asked)
+            return other
+    return found
+
+
+def _held(run: Run, recorded: RecordedRun) -> Foretold:
+    sequences = {rank: events[: run.stops.get(rank, len(events)) + 1] for rank, events in run.sequences.items()}
+    agreement = hold_against(sequences, recorded, certain=run.certain, stops=run.stops, ended=not run.cut)
+    return Foretold(agreement, next(iter([*run.bounds, *run.cut.values()]), "") if run.certain or run.cut else "")
+
+
+def _said(assumption: Assumption, rank: int, asked: int) -> str:
+    answer = "false" if assumption.taken == "true" else "true"
+    return f"{assumption.path}:{assumption.line} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
+
+
+def summary(found: Foretold, width: int = WIDTH) -> list[str]:
+    """A line that says how far prediction and trace agree, and where they part if they do."""
+    import textwrap
+
+    agreement = found.agreement
+    counts = sorted(set(agreement.compared.values()))
+    each = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}" if counts else "0"
+    if agreement.difference is None:
+        text = f"Prediction and trace agree on {each} collectives of each rank"
+        text += f", with {found.other}." if found.other else f"; no further was predicted: {found.why}." if found.why else "."
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+    apart = agreement.difference
+    predicted = "nothing more" if apart.predicted is None else f"{apart.predicted.what} at {apart.predicted.site}"
+    recorded = "nothing more" if apart.recorded is None else f"{apart.recorded.what} at {apart.recorded.site}"
+    text = (
+        f"Prediction and trace part in collective {apart.index} of rank {apart.rank} ({apart.what}): predicted {predicted}, "
+        f"recorded {recorded}. That says something of the prediction, not of the run."
+    )
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def keep(found: Foretold, directory: str) -> None:
+    """Writes how far they agree into the trace folder, for `diff`."""
+    (Path(directory) / FILE).write_text(json.dumps(as_object(found), indent=2) + "\n", encoding="utf-8")
+
+
+def kept(directory: str) -> dict[str, Any] | None:
+    """What `keep` wrote, None where there is nothing."""
+    try:
+        found = json.loads((Path(directory) / FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def as_object(found: Foretold) -> dict[str, Any]:
+    """The key `prediction` of the JSON of `trace` and `diff`."""
+    from ddp_audit.report.run_json import agreement_object
+
+    out = agreement_object(found.agreement)
+    if found.other:
+        out["with"] = found.other
+    if found.why:
+        out["ended"] = found.why
+    return out

@@ -1,0 +1,20 @@
+"""Runs scripts one after another in one process, each with a process group of its own: one start for many programs.
+
+Each group meets over a file of its own: over the launcher's store a second group would find the addresses of the first. The
+import of torch.distributed.nn comes before the groups: it keeps one alive otherwise, whose threads may end the process.
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+folder, scripts = Path(sys.argv[1]), sys.argv[2:]
+init = dist.init_process_group
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+for number, script in enumerate(scripts):
+    store = dist.FileStore(str(folder / f"store-{number}"), world_size)
+    dist.init_process_group = lambda backend, store=store: init(backend, store=store, rank=rank, world_size=world_size)
+    runpy.run_path(script, run_name="__main__")
