@@ -103,13 +103,13 @@ def _rows(events: Sequence[Event]) -> Iterator[_Row]:
 def _row(number: int, row: Sequence[_Row | None], width: int) -> Iterator[str]:
     present = [cell for cell in row if cell is not None]
     steps = [cell[1] for cell in row if cell is not None]
-    if any(steps):
-        if len({tuple(map(_step_text, s)) for s in steps}) == 1 and len(present) == len(row):
-            for step in steps[0]:
-                yield _cut(" " * _GUTTER + _step_text(step), width)
-        else:
-            cells = [[] if cell is None else [_step_text(s) for s in cell[1]] for cell in row]
-            yield from _cells(" " * _GUTTER, cells, width)
+    common = 0
+    while len(present) == len(row) and all(len(own) > common and _same_step(own[common], steps[0][common]) for own in steps):
+        yield _cut(" " * _GUTTER + _step_text(steps[0][common]), width)
+        common += 1
+    rest = [[] if cell is None else cell[1][common:] for cell in row]
+    if any(rest):
+        yield from _cells(" " * _GUTTER, [[part for step in own for part in _step_lines(step)] for own in rest], width)
     events = [None if cell is None else cell[0] for cell in row]
     known = [event for event in events if event is not None]
     if not known:
@@ -158,10 +158,18 @@ def _side_by_side(parts: Sequence[str], width: int) -> str:
     return "  ".join(_cut(part, fits).ljust(fits) for part in parts).rstrip()
 
 
+def _same_step(a: Event, b: Event) -> bool:
+    return a.site == b.site and a.detail.get("local") == b.detail.get("local")
+
+
 def _step_text(event: Event) -> str:
+    return ": ".join(_step_lines(event))
+
+
+def _step_lines(event: Event) -> list[str]:
     local = event.detail.get("local") or ()
     state = f"LOCAL {', '.join(local[:2])}{' ..' if len(local) > 2 else ''}" if local else "averaged"
-    return f"step at {_place(event.site)}: {state}"
+    return [f"step at {_place(event.site)}", state]
 
 
 # ---- what follows
@@ -185,21 +193,24 @@ def _outcome(run: Run, width: int) -> Iterator[str]:
 
 def _local(run: Run, width: int) -> Iterator[str]:
     """Steps on gradients that were not reduced, once a place."""
-    places: dict[str, tuple[set[int], int, list[str]]] = {}
+    places: dict[str, dict[int, int]] = {}  # steps of each rank
+    names: dict[str, list[str]] = {}
     for rank in sorted(run.sequences):
         for event in reached(run, rank):
             if event.kind == STEP and event.detail.get("local"):
-                ranks, count, _ = places.setdefault(_place(event.site), (set(), 0, list(event.detail["local"])))
-                ranks.add(rank)
-                places[_place(event.site)] = (ranks, count + 1, places[_place(event.site)][2])
+                place = _place(event.site)
+                counts = places.setdefault(place, {})
+                counts[rank] = counts.get(rank, 0) + 1
+                names.setdefault(place, list(event.detail["local"]))
     if places:
         yield ""
         yield "Steps on LOCAL gradients, from which the ranks' parameters drift apart"
-        for place, (ranks, count, names) in places.items():
-            some = f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
-            each = count // max(1, len(ranks))
-            text = f"{place}: {each} step{'s' * (each != 1)} on {rank_list(sorted(ranks))}: {some}"
-            yield from _wrapped(text, width, "  ", 4)
+        for place, counts in places.items():
+            own = names[place]
+            some = f"{', '.join(own[:4])}{f' and {len(own) - 4} more' if len(own) > 4 else ''}"
+            most = max(counts.values())
+            steps = f"{most} step{'s' * (most != 1)}" if len(set(counts.values())) == 1 else f"up to {most} steps"
+            yield from _wrapped(f"{place}: {steps} on {rank_list(sorted(counts))}: {some}", width, "  ", 4)
 
 
 def _variants(run: Run, width: int) -> Iterator[str]:

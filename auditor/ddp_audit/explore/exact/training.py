@@ -374,7 +374,7 @@ class Optimizer:
         for wrapper in it.wrappers:
             mine = {name for identity, name in wrapper.names.items() if inside is None or identity in inside}
             local += [name for name in wrapper.ddp.step() if not wrapper.names or name in mine]
-        it.mark(ev.STEP, local=sorted(set(local)))
+        it.mark(ev.STEP, local=list(dict.fromkeys(local)))
         it.stepped()
         return result
 
