@@ -368,7 +368,7 @@ def _to(name: str) -> Callable[..., Module]:
         dtype = tensors.DTYPES.get(name) or next((d for d in map(tensors.dtype_of, (*args, *kwargs.values())) if d), None)
         if dtype is not None and any(p.dtype != dtype for _, p in module.named_parameters()):
             _cast(module, dtype)
-            training.moved(it, module)
+            training.moved(it, module, dtype)
         return module
 
     return move

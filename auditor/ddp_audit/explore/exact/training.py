@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ddp_audit.explore.exact.values import (
     Error,
     Function,
     Instance,
+    Lib,
     Module,
     Native,
     Output,
@@ -25,6 +26,7 @@ from ddp_audit.explore.exact.values import (
     error,
     tensors_in,
 )
+from ddp_audit.machine.comm_hooks import HOOKS
 from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
@@ -60,24 +62,12 @@ def spec_of(module: Any) -> ModuleSpec:
     return ModuleSpec(tuple(params), tuple(buffers), len(synced), known, exact)
 
 
-class Watched(Ddp):
-    """The machine's wrapper, told what forwards of the module show."""
-
-    def ready_in(self, order: Sequence[str]) -> None:
-        """Says in which order gradients become ready; parameters not named come first."""
-        self._rank_in_order = {name: i for i, name in enumerate(order)}
-
-    def requires_grad(self, name: str) -> bool:
-        """Whether the parameter that has a name now requires a gradient."""
-        return self._requires_grad[self._keys[name]]
-
-
 @dataclass(slots=True, eq=False)
 class Wrapper:
     """A DistributedDataParallel object. `names` are those of its parameters by id()."""
 
     module: Any
-    ddp: Watched
+    ddp: Ddp
     names: dict[int, str]
     params: list[Param]  # keeps the ids above alive
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -168,8 +158,7 @@ class Wrapper:
                     return Native(lambda *args, **kwargs: (calls.call(it, inner, list(args), kwargs), self)[1])
                 return Native(lambda *args, **kwargs: self)
             case "register_comm_hook":
-                it.bound("a communication hook is not followed")
-                return Native(lambda *args, **kwargs: None)
+                return Native(lambda state=None, hook=None: self._hook(it, hook))
         if isinstance(self.module, Module) and name in layers._METHODS:
             return layers.attribute(it, self.module, name)
         return Unknown(name)
@@ -180,6 +169,17 @@ class Wrapper:
             self.ddp.require_backward_grad_sync = it.known_truth(value) is not False
         else:
             self.attrs[name] = value
+
+    def _hook(self, it: Interpreter, hook: Any) -> None:
+        """`register_comm_hook(state, hook)`: one of torch's own is followed."""
+        known = HOOKS.get(hook.name.rsplit(".", 1)[-1]) if isinstance(hook, Lib) else None
+        if known is None:
+            it.bound("a communication hook of the project is not followed")
+            return
+        try:
+            self.ddp.register_comm_hook(known)
+        except MachineError as stop:
+            raise _stopped(it, stop) from None
 
     def _no_sync(self) -> Context:
         before: list[bool] = []
@@ -211,7 +211,7 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
             del known[name]
-    ddp = Watched(spec, **known)
+    ddp = Ddp(spec, **known)
     params = module.named_parameters() if isinstance(module, Module) else []
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
     try:
@@ -247,10 +247,13 @@ def changed(it: Interpreter) -> None:
             wrapper.params.append(param)
 
 
-def moved(it: Interpreter, module: Module) -> None:
+def moved(it: Interpreter, module: Module, dtype: str) -> None:
     """A change of dtype after the wrap swaps the data of parameters, and no hook of the reducer fires for them again."""
     inside = {id(p) for _, p in module.named_parameters()}
     for wrapper in it.wrappers:
+        if wrapper.module is module:
+            wrapper.ddp.move(dtype)
+            continue
         for identity, name in wrapper.names.items():
             if identity in inside:
                 wrapper.ddp.replace_parameter(name)
