@@ -43,7 +43,7 @@ def main() -> None:
         "ddp-audit check, cached": [python, "-m", "ddp_audit", "check", name, "--format", "json"],
     }
     seen: dict[str, list[float]] = {label: [] for label in commands}
-    for label, command in commands.items():
+    for command in commands.values():
         cpu_seconds(command, folder)  # warm up the file cache, and the bytecode where it is kept
     for _ in range(options.runs):
         for label, command in commands.items():

@@ -10,7 +10,6 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 
-
 _ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
 
 
