@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agreement import brief, disagreement
+from agreement import brief, disagreement, outcome_disagreement, predicted_outcome
 from predictor import Case, Predictor
 from real_ranks import WORLD_SIZE, RealRanks
 
@@ -118,3 +118,12 @@ def test_an_exception_before_any_gradient_is_harmless(real: RealRanks) -> None:
     predictor = agreed(real, [FORWARD, backward(0, "m.head"), FORWARD, backward(1)])
     assert [bool(step.error) for step in predictor.steps] == [False, False, True, False, False]
     assert set(predictor.ddp.gradient_states.values()) == {AVERAGED}
+
+
+def test_a_reset_forgets_buckets_under_way(real: RealRanks) -> None:
+    """A rank whose backward failed had sent a bucket that nobody met; after the reset it waits for the next ones alone."""
+    fails = [FORWARD, backward(0, "m.backbone"), ["reset"], FORWARD, backward(1)]
+    model = {**MODEL, "buffers": []}
+    case = Case(model, {"bucket_cap_mb": 0.00001, "find_unused_parameters": True}, [[["barrier"]], fails])
+    assert predicted_outcome(case).kind == "hangs"
+    assert outcome_disagreement(case, real) is None

@@ -132,6 +132,7 @@ class Ddp:
         self._hooked = dict(self._index)  # parameters whose gradient accumulation still calls the reducer
         self._rank_in_order = {name: i for i, name in enumerate(order)}
         self._delay_enqueued = False
+        self._forgets = False  # whether buckets under way were forgotten by a reset: nobody will wait for them
         self._join: JoinState | None = None
         self._forwards = 0
         self._reducer = self._make_reducer(bucket_cap_mb)
@@ -311,6 +312,7 @@ class Ddp:
         """
         if self._delays_all:
             raise MachineError(errors.NO_REDUCER)
+        self._forgets = self._reducer.require_finalize
         self._reducer.reset()
 
     def add_parameter(self, spec: ParamSpec) -> None:
@@ -525,6 +527,9 @@ class Ddp:
     def _take_issued(self) -> list[Event]:
         """What the reducer issued. Nobody waits for the buckets of a reduction that has not ended."""
         issued, self._reducer.issued = self._reducer.issued, []
+        if self._forgets and issued:
+            issued[0] = replace(issued[0], detail={**issued[0].detail, "forgets": True})
+            self._forgets = False
         if not self._reducer.require_finalize:
             return issued
         return [event if event.detail is ASYNC else replace(event, detail={**event.detail, "awaited": False}) for event in issued]

@@ -353,6 +353,8 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
                     yield "wait", position, works[event.detail["work"]]
                 position += 1
                 continue
+            if event.detail.get("forgets"):
+                loose = []
             yield "issue", position, position
             if event.detail.get("async") or "work" in event.detail:
                 works[event.detail.get("work")] = position
