@@ -147,6 +147,7 @@ def _selection(rules: Sequence[Rule], options: Options) -> set[str]:
 
 
 def launch_of(options: Options) -> Launch | None:
+    """The launch that the options describe, None where they describe none. Raises UsageError."""
     if options.launch is None and options.world_size is None:
         return None
     if options.launch is not None and options.world_size is not None:

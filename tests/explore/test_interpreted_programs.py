@@ -367,7 +367,8 @@ def test_steps_are_counted_to_a_bound(tmp_path: Path) -> None:
 # ---- reports
 
 
-def test_the_report_fits_a_terminal_and_shows_the_ranks_side_by_side(tmp_path: Path) -> None:
+def test_the_report_fits_a_terminal_and_shows_the_ranks_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     body = """
 model = DDP(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -397,3 +398,29 @@ def test_the_json_lists_each_rank(tmp_path: Path) -> None:
             "kind": "collective", "op": "broadcast", "origin": "user", "numel": 2, "dtype": "float32", "root": 1,
             "reduce_op": None, "site": found["ranks"]["0"][0]["site"],
         }  # fmt: skip
+
+
+def test_the_guard_that_parts_the_ranks_is_named_across_calls(tmp_path: Path) -> None:
+    body = """
+def is_main():
+    return rank == 0
+
+
+def report(value):
+    dist.all_reduce(value)
+
+
+for step in range(3):
+    if is_main():
+        pass
+    if step == 1:
+        if is_main():
+            report(torch.ones(2))
+    dist.barrier()
+"""
+    run = predicted(tmp_path, body)
+    assert run.kind == "hangs"
+    [found] = run_json.as_object(run, "script.py")["divergences"][0]["guards"].values()
+    assert (found["text"], found["taken"]) == ("is_main()", True)
+    text = run_text.render(run, "script.py")
+    assert "is_main() is true for it (lines 24 > 16)" in " ".join(text.split())

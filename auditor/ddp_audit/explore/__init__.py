@@ -1,7 +1,8 @@
 """Exploration: the lowered program run on the machine, once for each rank, under stated assumptions.
 
 `Exploration.predict` gives the event sequences of all ranks, how they end when they meet (completes, hangs or aborts), and where
-they part or cross by the comparison that recorded runs go through.
+they part or cross by the comparison that recorded runs go through. It stands on the lowered tree and on nominal sizes, and so
+serves what-ifs at places that rules name; package `exact` runs a script value by value, with the sizes of its layers.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.compare.predicted import Agreement, Difference
+from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, Event
 from ddp_audit.report.run_text import reached
 
@@ -24,7 +25,8 @@ def as_object(run: Run, path: str) -> dict[str, Any]:
         "ranks": {str(r): [event(e) for e in reached(run, r) if e.kind in _KINDS] for r in sorted(run.sequences)},
         "raised": {str(rank): text for rank, text in sorted(run.raised.items())},
         "divergences": [
-            {"group": d.group, "index": d.index, "kind": d.kind, "explanation": d.explanation} for d in run.divergences()
+            {"group": d.group, "index": d.index, "kind": d.kind, "explanation": d.explanation, "guards": _guards(run, d)}
+            for d in run.divergences()
         ],
         "assumptions": [
             {"path": a.path, "line": a.line, "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
@@ -34,6 +36,16 @@ def as_object(run: Run, path: str) -> dict[str, Any]:
         ],
         "notes": run.notes,
         "bounds": [*run.bounds, *dict.fromkeys(run.cut.values())],
+    }
+
+
+def _guards(run: Run, divergence: Divergence) -> dict[str, Any]:
+    """By rank the condition that led it to its call and others not; ranks without one are left out."""
+    found = {rank: run.guard_of(rank, e) for rank, e in sorted(divergence.ranks.items()) if e is not None}
+    return {
+        str(rank): {"path": taken.path, "line": taken.line, "text": taken.text, "taken": taken.answer}
+        for rank, taken in found.items()
+        if taken is not None
     }
 
 

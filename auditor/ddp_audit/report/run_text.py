@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.compare.explain import rank_list
-from ddp_audit.compare.sequence import agree, signature
+from ddp_audit.compare.sequence import Divergence, agree, signature
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, ORIGINS, STEP, Event, Site
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 
@@ -29,7 +29,7 @@ _ENDS = {
 
 
 def render(run: Run, path: str, width: int = WIDTH) -> str:
-    """The whole report as plain text, no line wider than `width`."""
+    """The whole report as plain text, no line wider than `width` but for long paths."""
     return "".join(f"{line.rstrip()}\n" for line in lines(run, path, width))
 
 
@@ -185,10 +185,23 @@ def _outcome(run: Run, width: int) -> Iterator[str]:
         yield from _wrapped(f"The ranks part in collective {parted[0].index}. {parted[0].explanation}", width, "  ")
     for notice in crossed[:3]:
         yield from _wrapped(f"Crossed in collective {notice.index}: {notice.explanation}", width, "  ")
+    for divergence in (*parted[:1], *crossed[:3]):
+        yield from _guards(run, divergence, width)
     for rank, text in sorted(run.raised.items()):
         yield from _wrapped(f"Rank {rank} ends with {text}", width, "  ")
     if run.kind in (COMPLETES, "goes on") and not parted and not crossed and len(run.sequences) > 1:
         yield from _wrapped("The ranks issue the same collectives from the same lines, so none waits for another.", width, "  ")
+
+
+def _guards(run: Run, divergence: Divergence, width: int) -> Iterator[str]:
+    """The conditions that led ranks to different calls, and the chain of calls below each."""
+    for rank, event in sorted(divergence.ranks.items()):
+        guard = None if event is None else run.guard_of(rank, event)
+        if event is not None and guard is not None:
+            way = " > ".join(str(site.line) for site in reversed(event.stack))
+            said = "true" if guard.answer else "false"
+            text = f"Rank {rank} comes there because {guard.path}:{guard.line} {guard.text} is {said} for it (lines {way})"
+            yield from _wrapped(text, width, "  ", 4)
 
 
 def _local(run: Run, width: int) -> Iterator[str]:
@@ -273,4 +286,6 @@ def _cut(text: str, width: int) -> str:
 
 def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> list[str]:
     later = indent + " " * hang
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
+    )

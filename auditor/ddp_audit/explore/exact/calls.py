@@ -143,7 +143,7 @@ class _Super:
             if isinstance(base, Class):
                 found = base.find(name)
                 if found is not MISSING:
-                    return _bound(it, found, self.receiver)
+                    return bound(it, found, self.receiver)
         if isinstance(self.receiver, Module):
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
@@ -413,7 +413,7 @@ def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
         return owner.attrs[name]
     found = owner.cls.find(name)
     if found is not MISSING:
-        return _bound(it, found, owner)
+        return bound(it, found, owner)
     if name == "__class__":
         return owner.cls
     if name == "__dict__":
@@ -424,7 +424,8 @@ def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
     return Unknown(name)
 
 
-def _bound(it: Interpreter, found: Any, receiver: Any) -> Any:
+def bound(it: Interpreter, found: Any, receiver: Any) -> Any:
+    """What an attribute of a class is when it is read on an object: a method, the value of a property, or itself."""
     if isinstance(found, Function):
         if found.kind == "property":
             return invoke(it, found, [], {}, receiver)

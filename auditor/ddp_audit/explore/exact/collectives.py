@@ -14,7 +14,7 @@ from ddp_audit.program.contracts_torch import COLLECTIVES
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_FOLDED = {
+FOLDED = {
     "all_gather_into_tensor": "all_gather", "all_gather_single": "all_gather", "all_gather_coalesced": "all_gather",
     "all_reduce_coalesced": "all_reduce", "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
     "all_to_all_single": "all_to_all", "monitored_barrier": "barrier",
@@ -94,7 +94,7 @@ def _events(it: Interpreter, op: str, given: dict[str, Any], group: Group, paylo
     sizes = [t.numel for t in tensors]
     numel = sum(s for s in sizes if s is not None) if sizes and None not in sizes else None
     dtype = tensors[0].dtype if tensors else None
-    folded = _FOLDED.get(op, op)
+    folded = FOLDED.get(op, op)
     reduces = folded in ("all_reduce", "reduce", "reduce_scatter")
     rooted = folded in ("broadcast", "reduce", "gather", "scatter")
     return [

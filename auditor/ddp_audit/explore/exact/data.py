@@ -122,7 +122,7 @@ class Sampler:
             for index in range(count):
                 yield index if self.kind == "SequentialSampler" else Unknown("an index", True)
         else:
-            yield from it._some(Unknown("an index", True), None)
+            yield from it.some(Unknown("an index", True), None)
 
     def attribute(self, it: Interpreter, name: str) -> Any:
         """An attribute or a method of a sampler."""
@@ -213,7 +213,7 @@ class Loader:
             return
         count, size = self.length(it), self._batch_size
         if not isinstance(count, int):
-            yield from it._some(self._batch(it, size), None)
+            yield from it.some(self._batch(it, size), None)
             return
         samples = self._samples(it)
         whole = self._batch(it, size) if count else None

@@ -118,11 +118,6 @@ def lookup(it: Interpreter, name: str, scope: Scope) -> Any:
     return Lib(f"builtins.{name}")
 
 
-def as_load(target: ast.expr) -> ast.expr:
-    """The expression that reads an assignment target."""
-    return target
-
-
 def _yield(scope: Scope, value: Any) -> None:
     holder: Scope | None = scope
     while holder is not None and holder.yielded is None:
@@ -432,4 +427,4 @@ def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
             return
 
 
-__all__ = ["MISSING", "as_load", "binary", "compare", "evaluate", "get_item", "lookup", "set_item"]
+__all__ = ["MISSING", "binary", "compare", "evaluate", "get_item", "lookup", "set_item"]

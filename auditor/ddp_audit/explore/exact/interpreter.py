@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions
 from ddp_audit.explore.exact.iteration import Iteration
-from ddp_audit.explore.exact.state import Frame, Limits
+from ddp_audit.explore.exact.state import Frame, Limits, Taken
 from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
@@ -108,8 +108,7 @@ class Interpreter(Iteration):
                 for target in targets:
                     self.assign(target, result, scope)
             case ast.AugAssign(target=target, op=op, value=value):
-                load = expressions.as_load(target)
-                left = expressions.evaluate(self, load, scope)
+                left = expressions.evaluate(self, target, scope)
                 right = expressions.evaluate(self, value, scope)
                 if isinstance(left, list) and isinstance(op, ast.Add) and isinstance(right, (list, tuple)):
                     left.extend(right)
@@ -174,7 +173,15 @@ class Interpreter(Iteration):
         known = self.known_truth(value)
         if known is None:
             known = self.assume(node.test, preferred(node.test, node.body, node.orelse), value)
-        return self.block(node.body if known else node.orelse, scope)
+        count = self.visits.get(id(node), 0)
+        self.visits[id(node)] = count + 1
+        taken = Taken(*self.place(node.test), count, known)
+        self.answers[taken.key] = known
+        self.guards.append(taken)
+        try:
+            return self.block(node.body if known else node.orelse, scope)
+        finally:
+            self.guards.pop()
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> str | None:
         over = expressions.evaluate(self, node.iter, scope)

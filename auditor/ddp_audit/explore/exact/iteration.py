@@ -61,13 +61,13 @@ class Iteration(State):
                 for _ in range(over.shape[0]):
                     yield Tensor(rest, over.dtype, over.deps, over.local)
             else:
-                yield from self._some(Tensor(None, over.dtype, over.deps, over.local), node)
+                yield from self.some(Tensor(None, over.dtype, over.deps, over.local), node)
         elif hasattr(over, "elements"):
             yield from over.elements(self.whole)
         elif isinstance(over, training.Stream):
             yield from over.rest(self.whole)
         else:
-            yield from self._some(unknown(over, why="an element"), node)
+            yield from self.some(unknown(over, why="an element"), node)
 
     def _iterate_object(self, over: Instance | Module, node: ast.AST | None) -> Iterator[Any]:
         cls = over.cls
@@ -95,13 +95,13 @@ class Iteration(State):
                 for index in range(size):
                     yield calls.call(self.whole, Method(cls.find("__getitem__"), over), [index], {})
                 return
-            yield from self._some(Unknown("an element", True), node)
+            yield from self.some(Unknown("an element", True), node)
         elif isinstance(over, Module):
             yield from over.children.values()
         else:
-            yield from self._some(Unknown("an element", True), node)
+            yield from self.some(Unknown("an element", True), node)
 
-    def _some(self, element: Any, node: ast.AST | None) -> Iterator[Any]:
+    def some(self, element: Any, node: ast.AST | None) -> Iterator[Any]:
         """A few elements of something whose length is not known."""
         start = len(self.events)
         self.losses += 1

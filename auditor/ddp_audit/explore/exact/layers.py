@@ -277,7 +277,7 @@ def attribute(it: Interpreter, module: Module, name: str) -> Any:
     if isinstance(module.cls, Class):
         found = module.cls.find(name)
         if found is not MISSING and not (isinstance(found, Function) and name == "__call__"):
-            return calls._bound(it, found, module)
+            return calls.bound(it, found, module)
     return library_attribute(it, module, name)
 
 
@@ -287,7 +287,7 @@ def library_attribute(it: Interpreter, module: Module, name: str) -> Any:
         return module.training
     if name == "__class__":
         return module.cls
-    known = _METHODS.get(name)
+    known = METHODS.get(name)
     if known is not None:
         return Native(lambda *args, **kwargs: known(it, module, list(args), kwargs), name)
     if name.startswith("register_"):
@@ -410,7 +410,7 @@ def _zero_grad(it: Interpreter, module: Module, args: list[Any], kwargs: dict[st
     training.zero_grad(it, [p for _, p in module.named_parameters()], kwargs.get("set_to_none", True) is not False)
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Callable[..., Any]] = {
     "register_buffer": _register_buffer, "register_parameter": _register_parameter, "add_module": _add_module,
     "register_module": _add_module, "append": _append, "extend": _append, "apply": _apply, "train": _train(True),
     "eval": _train(False), "load_state_dict": _load, "parameters": _parameters, "named_parameters": _named, "state_dict": _state,
@@ -511,7 +511,7 @@ def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, 
     elif last.endswith(_LOSS):
         shape = () if module.attrs.get("reduction", "mean") in ("mean", "sum") else None
     elif last == "Flatten":
-        shape = tensors._flattened(source.shape, 1)
+        shape = tensors.flattened(source.shape, 1)
     elif last.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel", "LSTM", "GRU", "RNN")):
         shape = None
     result = tensors.like(it, source, *args, *own, shape=shape, dtype=dtype)

@@ -140,7 +140,7 @@ def _with_mode(function: Function, grad: bool) -> Function:
 def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if name.startswith(("torch.distributed.nn.", "torch.distributed._functional_collectives.")):
         source = next(tensors_in(args), None)
-        op = collectives._FOLDED.get(last, last)
+        op = collectives.FOLDED.get(last, last)
         known = None if source is None else source.numel
         dtype = None if source is None else source.dtype
         reduce_op = collectives.reduce_name(kwargs.get("op", args[1] if len(args) > 1 and op == "all_reduce" else None))

@@ -118,12 +118,6 @@ def _listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
     return list(it.iterate(value))
 
 
-@model("builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "builtins.set", "builtins.frozenset",
-       "collections.deque")  # fmt: skip
-def _unused(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    raise NotImplementedError
-
-
 def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
     def made(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args:
@@ -457,7 +451,7 @@ def _slice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 @model("sys.exit", "builtins.exit", "builtins.quit", "os._exit")
-def _exit(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+def leave(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
     raise Raised(Error("SystemExit", tuple(args[:1])))
 
 

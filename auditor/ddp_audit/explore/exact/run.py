@@ -10,7 +10,7 @@ from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact.interpreter import Interpreter
-from ddp_audit.explore.exact.state import Assumption, Limits
+from ddp_audit.explore.exact.state import Assumption, Limits, Taken
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ class Run:
     notes: list[str] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     variants: list[Variant] = field(default_factory=list)
+    answers: dict[int, dict[tuple[str, int, str, int], bool]] = field(default_factory=dict)
+
+    def guard_of(self, rank: int, event: Event) -> Taken | None:
+        """The innermost condition around an event of a rank that another rank took the other way."""
+        for taken in reversed(event.detail.get("guards", ())):
+            if any(said.get(taken.key, taken.answer) != taken.answer for other, said in self.answers.items() if other != rank):
+                found: Taken = taken
+                return found
+        return None
 
     @property
     def stops(self) -> dict[int, int]:
@@ -131,7 +140,8 @@ def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         {rank: it.uncertain for rank, it in runs.items() if it.uncertain is not None},
         sorted(assumptions.values(), key=lambda a: (a.path, a.line, a.text)),
         list(dict.fromkeys(bound for it in runs.values() for bound in it.bounds)),
-        list(dict.fromkeys(note for it in runs.values() for note in it.notes)), groups,
+        list(dict.fromkeys(note for it in runs.values() for note in it.notes)), groups, [],
+        {rank: it.answers for rank, it in runs.items()},
     )  # fmt: skip
 
 

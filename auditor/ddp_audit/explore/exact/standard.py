@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, layers, training
-from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, _exit, model
+from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, leave, model
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -61,7 +61,7 @@ def _partial(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Native(lambda *more, **extra: calls.call(it, function, [*given, *more], {**named, **extra}))
 
 
-@model("functools.wraps", "functools.lru_cache", "functools.cache", "atexit.register", "functools.update_wrapper")
+@model("functools.wraps", "functools.lru_cache", "functools.update_wrapper")
 def _identity(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Native(lambda function, *rest: function)
 
@@ -210,7 +210,7 @@ class Parser:
             case "set_defaults":
                 return Native(lambda **kwargs: self.options.update(kwargs))
             case "error":
-                return Native(lambda *args: _exit(it, [2], {}))
+                return Native(lambda *args: leave(it, [2], {}))
         return Native(lambda *args, **kwargs: Unknown(name))
 
     def _add(self, it: Interpreter, flags: tuple[Any, ...], kwargs: Kwargs) -> None:

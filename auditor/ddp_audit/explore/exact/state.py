@@ -68,6 +68,22 @@ class Assumption:
     local: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How a rank took a condition at its `count`-th time."""
+
+    path: str
+    line: int
+    text: str
+    count: int
+    answer: bool
+
+    @property
+    def key(self) -> tuple[str, int, str, int]:
+        """The same for every rank that asks it for the same time."""
+        return self.path, self.line, self.text, self.count
+
+
 @dataclass(slots=True)
 class State:
     """The state of one rank. `overrides` are configuration values by name."""
@@ -102,6 +118,9 @@ class State:
     environment: dict[str, str] = field(default_factory=dict)
     contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them the other way
     losses: int = 0  # counts what was not followed: calls of unknowns, open conditions, loops of unknown length
+    guards: list[Taken] = field(default_factory=list)  # conditions around the statement that runs, across calls
+    answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition of an if, as it was taken
+    visits: dict[int, int] = field(default_factory=dict)  # by id() of the if statement
     effects: int = 0  # counts changes of objects: a forward without any may be remembered
     modes: int = 0  # counts calls of train() and eval()
     flags: dict[int, tuple[int, Module, tuple[bool, ...]]] = field(default_factory=dict)  # training flags, by id() of the module
@@ -157,6 +176,8 @@ class State:
         end = self.frames[-1].end
         for event in made:
             detail = {**event.detail, "end_line": end} if end > site.line else event.detail
+            if self.guards:
+                detail = {**detail, "guards": tuple(self.guards)}
             self.events.append(
                 Event(
                     event.kind, event.op, event.group, event.index, event.origin, event.numel, event.dtype, event.root,
@@ -208,13 +229,21 @@ class State:
         except Exception:
             return None
 
-    def assume(self, node: ast.expr, preferred: bool, value: Any, *, for_good: bool = True) -> bool:
-        """How an open condition is taken, which is noted; `for_good`: the value keeps that answer where it is asked again."""
+    def place(self, node: ast.expr) -> tuple[str, int, str]:
+        """File, line and text of a condition of the running file."""
         key = self.keys.get(id(node))
         if key is None:
             source = self.frames[-1].source
-            text = " ".join((ast.get_source_segment(source.text, node) or ast.unparse(node)).split())[:120]
+            if node.end_lineno == node.lineno and source.line(node.lineno).isascii():
+                text = source.line(node.lineno)[node.col_offset : node.end_col_offset][:120]
+            else:
+                text = " ".join(ast.unparse(node).split())[:120]
             key = self.keys[id(node)] = (source.path, node.lineno, text)
+        return key
+
+    def assume(self, node: ast.expr, preferred: bool, value: Any, *, for_good: bool = True) -> bool:
+        """How an open condition is taken, which is noted; `for_good`: the value keeps that answer where it is asked again."""
+        key = self.place(node)
         if key not in self.assumptions:
             taken = "true" if preferred else "false"
             self.assumptions[key] = Assumption(*key, taken, is_local(value))

@@ -200,7 +200,7 @@ def _method(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs:
     if name in ("view", "reshape") and (args or "shape" in kwargs):
         return like(it, tensor, shape=_viewed(tensor, [kwargs["shape"]] if "shape" in kwargs else args))
     if name == "flatten":
-        return like(it, tensor, shape=_flattened(tensor.shape, *(a for a in args if isinstance(a, int))))
+        return like(it, tensor, shape=flattened(tensor.shape, *(a for a in args if isinstance(a, int))))
     if name == "unsqueeze" and tensor.shape is not None and args and isinstance(args[0], int):
         at = args[0] % (len(tensor.shape) + 1)
         return like(it, tensor, shape=(*tensor.shape[:at], 1, *tensor.shape[at:]))
@@ -342,7 +342,7 @@ def _viewed(tensor: Tensor, args: list[Any]) -> tuple[int, ...] | None:
     return tuple(tensor.numel // rest if n == -1 else n for n in wanted)
 
 
-def _flattened(shape: tuple[int, ...] | None, start: int = 0, end: int = -1) -> tuple[int, ...] | None:
+def flattened(shape: tuple[int, ...] | None, start: int = 0, end: int = -1) -> tuple[int, ...] | None:
     if not shape:
         return shape
     first, last = start % len(shape), end % len(shape)

@@ -89,7 +89,7 @@ class Wrapper:
             order, it.used = it.used, before
         inside = it.events[start:]
         del it.events[start:]
-        it.mark(ev.FORWARD, grad=it.grad, training=self._training, sync=self.ddp.require_backward_grad_sync)
+        it.mark(ev.FORWARD, grad=it.grad, training=self.in_training, sync=self.ddp.require_backward_grad_sync)
         if failed is not None:
             it.emit(self.ddp.failing_forward(grad=it.grad))
             it.events += inside
@@ -102,7 +102,7 @@ class Wrapper:
         try:
             # Where not all of the forward was followed, every parameter counts as used.
             told = used if used and self.ddp.spec.exact and it.losses == losses else None
-            made = self.ddp.forward(grad=it.grad, training=self._training, used=told)
+            made = self.ddp.forward(grad=it.grad, training=self.in_training, used=told)
         except MachineError as stop:
             raise _stopped(it, stop) from None
         it.emit(made.events)
@@ -114,7 +114,7 @@ class Wrapper:
         return self._given(result, Output(self, made.handle), bool(used), it.grad and made.handle.grad)
 
     @property
-    def _training(self) -> bool:
+    def in_training(self) -> bool:
         return self.module.training if isinstance(self.module, Module) else True
 
     def _given(self, value: Any, output: Output, told: bool, live: bool) -> Any:
@@ -159,7 +159,7 @@ class Wrapper:
                 return Native(lambda *args, **kwargs: self)
             case "register_comm_hook":
                 return Native(lambda state=None, hook=None: self._hook(it, hook))
-        if isinstance(self.module, Module) and name in layers._METHODS:
+        if isinstance(self.module, Module) and name in layers.METHODS:
             return layers.attribute(it, self.module, name)
         return Unknown(name)
 
@@ -283,7 +283,7 @@ def _late(it: Interpreter, wrapper: Wrapper, own: frozenset[Any], deps: frozense
         last = max(earlier, key=lambda output: output.handle.number)
         wrapper.ddp.extend(last.handle, names)
         return last
-    made = wrapper.ddp.module_forward(grad=True, training=wrapper._training, used=names)
+    made = wrapper.ddp.module_forward(grad=True, training=wrapper.in_training, used=names)
     it.emit(made.events)
     return Output(wrapper, made.handle)
 
