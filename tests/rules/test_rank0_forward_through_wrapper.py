@@ -115,8 +115,15 @@ def test_evaluation_before_training_is_a_warning_that_says_the_run_goes_on(tmp_p
 
 
 def test_buffer_that_depends_on_an_unknown_condition_is_a_warning_that_names_it(tmp_path: Path) -> None:
-    conditional = HEAD.replace('        self.register_buffer("mask"', '        if not plain:\n            self.register_buffer("mask"')
-    text = "import sys\nplain = len(sys.argv) > 1\n" + conditional + "model = DDP(Masked())" + LOOP.format(before="    pass", after=LONE)
+    conditional = HEAD.replace(
+        '        self.register_buffer("mask"', '        if not plain:\n            self.register_buffer("mask"'
+    )
+    text = (
+        "import sys\nplain = len(sys.argv) > 1\n"
+        + conditional
+        + "model = DDP(Masked())"
+        + LOOP.format(before="    pass", after=LONE)
+    )
     found = findings(tmp_path, text)
     assert [f.severity for f in found] == ["warning"]
     assert "not plain" in found[0].explanation

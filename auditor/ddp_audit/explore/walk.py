@@ -145,7 +145,7 @@ class Walk:
         count = self._asked.get(guard.span, 0)
         self._asked[guard.span] = count + 1
         if parted is False:
-            return False == guard.polarity  # noqa: E712  the arm that a false condition takes
+            return not guard.polarity  # the arm that a false condition takes
         chosen = self.scenario.decide(guard.span, count)
         if chosen is None:
             chosen = known if known is not None else self.scenario.otherwise

@@ -101,6 +101,8 @@ def plan(op: str, *, rank: int, size: int, nbytes: int, element: int, root: int)
 
 def _ring(p: _Plan, rank: int, size: int, nbytes: int, element: int, *, gather: bool) -> int:
     """Reduce-scatter over the ring of members, with `gather` followed by the all-gather; returns the bytes of a chunk."""
+    if nbytes == 0:
+        return 0  # gloo's ring returns at once where there is nothing to reduce
     limit = element * (MAX_SEGMENT // element)
     segment = _round_up(min((nbytes + size * 2 - 1) // (size * 2), limit), element)
     count = _round_up(max(-(-nbytes // segment), size * 2), size)

@@ -147,7 +147,7 @@ class _Super:
         if isinstance(self.receiver, Module):
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
-            return Native(lambda *args, **kwargs: None) if name == "__init__" else layers.library_attribute(it, self.receiver, name)
+            return Native(lambda *args, **kwargs: None) if name == "__init__" else layers.outside_attribute(it, self.receiver, name)
         if name == "__init__" and isinstance(self.receiver, Instance):
             return Native(lambda *args, **kwargs: self.receiver.attrs.__setitem__("args", args))
         return Native(lambda *args, **kwargs: None)
@@ -263,7 +263,7 @@ def _scope(it: Interpreter, function: Function, args: list[Any], kwargs: dict[st
 
 def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An object of a project class."""
-    libraries_ = cls.library_bases()
+    libraries_ = cls.outside_bases()
     if any(name.endswith("DistributedDataParallel") for name in libraries_):
         return training.wrap(it, args, kwargs)
     if any(name.endswith(".Enum") for name in libraries_):
@@ -313,7 +313,7 @@ def matches(value: Any, kind: Any) -> bool:
     if isinstance(value, Instance):
         if isinstance(kind, Class):
             return kind in value.cls.lineage()
-        names = {name.rsplit(".", 1)[-1] for name in value.cls.library_bases()}
+        names = {name.rsplit(".", 1)[-1] for name in value.cls.outside_bases()}
         return isinstance(kind, Lib) and kind.name.rsplit(".", 1)[-1] in (*names, "Exception", "BaseException")
     if isinstance(value, Error) and isinstance(kind, Lib):
         wanted = kind.name.rsplit(".", 1)[-1]

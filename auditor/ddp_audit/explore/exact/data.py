@@ -255,7 +255,7 @@ class Loader:
 
 
 def _is_iterable_set(cls: Class) -> bool:
-    return any(name.endswith("IterableDataset") for name in cls.library_bases())
+    return any(name.endswith("IterableDataset") for name in cls.outside_bases())
 
 
 def _collate(sample: Any, size: int | None) -> Any:

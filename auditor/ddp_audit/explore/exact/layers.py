@@ -278,10 +278,10 @@ def attribute(it: Interpreter, module: Module, name: str) -> Any:
         found = module.cls.find(name)
         if found is not MISSING and not (isinstance(found, Function) and name == "__call__"):
             return calls.bound(it, found, module)
-    return library_attribute(it, module, name)
+    return outside_attribute(it, module, name)
 
 
-def library_attribute(it: Interpreter, module: Module, name: str) -> Any:
+def outside_attribute(it: Interpreter, module: Module, name: str) -> Any:
     """What torch.nn.Module itself offers."""
     if name == "training":
         return module.training

@@ -420,7 +420,7 @@ def _is_a(value: Any, kind: Any) -> bool | None:
     if isinstance(value, Module):
         if isinstance(kind, Class):
             return isinstance(value.cls, Class) and kind in value.cls.lineage()
-        own = value.cls.library_bases() if isinstance(value.cls, Class) else {str(value.cls)}
+        own = value.cls.outside_bases() if isinstance(value.cls, Class) else {str(value.cls)}
         return name == "torch.nn.Module" or last in {n.rsplit(".", 1)[-1] for n in own}
     if isinstance(value, Tensor):
         return last in ("Tensor", type(value).__name__, "Parameter" if type(value).__name__ == "Param" else "Tensor")

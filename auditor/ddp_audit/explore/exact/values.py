@@ -140,13 +140,13 @@ class Class:
                 found += base.lineage()
         return found
 
-    def library_bases(self) -> set[str]:
+    def outside_bases(self) -> set[str]:
         """Full names of the library classes that it descends from."""
         return {base.name for cls in self.lineage() for base in cls.bases if isinstance(base, Lib)}
 
     @property
     def is_module(self) -> bool:
-        return any(name.startswith("torch.nn.") for name in self.library_bases())
+        return any(name.startswith("torch.nn.") for name in self.outside_bases())
 
 
 @dataclass(slots=True, eq=False)
