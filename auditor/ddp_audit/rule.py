@@ -103,9 +103,7 @@ class Rule(ABC):
 
 def guard_relations(node: Node) -> list[Related]:
     """The path to a node as related places: each rank-dependent guard and each call that leads to the node."""
-    related = [
-        Related(g.span.path, g.span.line, "guard", g.describe()) for g in node.guards if g.taint
-    ]
+    related = [Related(g.span.path, g.span.line, "guard", g.describe()) for g in node.guards if g.taint]
     related += [Related(c.path, c.line, "call", "the call that leads here") for c in node.calls]
     return related
 

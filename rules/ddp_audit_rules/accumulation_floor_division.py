@@ -97,20 +97,11 @@ dist.destroy_process_group()
             if target:
                 quotients.add((node.span.path, target))
             value, by = job.value(left), job.value(right)
-            if (
-                job.world_size is not None
-                and by_world
-                and type(value) is int
-                and type(by) is int
-                and by > 0
-                and value % by == 0
-            ):
+            if job.world_size is not None and by_world and type(value) is int and type(by) is int and by > 0 and value % by == 0:
                 continue
             yield self._finding(context, node, left, right, (dividend, divisor), severity)
 
-    def _finding(
-        self, context: Context, node: Node, left: Value, right: Value, texts: tuple[str, str], severity: str
-    ) -> Finding:
+    def _finding(self, context: Context, node: Node, left: Value, right: Value, texts: tuple[str, str], severity: str) -> Finding:
         dividend, divisor = texts
         job = Job(context.program, context.launch)
         numbers = job.numbers(left, right)

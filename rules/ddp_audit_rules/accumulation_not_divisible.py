@@ -118,12 +118,7 @@ dist.destroy_process_group()
         )
         accumulation = accumulation_of(job)
         world = launch.world_size
-        if (
-            accumulation is not None
-            and accumulation.rest
-            and accumulation.divisor == world
-            and accumulation.division is not None
-        ):
+        if accumulation is not None and accumulation.rest and accumulation.divisor == world and accumulation.division is not None:
             place = accumulation.division.span
             done = accumulation.per_rank * accumulation.divisor
             return text + (

@@ -29,9 +29,7 @@ class LaunchMismatch(Rule):
         "start processes itself."
     )
     confirmed = "The world size of the traced run, where it is the command's and not the sentence's."
-    source = (
-        "torch.distributed.run: the world size is nnodes times nproc_per_node, both 1 where they are not given (torch 2.13)."
-    )
+    source = "torch.distributed.run: the world size is nnodes times nproc_per_node, both 1 where they are not given (torch 2.13)."
     remedy = "make the sentence and the command say the same number of processes"
     bad = '''"""Averages one number over all ranks.
 

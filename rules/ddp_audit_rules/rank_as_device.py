@@ -52,9 +52,7 @@ class RankAsDevice(Rule):
         "local_elastic_agent.py). The index is evaluated for each rank of two nodes of two. Without an accelerator the fault "
         "cannot show itself; the example falls back to the CPU."
     )
-    remedy = (
-        "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
-    )
+    remedy = "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
     bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU where there is none."""
 
 import os
@@ -144,9 +142,7 @@ finally:
             if where == path and uses == 1 and "argument" not in code:
                 start = len(code) - len(code.lstrip()) + 1
                 span = Span(path, number, start, number, len(code.rstrip()) + 1)
-                message = (
-                    f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
-                )
+                message = f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
                 yield self.finding(span, message, "The local rank is the number that a device index wants.", severity="warning")
 
     def _seed(self, nodes: list[Node]) -> Finding:

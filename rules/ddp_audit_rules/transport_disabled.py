@@ -44,9 +44,7 @@ class TransportDisabled(Rule):
         "Text that advises against it, text beside it that names the failure it works around, settings to 0, settings under a "
         "condition that is not always true, and the environment of the named launch, which is the user's own affair."
     )
-    confirmed = (
-        "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
-    )
+    confirmed = "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
     source = "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SHM_DISABLE."
     remedy = "leave the choice to NCCL, and set the variable only where NCCL_DEBUG=INFO showed that the transport fails"
     bad = '''"""Averages one number over all ranks."""
@@ -79,9 +77,7 @@ if __name__ == "__main__":
         for node in first_of_each_place(program.of("environ")):
             name, value = str(node.detail.get("name")), node.args.get("value")
             if name in _VARIABLES and isinstance(value, Const) and str(value.value) == "1" and _always(node):
-                around = " ".join(
-                    program.line(node.span.path, node.span.line - back) for back in (0, 1) if back < node.span.line
-                )
+                around = " ".join(program.line(node.span.path, node.span.line - back) for back in (0, 1) if back < node.span.line)
                 comments = " ".join(part.partition("#")[2] for part in [around] if "#" in part)
                 if not _DIAGNOSIS.search(comments):
                     yield self._finding(node.span, name, " is set to 1 here")

@@ -18,8 +18,7 @@ def test_options_keep_the_tokens(world: int, per_rank: int, batch: int, block: i
     tokens = world * per_rank * batch * block
     found = arithmetic.options(world, tokens, block, near)
     assert all(
-        o.exact and o.tokens == o.accumulation * o.batch * block == world * o.per_rank * o.batch * block == tokens
-        for o in found
+        o.exact and o.tokens == o.accumulation * o.batch * block == world * o.per_rank * o.batch * block == tokens for o in found
     )
     assert all(o.accumulation % world == 0 for o in found)
     assert (batch, world * per_rank, per_rank) in {(o.batch, o.accumulation, o.per_rank) for o in found}

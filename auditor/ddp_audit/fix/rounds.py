@@ -58,9 +58,7 @@ class Mended:
         """Writes the changed files, each in one step. Raises SourceError where one was changed meanwhile or cannot be written."""
         for path in self.changed:
             if read_bytes(Path(path)) != self.before[path]:
-                raise SourceError(
-                    display_path(path), None, "was changed meanwhile; nothing is written to it"
-                )
+                raise SourceError(display_path(path), None, "was changed meanwhile; nothing is written to it")
             _write(Path(path).resolve(), self.after[path])
 
 

@@ -23,9 +23,7 @@ _LAUNCHER = (
     r"|(?:[\w./$}{]*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch))"
 )
 _COMMAND = re.compile(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")
-_PYTHON_COMMAND = re.compile(
-    rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)"
-)
+_PYTHON_COMMAND = re.compile(rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)")
 _LEAD = re.compile(r"\s*(?:(?:[-*+•]|\d+[.)])\s+)?(?:(?:[$%>#]\s+)|!\s*|>>>\s+)*")
 _FENCE = re.compile(r"\s*(?:```|~~~|\.\. code|::\s*$)")
 
@@ -53,9 +51,7 @@ def documented_launches(text: str, path: str) -> list[Launch]:
     if not _WORTH_READING.search(text):
         return []
     blocks = prose_lines(text, path)
-    return sorted(
-        (found for block in blocks for found in _launches_of(block, path)), key=lambda f: (f.line or 0, f.column or 0)
-    )
+    return sorted((found for block in blocks for found in _launches_of(block, path)), key=lambda f: (f.line or 0, f.column or 0))
 
 
 def prose_lines(text: str, path: str) -> Iterator[list[Line]]:

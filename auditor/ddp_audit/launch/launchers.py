@@ -92,9 +92,7 @@ _SRUN = Options(
 )
 
 _MPIRUN = Options(
-    flags=_names(
-        "allow-run-as-root oversubscribe tag-output report-bindings verbose v bind-to-core bynode start-timeout-off help"
-    ),
+    flags=_names("allow-run-as-root oversubscribe tag-output report-bindings verbose v bind-to-core bynode start-timeout-off help"),
     values=_names(
         "np host hosts hostfile machinefile map-by bind-to rank-by x npernode ppn perhost N env genvlist wdir display"
         " output-filename network-interface start-timeout"
@@ -296,9 +294,7 @@ def read_srun(words: Sequence[str], inner: Inner) -> Launch:
             nodes = tasks // per_node
     else:
         world = _product(nodes, per_node)
-    return replace(
-        launch, kind=SRUN, nnodes=nodes, nproc_per_node=per_node, world_size=world, nnodes_stated="nodes" in read.given
-    )
+    return replace(launch, kind=SRUN, nnodes=nodes, nproc_per_node=per_node, world_size=world, nnodes_stated="nodes" in read.given)
 
 
 def read_mpirun(words: Sequence[str], inner: Inner) -> Launch:

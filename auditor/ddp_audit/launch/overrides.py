@@ -62,9 +62,7 @@ def overrides_of(launch: Launch, cwd: Path | Sequence[Path]) -> dict[str, Overri
             if not equals and at + 1 < len(args) and not (args[at + 1].startswith("-") and not _is_number(args[at + 1])):
                 at += 1
                 text, equals = args[at], " "
-            _set_option(
-                found, name, text if equals else None, _argument(launch, word + equals + text if equals == " " else word)
-            )
+            _set_option(found, name, text if equals else None, _argument(launch, word + equals + text if equals == " " else word))
             if equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
                 found.update(config_file_values(_located(text, cwd), text))
         elif equals and _NAME.match(name):
@@ -171,9 +169,7 @@ def _assign(statement: ast.Assign | ast.AnnAssign | ast.AugAssign, values: dict[
         if isinstance(target, ast.Name):
             values[target.id] = Override(value, where, shown, statement.lineno)
         elif isinstance(target, ast.Tuple | ast.List):
-            parts = (
-                value if isinstance(value, tuple | list) and len(value) == len(target.elts) else [UNKNOWN] * len(target.elts)
-            )
+            parts = value if isinstance(value, tuple | list) and len(value) == len(target.elts) else [UNKNOWN] * len(target.elts)
             for element, part in zip(target.elts, parts, strict=True):
                 if isinstance(element, ast.Name):
                     values[element.id] = Override(part, where, shown, statement.lineno)

@@ -153,9 +153,7 @@ def starts(launch: Launch, entry: str) -> bool:
         return True
     name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
     own = PurePosixPath(entry)
-    return name == own.name or (
-        launch.path == entry and not seen.exists(Path(own.parent, name)) and not seen.exists(launch.script)
-    )
+    return name == own.name or (launch.path == entry and not seen.exists(Path(own.parent, name)) and not seen.exists(launch.script))
 
 
 def config_folders(program: Program) -> list[Path]:
