@@ -50,6 +50,33 @@ def test_text(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, out[out.index("Predicted run") :].splitlines())) <= 80
 
 
+GROUPS = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+alone = dist.new_group([0])
+total = torch.ones(3)
+if rank == 0:
+    dist.all_reduce(total, group=alone)
+    dist.send(total, 1)
+else:
+    dist.recv(total, 0)
+dist.barrier()
+"""
+
+
+def test_what_one_rank_does_by_itself_shifts_nothing_of_the_others(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(GROUPS)
+    assert main(["check", "train.py", "--explain-run", "--format", "text", "--select", "DDP201"]) == 0
+    table = capsys.readouterr().out.partition("Predicted run")[2]
+    assert "The run completes." in table
+    assert " ! " not in table and " x " not in table
+    rows = [line.split() for line in table.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    assert [row[1] for row in rows] == ["all_reduce", "send", "-", "barrier"]
+
+
 def test_json_with_the_options_of_a_launch(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = "torchrun --nproc-per-node 3 train.py --width 6"
     assert main(["check", "train.py", "--explain-run", "--format", "json", "--launch", launch]) == 0

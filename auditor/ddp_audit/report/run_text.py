@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.sequence import Divergence, agree, signature
-from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, ORIGINS, STEP, Event, Site
+from ddp_audit.events import BACKWARD, COLLECTIVE, DEFAULT_GROUP, FORWARD, ORIGINS, POINT_TO_POINT, STEP, Event, Site
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 
 if TYPE_CHECKING:
@@ -69,13 +70,12 @@ def _table(run: Run, width: int) -> Iterator[str]:
     everybody = "every rank" if run.world_size > 1 else "the rank"
     heads = [rank_list(c[0]) for c in columns]
     yield " " * _GUTTER + (everybody if len(columns) == 1 else _side_by_side(heads, width))
-    rows = [list(_rows(events)) for _, events in columns]
-    for number, row in enumerate(zip_longest(*rows)):
+    rows = list(_aligned([list(_rows(events)) for _, events in columns]))
+    for number, (row, apart) in enumerate(rows):
         if number == _MOST_ROWS:
-            more = max(len(r) for r in rows) - number
-            yield f"{'..':>5}   and {more:,} more"
+            yield f"{'..':>5}   and {len(rows) - number:,} more"
             return
-        yield from _row(number, row, width)
+        yield from _row(number, row, apart, width)
 
 
 def _equal(a: Sequence[Event], b: Sequence[Event]) -> bool:
@@ -100,7 +100,41 @@ def _rows(events: Sequence[Event]) -> Iterator[_Row]:
         yield None, steps
 
 
-def _row(number: int, row: Sequence[_Row | None], width: int) -> Iterator[str]:
+def _aligned(columns: list[list[_Row]]) -> Iterator[tuple[list[_Row | None], bool]]:
+    """Rows of what meets: one cell a column, and whether the row stands apart, since the other ranks have no part in it.
+
+    A message, and a collective of a group in which no other column has its like, stand alone; everything else meets in order.
+    """
+    numbered = [_numbered(column) for column in columns]
+    known = [set(keys) for keys in numbered]
+    at = [0] * len(columns)
+    while any(place < len(column) for place, column in zip(at, columns, strict=True)):
+        for index, column in enumerate(columns):
+            others = (keys for other, keys in enumerate(known) if other != index)
+            key = numbered[index][at[index]] if at[index] < len(column) else None
+            if len(columns) > 1 and key is not None and (key[0] == "" or not any(key in keys for keys in others)):
+                if key[0] == DEFAULT_GROUP:
+                    continue  # all ranks are in it: one that has no partner there is what the reader looks for
+                yield [column[at[index]] if i == index else None for i in range(len(columns))], True
+                at[index] += 1
+                break
+        else:
+            yield [column[place] if place < len(column) else None for place, column in zip(at, columns, strict=True)], False
+            at = [min(place + 1, len(column)) for place, column in zip(at, columns, strict=True)]
+
+
+def _numbered(column: Sequence[_Row]) -> list[tuple[str, int]]:
+    """The group and the number in it of each collective of a column; an empty group for messages and for the end."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for event, _ in column:
+        group = "" if event is None or event.op in POINT_TO_POINT else event.group
+        keys.append((group, seen[group]) if event is not None else (DEFAULT_GROUP, -1))
+        seen[group] += 1
+    return keys
+
+
+def _row(number: int, row: Sequence[_Row | None], apart: bool, width: int) -> Iterator[str]:
     present = [cell for cell in row if cell is not None]
     steps = [cell[1] for cell in row if cell is not None]
     common = 0
@@ -119,7 +153,7 @@ def _row(number: int, row: Sequence[_Row | None], width: int) -> Iterator[str]:
     if alike and all(e.site == first.site and e.origin == first.origin for e in known):
         yield from _common(number, first, width)
         return
-    mark = "x" if alike else "!"
+    mark = " " if apart else "x" if alike else "!"
     yield from _cells(f"{number:>5} {mark} ", [_cell(e) for e in events], width)
 
 
