@@ -103,12 +103,20 @@ UNEQUAL: dict[str, tuple[list[list[Any]], list[list[Any]], str]] = {
 }
 
 
+# The later group has the name of the earlier one on the other rank, and finds addresses there: whether the rank that lacks the
+# earlier group comes out of its call before it waits is a race. The run hangs either way.
+RACES = {"made by its member alone, then one of all"}
+
+
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_unequal_programs(real: RealRanks, name: str) -> None:
     first, second, kind = UNEQUAL[name]
     case = ranks(first, second)
     assert predicted_outcome(case).kind == kind
-    assert outcome_disagreement(case, real) is None
+    if name in RACES:
+        assert real.run(case.programs, case.model, case.options).kind == kind
+    else:
+        assert outcome_disagreement(case, real) is None
 
 
 def test_a_rank_outside_a_local_group_has_the_default_group(real: RealRanks) -> None:
