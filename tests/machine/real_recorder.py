@@ -56,10 +56,11 @@ class Recorder:
 
     def install(self) -> None:
         import torch
+        from torch import library
 
         key = torch._C.DispatchKey.BackendSelect
         after = torch._C._dispatch_keyset_full_after(key)
-        self.library = torch.library.Library("c10d", "IMPL")
+        self.registration = library.Library("c10d", "IMPL")
         for schema in torch._C._jit_get_all_schemas():
             short = schema.name.removeprefix("c10d::")
             if short == schema.name or not any(a.name == "process_group" for a in schema.arguments):
@@ -71,7 +72,7 @@ class Recorder:
                 self.record(op, dict(zip(names, arguments, strict=False)))
                 return handle.redispatch_boxed(keys & after, *arguments)
 
-            self.library.impl(short, kernel, "BackendSelect", with_keyset=True)
+            self.registration.impl(short, kernel, "BackendSelect", with_keyset=True)
 
     def record(self, op: str, arguments: dict[str, Any]) -> None:
         rank = self.ranks.get(threading.get_ident())

@@ -378,6 +378,13 @@ for x in loader:
         continue
     optimizer.step()
 """,
+    ("DDP203", "norm by a method of the model, with a limit out of a batch"): TRAIN + """
+for x in loader:
+    model(x).mean().backward()
+    norm = model.clip_grad_norm_(x.max())
+    if torch.isfinite(norm):
+        optimizer.step()
+""",
     ("DDP203", "an exit that fails the job"): TRAIN + """
 for x in loader:
     loss = model(x).mean()

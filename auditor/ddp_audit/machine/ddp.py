@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from ddp_audit.events import (
     ASYNC,
-    COLLECTIVE,
     DDP_BUCKET,
     DDP_BUFFERS,
     DDP_CONSTRUCTOR,
@@ -41,7 +40,7 @@ from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, summed
 from ddp_audit.machine.join import JoinBlock, JoinState
 from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
-from ddp_audit.machine.reducer import Reducer
+from ddp_audit.machine.reducer import Reducer, wrapper_event
 
 AVERAGED = "averaged"
 LOCAL = "local"
@@ -564,14 +563,4 @@ class Ddp:
         return [None] * self.spec.sync_batchnorm
 
     def _event(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> Event:
-        return Event(
-            COLLECTIVE,
-            op=op,
-            group=self.group,
-            origin=origin,
-            numel=numel,
-            dtype=dtype,
-            root=self.root if op == "broadcast" else None,
-            reduce_op=reduce_op,
-            detail={} if self.spec.exact else {"repeats": True},
-        )
+        return wrapper_event(op, origin, numel, dtype, reduce_op, group=self.group, root=self.root, exact=self.spec.exact)

@@ -19,6 +19,31 @@ from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, sum
 from ddp_audit.machine.module import ParamSpec
 
 
+def wrapper_event(
+    op: str,
+    origin: str,
+    numel: int | None,
+    dtype: str | None,
+    reduce_op: str | None,
+    *,
+    group: str,
+    root: int,
+    exact: bool,
+) -> Event:
+    """One collective of a wrapper. Where its module is not known exactly, it stands for one or more of its kind."""
+    return Event(
+        COLLECTIVE,
+        op=op,
+        group=group,
+        origin=origin,
+        numel=numel,
+        dtype=dtype,
+        root=root if op == "broadcast" else None,
+        reduce_op=reduce_op,
+        detail={} if exact else {"repeats": True},
+    )
+
+
 class Reducer:
     """State of the reducer of one wrapper; its methods append the collectives that they issue to `issued`.
 
@@ -288,15 +313,14 @@ class Reducer:
     def issue(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> None:
         """Appends one collective to `issued`."""
         self.issued.append(
-            Event(
-                COLLECTIVE,
-                op=op,
+            wrapper_event(
+                op,
+                origin,
+                numel,
+                dtype,
+                reduce_op,
                 group=self.group,
-                origin=origin,
-                numel=numel,
-                dtype=dtype,
-                root=self.root if op == "broadcast" else None,
-                reduce_op=reduce_op,
-                detail={} if self.exact else {"repeats": True},
+                root=self.root,
+                exact=self.exact,
             )
         )

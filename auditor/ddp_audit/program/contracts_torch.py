@@ -377,6 +377,12 @@ def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return Unknown(text=lw.text(node))
 
 
+def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`model.clip_grad_norm_(limit)`, as FSDP and engines have it: the norm of all ranks' gradients, the same on each."""
+    return _clip(lw, node, [bound.receiver], kwargs)
+
+
+
 def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     return Unknown(text=lw.text(node))
 
@@ -387,6 +393,7 @@ def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
 
 BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
 BY_METHOD.update(
+    clip_grad_norm_=_clip_method,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),

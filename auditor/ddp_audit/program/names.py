@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Const, Ext, Func, Obj, Value, leaf, operation
+from ddp_audit.program.values import Const, Ext, Func, Value, leaf, operation
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -150,8 +150,3 @@ def kind_of_class(info: ClassInfo) -> str:
     if any(b.startswith("torch.optim") for b in bases):
         return "optimizer"
     return "instance"
-
-
-def is_main(value: Value) -> bool:
-    """Whether a value is an object of the project that stands for the entry's `__main__`."""
-    return isinstance(value, Obj) and value.kind == "main"

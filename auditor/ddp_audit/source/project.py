@@ -70,10 +70,6 @@ class Project:
         """Absolute paths of every file that was loaded or failed to load so far."""
         return list(self._files)
 
-    def file_at(self, path: str) -> SourceFile | None:
-        """The parsed file that reports show as `path`."""
-        return self._files.get(os.path.abspath(path))
-
     def load(self, path: str | os.PathLike[str], module: str | None = None) -> SourceFile | None:
         """The parsed file, or None where it cannot be had; the reason is then in `errors`, once."""
         absolute = os.path.abspath(path)

@@ -16,6 +16,7 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch import library
 
 from ddp_audit import events
 from ddp_audit.trace.worker import layout
@@ -108,7 +109,7 @@ class Hook:
         tracer.native = self._kernel_in_cpp
         self._key = torch._C.DispatchKey.BackendSelect
         self._after = torch._C._dispatch_keyset_full_after(self._key)
-        self._library = torch.library.Library("c10d", "IMPL")  # the registration lives as long as this
+        self._registration = library.Library("c10d", "IMPL")  # the registration lives as long as this
         self._unbox = torch.distributed.ProcessGroup.unbox
         for schema in torch._C._jit_get_all_schemas():
             space, _, name = schema.name.partition("::")
@@ -122,7 +123,7 @@ class Hook:
         if self._native is not None:
             self._kernel_in_cpp.remove()
             self._kernel_in_cpp = self._tracer.native = None
-        self._library._destroy()
+        self._registration._destroy()
 
     # -- what the native kernel asks ----------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Hook:
         record = self._recorder(operation)
         handle = getattr(torch.ops.c10d, operation.call).default._handle
         kernel = self._kernel(record, handle.redispatch_boxed, operation)
-        self._library.impl(operation.call, kernel, "BackendSelect", with_keyset=True)
+        self._registration.impl(operation.call, kernel, "BackendSelect", with_keyset=True)
         for code in (kernel.__code__, record.__code__):
             hide_from_compiler(code, callees=True)
 
