@@ -57,6 +57,7 @@ class Rule(ABC):
     quiet: ClassVar[str]  # on what it stays quiet, and why
     confirmed: ClassVar[str]  # what confirms it in a trace
     source: ClassVar[str]  # where the facts about torch come from
+    outcome: ClassVar[str]  # what a run of `bad` on two CPU ranks shows, in the words of tests/cases/README.md
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
     good: ClassVar[str]  # the same program, mended
     remedy: ClassVar[str]  # what to do instead, one sentence

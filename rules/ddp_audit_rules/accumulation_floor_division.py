@@ -48,6 +48,7 @@ class AccumulationFloorDivision(Rule):
     confirmed = "Micro-steps an update times world size, counted in the trace, that are fewer than the configured total."
     source = "Python: // rounds towards minus infinity."
     remedy = "assert that the world size divides the count before the division"
+    outcome = "clean; reductions 6"
     bad = '''"""Trains a line with 5 micro-batches an update: on 2 ranks it makes 4."""
 
 import torch

@@ -30,6 +30,7 @@ class AccumulationNotDivisible(Rule):
     confirmed = "Every rank ends with the exception of the check."
     source = "Plain arithmetic: A % W; the world size is nnodes times nproc_per_node (torch.distributed.run, torch 2.13)."
     remedy = "use an accumulation count that the world size divides, or a world size that divides the count"
+    outcome = "error all: AssertionError"
     bad = '''"""Trains a line with 5 micro-batches an update.
 
 torchrun --standalone --nproc_per_node=2 line.py

@@ -30,6 +30,7 @@ class AttributeOfWrapper(Rule):
     confirmed = "An AttributeError that leaves the script at this place."
     source = "torch 2.13, nn/parallel/distributed.py: DistributedDataParallel defines no __getattr__ of its own; seen in a run."
     remedy = "read it on the inner module: model.module.name"
+    outcome = "error all: 'DistributedDataParallel' object has no attribute 'scale'"
     bad = '''"""Prints the model's own scale through the wrapper, which has no such attribute."""
 
 import torch

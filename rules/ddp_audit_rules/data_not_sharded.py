@@ -41,6 +41,7 @@ class DataNotSharded(Rule):
         "each rank permutes the whole set."
     )
     remedy = "give the loader `sampler=DistributedSampler(dataset)` without `shuffle`, and call its set_epoch in each epoch"
+    outcome = "same-samples"
     bad = '''"""Fits a line to 64 points; every process loads all of them."""
 
 import torch

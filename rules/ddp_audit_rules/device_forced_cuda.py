@@ -33,6 +33,7 @@ class DeviceForcedCuda(Rule):
     confirmed = "Nothing that a trace holds: the finding says what another choice of the option would do."
     source = "Plain data flow: the last assignment before the first use wins."
     remedy = "take the CUDA device of the local rank only where the device option says cuda, and derive the backend from it"
+    outcome = "error all: CUDA"
     bad = '''"""Trains a line on the device that --device names, as one process or as several."""
 
 import argparse

@@ -28,6 +28,7 @@ class HiddenCollective(RankGuardedCollective):
         "distributed/tensor: full_tensor redistributes by a collective."
     )
     remedy = "make the call on all ranks and keep only the writing of its result under the rank test"
+    outcome = "hang all"
     bad = '''"""Rank 0 alone consolidates the sharded optimizer, to save it."""
 
 import os

@@ -31,6 +31,7 @@ class LaunchMismatch(Rule):
     confirmed = "The world size of the traced run, where it is the command's and not the sentence's."
     source = "torch.distributed.run: the world size is nnodes times nproc_per_node, both 1 where they are not given (torch 2.13)."
     remedy = "make the sentence and the command say the same number of processes"
+    outcome = "clean"
     bad = '''"""Averages one number over all ranks.
 
 On 2 processes of one machine:

@@ -40,6 +40,7 @@ class MissingSetEpoch(Rule):
         "set_epoch the order of all epochs is equal; changed after iter() it acts one epoch late."
     )
     remedy = "call `sampler.set_epoch(epoch)` at the start of each epoch, before the loop over the loader"
+    outcome = "same-order"
     bad = '''"""Fits a line for three epochs, each in the same order."""
 
 import torch

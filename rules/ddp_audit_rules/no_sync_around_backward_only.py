@@ -29,6 +29,7 @@ class NoSyncAroundBackwardOnly(Rule):
         "manager; seen in runs with gloo: forward outside, backward inside leaves averaged gradients."
     )
     remedy = "put the forward inside the no_sync() block as well"
+    outcome = "clean; reductions 8"
     bad = '''"""Accumulates two micro-batches; no_sync() holds the backward alone and saves nothing."""
 
 from contextlib import nullcontext

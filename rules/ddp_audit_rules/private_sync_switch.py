@@ -24,6 +24,7 @@ class PrivateSyncSwitch(Rule):
     confirmed = "Nothing to confirm: the order in the source is what is reported."
     source = "torch 2.13, nn/parallel/distributed.py: no_sync sets the same attribute and restores it in a finally block."
     remedy = "use model.no_sync() around forward and backward of the micro-batches that are not to be reduced"
+    outcome = "clean; reductions 4"
     bad = '''"""Accumulates two micro-batches with the wrapper's attribute, set before the forward: right, but private."""
 
 import torch

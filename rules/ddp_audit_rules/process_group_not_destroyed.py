@@ -40,6 +40,7 @@ class ProcessGroupNotDestroyed(Rule):
         "ProcessGroupNCCL warns at exit where it was not called. With gloo nothing is seen from outside."
     )
     remedy = "put the work after init_process_group into `try:` and call destroy_process_group in `finally:`"
+    outcome = "clean"
     bad = '''"""Trains a line. An argument makes one rank fail, and then the process group stays open."""
 
 import sys

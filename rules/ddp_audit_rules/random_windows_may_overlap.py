@@ -43,6 +43,7 @@ class RandomWindowsMayOverlap(Rule):
         "draw from a generator made for training alone and seeded by rank, or cut the data by rank or use a DistributedSampler "
         "where each sample must come once"
     )
+    outcome = "clean"
     bad = '''"""Fits a line to windows of a long series, drawn at random by each rank; rank 0 also draws some to evaluate."""
 
 import torch

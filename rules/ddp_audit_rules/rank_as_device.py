@@ -53,6 +53,7 @@ class RankAsDevice(Rule):
         "cannot show itself; the example falls back to the CPU."
     )
     remedy = "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
+    outcome = "clean"
     bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU where there is none."""
 
 import os

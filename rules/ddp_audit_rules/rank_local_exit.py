@@ -52,6 +52,7 @@ class RankLocalExit(Rule):
         "when one exits non-zero."
     )
     remedy = "let the ranks agree first: all_reduce the flag with MAX and branch on the result"
+    outcome = "hang all"
     bad = '''"""Each rank leaves the loop when its own loss is small."""
 
 import os

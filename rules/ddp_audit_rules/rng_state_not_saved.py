@@ -43,6 +43,7 @@ class RngStateNotSaved(Rule):
         "save `torch.get_rng_state()` of each rank (and numpy's, Python's and CUDA's where they are used) and the "
         "position in the data, and restore them after the model"
     )
+    outcome = "not-run it takes two runs, and the second goes on from the checkpoint of the first"
     bad = '''"""Fits a line to random batches, stops half way, and goes on from the checkpoint: the same batches come again."""
 
 import os

@@ -32,6 +32,7 @@ class SyncFlagAfterForward(Rule):
         "nowhere in backward; seen in runs with gloo: flag False, forward, flag True, backward leaves local gradients."
     )
     remedy = "decide before the forward: run forward and backward of an unsynced micro-batch inside model.no_sync()"
+    outcome = "gradients-local; parameters-differ"
     bad = '''"""Accumulates two micro-batches; the switch is set after the forward and comes one micro-batch late."""
 
 import torch

@@ -47,6 +47,7 @@ class TransportDisabled(Rule):
     confirmed = "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
     source = "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SHM_DISABLE."
     remedy = "leave the choice to NCCL, and set the variable only where NCCL_DEBUG=INFO showed that the transport fails"
+    outcome = "clean"
     bad = '''"""Averages one number over all ranks."""
 
 import os

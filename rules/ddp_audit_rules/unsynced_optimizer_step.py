@@ -67,6 +67,7 @@ class UnsyncedOptimizerStep(Rule):
         "gloo: a step on the last batch of an epoch inside no_sync() makes the parameters of two ranks differ."
     )
     remedy = "compute one boolean, `sync = (i + 1) % n == 0 or i + 1 == len(loader)`, and use it for no_sync() and for the step"
+    outcome = "gradients-local; parameters-differ"
     bad = '''"""Accumulates windows of 4 of 6 batches; the step on the last batch uses gradients that were never reduced."""
 
 from contextlib import nullcontext

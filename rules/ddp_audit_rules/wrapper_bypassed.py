@@ -35,6 +35,7 @@ class WrapperBypassed(Rule):
         "after `model.module(x)` and backward the gradients of two ranks differ."
     )
     remedy = "call the wrapper: pass what the loss needs through its forward, and keep `.module` for evaluation and saving"
+    outcome = "gradients-local; parameters-differ"
     bad = '''"""Trains a line; the loss is a method of the inner module, so no gradient is reduced."""
 
 import torch

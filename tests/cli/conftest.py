@@ -23,6 +23,7 @@ class Marked(Rule):
     source = "This file."
     bad = "a = 'HAZARD'"
     good = "a = 'fine'"
+    outcome = "not-run it is text"
     remedy = "take the word away"
     word = ""
     sure = "likely"

@@ -28,6 +28,7 @@ class Page:
     bad: str = ""
     good: str = ""
     remedy: str = ""
+    outcome: str = ""
 
     def sections(self) -> list[tuple[str, str]]:
         """(heading, paragraph) of the parts in prose."""
@@ -37,6 +38,7 @@ class Page:
             ("What to do instead", self.remedy),
             ("When it stays quiet", self.quiet),
             ("What confirms it in a trace", self.confirmed),
+            ("What a run of the example on two CPU ranks shows", self.outcome),
             ("Where the facts come from", self.source),
         ]
         return [(heading, _flow(text)) for heading, text in parts if text]
@@ -66,7 +68,7 @@ class Page:
 
     def to_json(self) -> dict[str, str]:
         """Every part by name; prose on one line."""
-        prose = ("what", "why", "quiet", "confirmed", "source", "remedy")
+        prose = ("what", "why", "quiet", "confirmed", "source", "remedy", "outcome")
         out = {key: getattr(self, key) for key in ("code", "name", "level")}
         out.update({key: _flow(getattr(self, key)) for key in prose})
         out.update({key: inspect.cleandoc(getattr(self, key)) for key in ("bad", "good")})
@@ -87,6 +89,7 @@ def page_of(rule: Rule) -> Page:
         rule.bad,
         rule.good,
         rule.remedy,
+        rule.outcome,
     )
 
 
