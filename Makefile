@@ -4,13 +4,14 @@
 #   make test               the tests; make test ARGS='tests/cli -k json' for some of them
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
+#   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree clean
+.PHONY: demo test lint format agree cases clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -30,6 +31,9 @@ format: $(STAMP)
 
 agree: $(STAMP)
 	$(BIN)/python benchmarks/agree.py $(or $(N),1000) --write
+
+cases: $(STAMP)
+	$(BIN)/python tests/cases/run.py $(NAMES)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=/path/to/python")'
