@@ -16,6 +16,7 @@ from ddp_audit.program.values import (
     Ext,
     Func,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -116,7 +117,8 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
             if found is not None:
                 info = FunctionInfo("forward", found[1], found[0].frame, found[0])
                 result = call_function(lw, info, args, kwargs, node, receiver=target)
-                return Unknown(taint=result.taint | join_taint(*values), deps=result.deps | join_deps(*values))
+                by = Made("?", (result, *values))
+                return Unknown(taint=result.taint | join_taint(*values), deps=result.deps | join_deps(*values), by=by)
     elif isinstance(target.cls, ClassInfo):
         found = target.cls.find("__call__")
         if found is not None:
@@ -127,7 +129,13 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
     elif target.kind == "partial":
         bound, given, named_given = target.info
         return dispatch(lw, node, bound, [*given, *args], {**named_given, **kwargs})
-    return Unknown(taint=join_taint(*values), deps=join_deps(*values))
+    return Unknown(taint=join_taint(*values), deps=join_deps(*values), by=_made_by(target, args, kwargs))
+
+
+def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
+    """What a call of an object gives: a layer of a library by its class, with the keywords that it was constructed with."""
+    given = target.info if target.kind == "module" and isinstance(target.info, dict) else {}
+    return Made(target.cls if isinstance(target.cls, str) else "?", tuple(args), tuple({**given, **kwargs}.items()))
 
 
 def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -30,4 +30,5 @@ def entered(context: Value) -> Value:
     """What `with .. as name` binds."""
     if isinstance(context, (Obj, Expr, Const)):
         return context
-    return Unknown(taint=context.taint, deps=context.deps)
+    by = context.by if isinstance(context, Unknown) else None
+    return Unknown(taint=context.taint, deps=context.deps, by=by)

@@ -22,6 +22,7 @@ from ddp_audit.program.values import (
     Ext,
     Func,
     Items,
+    Made,
     Obj,
     Taint,
     Unknown,
@@ -68,10 +69,11 @@ def contract(*full_names: str) -> Callable[[Contract], Contract]:
     return register
 
 
-def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: Taint = UNIFORM) -> Value:
-    """An unknown value that carries what its arguments carry."""
+def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: Taint = UNIFORM, name: str = "?") -> Unknown:
+    """An unknown value that carries what its arguments carry. `name` is what made it."""
     values = [*args, *kwargs.values()]
-    return Unknown(taint=join_taint(*values) | taint, deps=join_deps(*values), text=text)
+    by = Made(name, tuple(args), tuple(kwargs.items()))
+    return Unknown(taint=join_taint(*values) | taint, deps=join_deps(*values), text=text, by=by)
 
 
 def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -96,10 +98,10 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
         return guess
     for prefix, taint in _TAINTED:
         if function.name.startswith(prefix):
-            return generic(args, kwargs, lw.text(node), taint)
+            return generic(args, kwargs, lw.text(node), taint, function.name)
     if lw.in_question(function.name):
         lw.emit("call", node, name=function.name)
-    return generic(args, kwargs, lw.text(node))
+    return generic(args, kwargs, lw.text(node), name=function.name)
 
 
 def _rank_call(name: str) -> Value | None:
@@ -119,13 +121,19 @@ def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
         return guess
     target = the_object(bound.receiver)
     if target is not None and target.kind in ("module", "ddp", "optimizer", "sampler", "loader"):
-        return Unknown(taint=join_taint(*args), deps=join_deps(bound, *args), text=lw.text(node))
+        return Unknown(
+            taint=join_taint(*args), deps=join_deps(bound, *args), text=lw.text(node), by=method_made(bound, args, kwargs)
+        )
     if any(isinstance(o, Func) for o in args):
         return generic(args, kwargs, lw.text(node))
     values = generic(args, kwargs)
-    return Unknown(
-        taint=values.taint | bound.receiver.taint, deps=values.deps | bound.receiver.deps | bound.deps, text=lw.text(node)
-    )
+    taint, deps = values.taint | bound.receiver.taint, values.deps | bound.receiver.deps | bound.deps
+    return Unknown(taint=taint, deps=deps, text=lw.text(node), by=method_made(bound, args, kwargs))
+
+
+def method_made(bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Made:
+    """What a method's result was made by."""
+    return Made(bound.name, (bound.receiver, *args), tuple(kwargs.items()))
 
 
 def unknown_call(lw: Lowering, node: ast.Call, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -135,7 +143,8 @@ def unknown_call(lw: Lowering, node: ast.Call, function: Value, args: list[Value
     if guess is not None:
         return guess
     result = generic(args, kwargs, lw.text(node))
-    return Unknown(taint=result.taint | function.taint, deps=result.deps | function.deps, text=result.text)
+    by = Made("?", (function, *args), tuple(kwargs.items()))
+    return Unknown(taint=result.taint | function.taint, deps=result.deps | function.deps, text=result.text, by=by)
 
 
 def mentions_collectives(info: ClassInfo) -> bool:

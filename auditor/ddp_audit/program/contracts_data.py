@@ -16,6 +16,7 @@ from ddp_audit.program.values import (
     Expr,
     Func,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -118,6 +119,10 @@ def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], k
     """A map-style data set of a library; tainted by the rank where an argument is: then each rank has its own part."""
     key = ("dataset", lw.span(node), tuple(lw.calls[-4:]))
     taint = join_taint(*args, *kwargs.values()) & {RANK}
+    download = kwargs.get("download")
+    if isinstance(download, Const) and download.value is True:
+        root = args[0] if args else kwargs.get("root", Unknown())
+        lw.emit("file", node, args={"path": root}, what="download", safe=False, name=cls)
     return Obj(
         key=key, kind="dataset", cls=cls, made=lw.span(node), info=[*args, *kwargs.values()], taint=taint, text=lw.text(node)
     )
@@ -169,8 +174,8 @@ def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 @contract("torch.load")
 def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("path", "map_location"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
-    lw.emit("load", node, args=given)
-    return Unknown(text=lw.text(node))
+    number = lw.emit("load", node, args=given)
+    return Unknown(text=lw.text(node), by=Made("torch.load", (given.get("path", Unknown()),), (("number", Const(value=number)),)))
 
 
 @contract("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device")
@@ -210,6 +215,7 @@ def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("spawn", node)
     function = args[0] if args else kwargs.get("fn")
     given = args[1] if len(args) > 1 else kwargs.get("args")
     rest = list(given.items) if isinstance(given, Items) else []
@@ -224,6 +230,8 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 @contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, given = kwargs.get("target"), kwargs.get("args")
+    if "Process" in ast.unparse(node.func):
+        lw.emit("spawn", node)
     if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in ast.unparse(node.func):
         from ddp_audit.program.functions import call_function
 

@@ -10,7 +10,6 @@ from ddp_audit.program import contexts, iteration, lookup, names
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
-    FILES,
     RANDOM,
     UNIFORM,
     Bound,
@@ -122,11 +121,6 @@ def _own_generator(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict
     """A generator of its own: with a seed it draws what the seed says, the same on all ranks if that is."""
     seeds = [*args, *kwargs.values()]
     return Unknown(taint=join_taint(*seeds) if seeds else frozenset({RANDOM}), text=lw.text(node))
-
-
-@contract("builtins.open")
-def _open(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Unknown(taint=frozenset({FILES}) | join_taint(*args), text=lw.text(node))
 
 
 @contract("builtins.getattr")

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, wrap
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -16,6 +16,7 @@ from ddp_audit.program.values import (
     Const,
     Ext,
     Func,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -146,19 +147,30 @@ def _collective(op: str) -> Contract:
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given = dict(zip(parameters, args, strict=False)) | kwargs
         lw.emit("collective", node, target=args[0] if args else None, args=given, op=op, hidden=False, what=op)
-        if equal_after and node.args:
-            _make_uniform(lw, node.args[0])
+        written = _keyword(node, parameters[0]) if not node.args else node.args[0]
+        if equal_after and written is not None:
+            _make_uniform(lw, written, op, given)
         return Unknown(text=lw.text(node))
 
     return call
 
 
-def _make_uniform(lw: Lowering, target: ast.expr) -> None:
-    """After a collective that leaves one value on all ranks, the variable that it wrote is uniform."""
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((k.value for k in node.keywords if k.arg == name), None)
+
+
+def _make_uniform(lw: Lowering, target: ast.expr, op: str, given: dict[str, Value]) -> None:
+    """After a collective that leaves one value on all ranks, the variable that it wrote is uniform.
+
+    What all_gather writes was computed by no forward: autograd does not look through it.
+    """
     if isinstance(target, (ast.Name, ast.Attribute)):
         value = lw.eval(target)
-        if not isinstance(value, Obj):
-            lw.assign(target, uniform(value))
+        if op.startswith("all_gather") and "object" not in op:
+            sent = given.get("tensor", given.get("input_tensor", Unknown()))
+            lw.assign(target, Unknown(text=value.text, by=Made(op, (value, sent), (("at", Const(value=lw.span(target))),))))
+        elif not isinstance(value, Obj):
+            lw.assign(target, uniform(value, op))
 
 
 for _op in COLLECTIVES:
@@ -248,7 +260,9 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     if name.startswith("torch.lr_scheduler."):
         return Obj(key=key, kind="scheduler", cls=name, made=span, text=lw.text(node))
     if name.endswith("GradScaler"):
-        return Obj(key=key, kind="scaler", cls=name, made=span, text=lw.text(node))
+        scaler = Obj(key=key, kind="scaler", cls=name, made=span, text=lw.text(node))
+        lw.emit("scaler", node, target=scaler, args=dict(kwargs), what="made")
+        return scaler
     if name.startswith(("torch.distributed.nn.", "torch.distributed._functional_collectives.")):
         lw.emit(
             "collective",
@@ -259,8 +273,8 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
             hidden=False,
             what=name,
         )
-        values = generic(args, kwargs)
-        return Unknown(deps=values.deps, text=lw.text(node))
+        values = generic(args, kwargs, name=name)
+        return Unknown(deps=values.deps, text=lw.text(node), by=values.by)
     if name.startswith("torch.distributed.checkpoint.") and name.endswith(
         (".save", ".load", ".save_state_dict", ".load_state_dict")
     ):
@@ -275,7 +289,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
 
 
 def _layer(lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    made = Obj(key=key, kind="module", cls=name, made=lw.span(node), text=lw.text(node))
+    made = Obj(key=key, kind="module", cls=name, made=lw.span(node), info=kwargs, text=lw.text(node))
     last = name.rsplit(".", 1)[-1]
     if last.startswith("BatchNorm") or last == "SyncBatchNorm" or last.startswith("LazyBatchNorm"):
         tracked = kwargs.get("track_running_stats")
@@ -328,7 +342,8 @@ def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
 
 def _detached(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A tensor or number without the graph that it was computed by."""
-    return Unknown(taint=bound.receiver.taint | bound.taint, text=bound.receiver.text or lw.text(node))
+    text = bound.receiver.text or lw.text(node)
+    return Unknown(taint=bound.receiver.taint | bound.taint, text=text, by=method_made(bound, args, kwargs))
 
 
 def _zero_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -356,7 +371,7 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
         return bound.receiver
     deps = bound.receiver.deps | bound.deps
     taint = bound.receiver.taint | (UNIFORM if bound.name in ("to", "cuda") else join_taint(*args))
-    return Unknown(taint=taint, deps=deps, text=bound.receiver.text)
+    return Unknown(taint=taint, deps=deps, text=bound.receiver.text, by=method_made(bound, args, kwargs))
 
 
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -374,7 +389,7 @@ def _explicit_forward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Val
 
 def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit("clip", node, target=args[0] if args else None)
-    return Unknown(text=lw.text(node))
+    return Unknown(text=lw.text(node), by=Made("clip", tuple(args), tuple(kwargs.items())))
 
 
 def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -382,18 +397,30 @@ def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return _clip(lw, node, [bound.receiver], kwargs)
 
 
-
 def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     return Unknown(text=lw.text(node))
 
 
 def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return Unknown(text=lw.text(node), by=method_made(bound, args, kwargs))
+
+
+def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    given = dict(zip(("state", "strict"), args, strict=False)) | {"state" if k == "state_dict" else k: v for k, v in kwargs.items()}
+    lw.emit("load-state", node, target=bound.receiver, args=given, unused=False)
     return Unknown(text=lw.text(node))
+
+
+def _scaler_update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if the_object(bound.receiver, "scaler") is None:
+        return None
+    lw.emit("scaler", node, target=bound.receiver, args=dict(kwargs), what="update")
+    return Const(value=None)
 
 
 BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
 BY_METHOD.update(
-    clip_grad_norm_=_clip_method,
+    clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_scaler_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),

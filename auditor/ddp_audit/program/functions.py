@@ -17,6 +17,7 @@ from ddp_audit.program.values import (
     Ext,
     Func,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -81,7 +82,7 @@ def call_function(
     from ddp_audit.program.lowering import MAX_DEPTH
 
     values = [*args, *kwargs.values()]
-    unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values))
+    unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values), by=Made("?", tuple(values)))
     if id(info.node) in lw.active:
         return unknown
     lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1

@@ -16,6 +16,7 @@ from ddp_audit.program.values import (
     Expr,
     Ext,
     Items,
+    Made,
     Obj,
     Taint,
     Unknown,
@@ -71,7 +72,7 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
             return guess
     if isinstance(owner, Ext):
         return owner
-    return Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text)
+    return Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text, by=Made("[]", (owner, index)))
 
 
 def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: Value, value: Value) -> None:

@@ -17,6 +17,7 @@ from ddp_audit.program import (
     contexts,
     contracts_config,
     contracts_data,  # noqa: F401  registers contracts
+    contracts_files,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     expressions,
@@ -246,6 +247,9 @@ class Lowering:
         match node:
             case ast.Expr(value=value):
                 result = self.eval(value)
+                last = self.program.nodes[-1] if self.program.nodes else None
+                if last is not None and last.kind == "load-state" and last.span == self.span(value):
+                    last.detail["unused"] = True
                 if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("set_grad_enabled"):
                     effect = contexts.context_effect(result)
                     self.grad = effect == "enable_grad" if effect else None

@@ -20,6 +20,11 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | set-epoch | sampler.set_epoch(e) | target: the sampler, where known; args: epoch |
 | iterate | a for loop over a loader | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
+| load-state | x.load_state_dict(state) | target: x; args: state, strict; detail unused: bool, nobody looks at the result |
+| file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, remove, .. |
+| file-content | something is written to an open file | target: the file; args: content |
+| scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |
+| spawn | processes are started that run a function | |
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
 | forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |

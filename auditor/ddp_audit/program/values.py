@@ -89,8 +89,27 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """How a value came about: by a call of a library or of something unknown, an index, or an attribute.
+
+    `name` is the full name of a function or class, the bare name of a method (its receiver is the first argument), `[]` for an
+    index, `.name` for an attribute, and `?` where a call was not followed.
+    """
+
+    name: str
+    args: tuple[Value, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
+
+    def argument(self, name: str) -> Value | None:
+        """A keyword argument."""
+        return dict(self.named).get(name)
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown(Value):
-    """A value of which only the taint is known."""
+    """A value of which only the taint is known, and perhaps what it was made by."""
+
+    by: Made | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +408,7 @@ def join_deps(*values: Value) -> frozenset[int]:
 
 def operation(op: str, *args: Value, text: str = "") -> Value:
     """`op` over `args`, folded where all are constants that rest on one default at most (a launch may change any of several)."""
-    args = tuple(Unknown(taint=a.taint, deps=a.deps, text=a.text) if isinstance(a, Bound) else a for a in args)
+    args = tuple(_unbound(a) if isinstance(a, Bound) else a for a in args)
     taint, deps = join_taint(*args), join_deps(*args)
     result = Expr(op=op, args=args, taint=taint, deps=deps, text=text)
     if args and all(isinstance(a, Const) for a in args) and len({d.name for a in args for d in defaults_in(a)}) < 2:
@@ -400,8 +419,13 @@ def operation(op: str, *args: Value, text: str = "") -> Value:
         return Unknown(taint=taint, deps=deps, text=text)
     computable = (Const, Expr, Items, Unknown, Alt)
     if not all(isinstance(a, computable) for a in args) or _depth(result) > 12:
-        return Unknown(taint=taint, deps=deps, text=text)
+        return Unknown(taint=taint, deps=deps, text=text, by=Made(op, args))
     return result
+
+
+def _unbound(method: Bound) -> Unknown:
+    """An attribute that is read as a value and not called."""
+    return Unknown(taint=method.taint, deps=method.deps, text=method.text, by=Made(f".{method.name}", (method.receiver,)))
 
 
 def _depth(value: Value) -> int:
@@ -431,6 +455,6 @@ def named(value: Value, text: str) -> Value:
     return replace(value, text=text) if text and value.text != text else value
 
 
-def uniform(value: Value) -> Value:
+def uniform(value: Value, op: str = "?") -> Value:
     """The value after a collective that made it equal on all ranks."""
-    return Unknown(deps=value.deps, text=value.text) if value.taint else value
+    return Unknown(deps=value.deps, text=value.text, by=Made(op, (value,))) if value.taint or value.deps else value

@@ -1,0 +1,200 @@
+"""What calls mean that touch files and folders: each is noted with its path, what it does, and whether others may do it too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
+from ddp_audit.program.values import (
+    FILES,
+    Bound,
+    Const,
+    Expr,
+    Ext,
+    Made,
+    Obj,
+    Unknown,
+    Value,
+    constant,
+    join_taint,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_Method = Callable[["Lowering", ast.Call, Bound, list[Value], dict[str, Value]], "Value | None"]
+
+
+def note(lw: Lowering, node: ast.Call, what: str, path: Value, content: Value | None = None, safe: bool = False) -> None:
+    """Emits a file node."""
+    args = {"path": path} if content is None else {"path": path, "content": content}
+    lw.emit("file", node, args=args, what=what, safe=safe, name=ast.unparse(node.func))
+
+
+def _given(args: list[Value], kwargs: dict[str, Value], position: int, name: str) -> Value:
+    return args[position] if position < len(args) else kwargs.get(name, Unknown())
+
+
+def _is_true(value: Value | None) -> bool:
+    return value is not None and bool(constant(value)) if isinstance(value, Const) else isinstance(value, (Unknown, Expr))
+
+
+# ---- open files
+
+
+@contract("builtins.open", "io.open", "gzip.open", "codecs.open")
+def _open(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    mode = constant(_given(args, kwargs, 1, "mode")) if len(args) > 1 or "mode" in kwargs else "r"
+    return _opened(lw, node, args[0] if args else kwargs.get("file", Unknown()), mode)
+
+
+def _opened(lw: Lowering, node: ast.Call, path: Value, mode: object) -> Value:
+    text = mode if isinstance(mode, str) else ""
+    what = "write" if set("wx+") & set(text) else "append" if "a" in text else "read" if text else ""
+    if what:
+        note(lw, node, what, path)
+    made = Made("open", (path,), (("at", Const(value=lw.span(node))),))
+    return Unknown(taint=frozenset({FILES}) | path.taint, text=lw.text(node), by=made)
+
+
+def _is_open_file(value: Value) -> bool:
+    return isinstance(value, Unknown) and value.by is not None and value.by.name == "open"
+
+
+def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if not _is_open_file(bound.receiver):
+        return None
+    lw.emit("file-content", node, target=bound.receiver, args={"content": args[0]} if args else {})
+    return Unknown(text=lw.text(node))
+
+
+@contract("pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "joblib.dump", "toml.dump")
+def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    target = _given(args, kwargs, 1, "stream")
+    if _is_open_file(target):
+        lw.emit("file-content", node, target=target, args={"content": args[0]} if args else {})
+    elif ast.unparse(node.func).startswith("joblib"):
+        note(lw, node, "write", target, args[0] if args else None)
+    return generic(args, kwargs, lw.text(node))
+
+
+@contract("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "imageio.imwrite", "cv2.imwrite")
+def _array(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "write", _given(args, kwargs, 0, "file"), args[1] if len(args) > 1 else None)
+    return Const(value=None)
+
+
+@contract("safetensors.torch.save_file", "torch.jit.save")
+def _tensors(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "write", _given(args, kwargs, 1, "filename"), args[0] if args else None)
+    return Const(value=None)
+
+
+@contract("numpy.load", "numpy.loadtxt", "numpy.memmap", "pandas.read_csv", "pandas.read_parquet", "safetensors.torch.load_file")
+def _read(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "read", _given(args, kwargs, 0, "file"))
+    return generic(args, kwargs, lw.text(node), name=ast.unparse(node.func))
+
+
+@contract("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download")
+def _download(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "download", _given(args, kwargs, 1, "filename"))
+    return Unknown(text=lw.text(node))
+
+
+# ---- folders and whole files
+
+
+@contract("os.makedirs", "os.mkdir")
+def _make_folder(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(
+        lw,
+        node,
+        "mkdir",
+        _given(args, kwargs, 0, "name"),
+        safe=_is_true(kwargs.get("exist_ok", args[2] if len(args) > 2 else None)),
+    )
+    return Const(value=None)
+
+
+@contract("os.remove", "os.unlink", "os.rmdir", "shutil.rmtree")
+def _remove(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "remove", _given(args, kwargs, 0, "path"), safe=_is_true(kwargs.get("ignore_errors")))
+    return Const(value=None)
+
+
+@contract("os.rename", "os.replace", "shutil.move")
+def _move(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "move", _given(args, kwargs, 0, "src"))
+    return Const(value=None)
+
+
+@contract("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree")
+def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note(lw, node, "write", _given(args, kwargs, 1, "dst"), Const(value=None))
+    return Const(value=None)
+
+
+def _exists(name: str) -> Contract:
+    def ask(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        note(lw, node, "exists", _given(args, kwargs, 0, "path"))
+        return generic(args, kwargs, lw.text(node), frozenset({FILES}), name)
+
+    return ask
+
+
+for _name in ("os.path.exists", "os.path.isfile", "os.path.isdir"):
+    BY_NAME[_name] = _exists(_name)
+
+
+# ---- paths
+
+
+@contract("os.path.join", "posixpath.join")
+def _join(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    pieces: list[Value] = []
+    for arg in args:
+        pieces += [Const(value="/"), arg] if pieces else [arg]
+    return Expr(op="format", args=tuple(pieces), taint=join_taint(*args), text=lw.text(node))
+
+
+def _path_method(what: str, flag: str = "") -> _Method:
+    """A method of pathlib.Path that touches a file; only on something that reads as a path."""
+
+    def call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        if isinstance(bound.receiver, (Obj, Ext)) or not is_path(bound.receiver):
+            return None
+        content = args[0] if what == "write" and args else None
+        note(lw, node, what, bound.receiver, content, safe=_is_true(kwargs.get(flag)))
+        values = join_taint(bound.receiver, *args)
+        return Unknown(taint=values, text=lw.text(node), by=method_made(bound, args, kwargs))
+
+    return call
+
+
+def _path_open(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if isinstance(bound.receiver, (Obj, Ext)) or not is_path(bound.receiver):
+        return None
+    return _opened(lw, node, bound.receiver, constant(_given(args, kwargs, 0, "mode")) if args or "mode" in kwargs else "r")
+
+
+def is_path(value: Value) -> bool:
+    """Whether a value is a pathlib.Path, or computed from one by `/`."""
+    match value:
+        case Unknown(by=Made(name=name, args=args)):
+            return name.startswith("pathlib.") or (
+                name in ("with_suffix", "with_name", "resolve", "absolute", "expanduser") and is_path(args[0])
+            )
+        case Expr(op="/", args=(left, _)):
+            return is_path(left)
+    return False
+
+
+BY_METHOD.update(
+    write=_write, writelines=_write, mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),
+    write_bytes=_path_method("write"), unlink=_path_method("remove", "missing_ok"), rename=_path_method("move"),
+    read_text=_path_method("read"), read_bytes=_path_method("read"), exists=_path_method("exists"),
+    is_file=_path_method("exists"), is_dir=_path_method("exists"), open=_path_open,
+)  # fmt: skip
