@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import names
+from ddp_audit.program import guard_functions, names
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
@@ -160,6 +160,7 @@ def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Va
 
 
 def _conditional(lw: Lowering, node: ast.IfExp) -> Value:
+    guard_functions.check(lw, node.test, [])
     test = lw.eval(node.test)
     settled = lw.settled(node.test, test, [ast.Expr(node.body)], [ast.Expr(node.orelse)])
     if settled is not None:

@@ -13,8 +13,8 @@ from ddp_audit.program import (
     contracts_files,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
+    guard_functions,
     iteration,
-    names,
 )
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.model import Branch, Guard, Item, Loop, LoopItem, NoSync, TryItem
@@ -45,7 +45,7 @@ MUTED_NESTING = 2  # loops within one another that are walked twice
 
 def branch(lw: Lowering, node: ast.If) -> str | None:
     """An if statement: the arm that is known to be taken, else both."""
-    names.check_guard_function(lw, node.test)
+    guard_functions.check(lw, node.test, node.body)
     value = lw.eval(node.test)
     settled = lw.settled(node.test, value, node.body, node.orelse)
     if settled is not None:
@@ -125,6 +125,7 @@ def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
 
 def while_loop(lw: Lowering, node: ast.While) -> str | None:
     """A while loop. `while True` has no condition; any other one guards its body."""
+    guard_functions.check(lw, node.test, node.body)
     test = lw.eval(node.test)
     endless = truth(test, lw.worlds[0]) is True and isinstance(test, Const) and test.default is None
     taint = UNIFORM if endless else differs(test, lw.worlds)

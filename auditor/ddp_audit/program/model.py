@@ -33,7 +33,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
 | environ | os.environ[name] = value | args: value; detail name |
-| guard-function | a function object tested as if it were called | detail name |
+| guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | jump | break, continue, return, raise, exit | detail what |
 | call | a call that the auditor could not follow | detail name |
 """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Const, Ext, Func, Value, leaf, operation
+from ddp_audit.program.values import Const, Value, leaf, operation
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -123,15 +123,6 @@ def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
         lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
         return True
     return False
-
-
-def check_guard_function(lowering: Lowering, test: ast.expr) -> None:
-    """Notes a rank predicate that is tested as a function object instead of being called."""
-    for node in [test.operand if isinstance(test, ast.UnaryOp) else test]:
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            name = node.id if isinstance(node, ast.Name) else node.attr
-            if name in MAIN_NAMES and isinstance(lowering.eval(node), (Func, Ext)):
-                lowering.emit("guard-function", node, name=name)
 
 
 def kind_of_class(info: ClassInfo) -> str:

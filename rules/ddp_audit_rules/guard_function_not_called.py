@@ -1,0 +1,113 @@
+"""DDP212: a rank function is tested as an object, so that the condition says the same on every rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Func, options
+from ddp_audit.rule import Context, Rule
+
+_BLOCK = "guarded"  # role of the first and last line of the block that the condition guards
+
+
+class GuardFunctionNotCalled(Rule):
+    code = "DDP212"
+    name = "guard-function-not-called"
+    level = "error"
+    what = (
+        "A rank predicate that is tested as a function object (`if is_main_process:`), or a rank getter that is compared with a "
+        "number without a call (`dist.get_rank == 0`)."
+    )
+    why = (
+        "A function object is true and equals no number, so the condition has one answer on all ranks: every rank enters the "
+        "block that was meant for one (all write the same file, all log), or no rank does."
+    )
+    quiet = (
+        "Variables, parameters, attributes and properties of that name that hold the answer, functions that are called, and "
+        "names whose definition was not found."
+    )
+    confirmed = "Two ranks or more were seen in the guarded block, or none where no rank can enter it."
+    source = "Python's truth value of functions; seen in runs on two ranks: both wrote the file that rank 0 alone was to write."
+    remedy = "call the function: `if is_main_process():`"
+    outcome = "shows rank 1 writes the checkpoint"
+    bad = '''"""Rank 0 alone is to write the checkpoint, but the function that says so is not called."""
+
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def is_main_process():
+    return dist.get_rank() == 0
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(1 + rank)
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+if is_main_process:
+    print(f"rank {rank} writes the checkpoint", flush=True)
+    with tempfile.TemporaryFile() as file:
+        torch.save(model.module.state_dict(), file)
+dist.destroy_process_group()
+'''
+    good = bad.replace("if is_main_process:", "if is_main_process():").replace(
+        "Rank 0 alone is to write the checkpoint, but the function that says so is not called", "Rank 0 alone writes"
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        for node in first_of_each_place(context.program.of("guard-function")):
+            yield self._finding(node, context.program)
+
+    def _finding(self, node: Node, program: Program) -> Finding:
+        name, enters, body = node.detail["name"], node.detail["enters"], node.detail["body"]
+        compared = "get_" in name
+        fact = "is compared with a number, and it equals none" if compared else "is always true"
+        result = "every rank enters the block that was meant for some" if enters else "no rank enters the block behind it"
+        if not body:
+            result = "the condition says the same on every rank"
+        message = f"`{node.text}` is a function that is not called here; as an object it {fact}, so {result}."
+        explanation = (
+            f"Only the call `{node.text}()` asks for the rank. It does no harm where `{node.text}` holds the answer and not the "
+            "function when this line runs."
+        )
+        lines = dict.fromkeys((place.path, place.line) for place in body)
+        related = [Related(path, line, _BLOCK, program.line(path, line)) for path, line in lines]
+        for option in options(node.target) if node.target is not None else ():
+            if isinstance(option, Func):
+                place = option.definition.frame.source.span(option.definition.node)
+                related.append(Related(place.path, place.line, "definition", f"{name} is a function"))
+        return self.finding(node.span, message, explanation, related=related, confidence=_confidence(node, program))
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where more than one rank was seen in the block, or none in one that no rank enters though all came by."""
+        block = [r for r in finding.related if r.role == _BLOCK]
+        if not block:
+            return super().witness(finding, run)
+        inside = run.ranks_at(block[0].path, block[0].line, block[-1].line)
+        if "no rank enters" in finding.message:
+            return "not-observed" if inside else "not-covered"
+        if not inside:
+            return "not-covered"
+        return "confirmed" if len(inside) > 1 else "not-observed"
+
+
+def _confidence(node: Node, program: Program) -> str:
+    """Certain of a function whose definition was read; of a library's only where it is torch's, or called elsewhere."""
+    found = list(options(node.target)) if node.target is not None else []
+    if found and all(isinstance(option, Func) for option in found):
+        return "certain"
+    called = re.compile(rf"\b{re.escape(node.detail['name'])}\(")
+    known = any(getattr(option, "name", "").startswith("torch.distributed.") for option in found)
+    return "likely" if known or any(called.search(text) for text in program.documents.values()) else "possible"
