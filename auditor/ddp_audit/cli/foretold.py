@@ -14,7 +14,7 @@ from ddp_audit.compare.predicted import Agreement, hold_against
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.launch import LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
-from ddp_audit.report.trace_text import WIDTH
+from ddp_audit.report import sides
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
@@ -77,30 +77,30 @@ def _said(assumption: Assumption, rank: int, asked: int) -> str:
     return f"{assumption.path}:{assumption.line} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
 
 
-def summary(found: Foretold, width: int = WIDTH) -> list[str]:
-    """A line that says how far prediction and trace agree, and where they part if they do."""
-    import textwrap
+def told(found: Foretold, *, full: bool = False) -> list[str]:
+    """Whether prediction and record agree, and both of them side by side, event by event."""
+    return [*_summary(found), *sides.lines(found.agreement, full=full)]
 
+
+def _summary(found: Foretold) -> list[str]:
     agreement = found.agreement
     counts = sorted(set(agreement.compared.values()))
     each = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}" if counts else "0"
     if agreement.difference is None:
         text = f"Prediction and trace agree on {each} collectives of each rank"
         text += f", with {found.other}." if found.other else f"; no further was predicted: {found.why}." if found.why else "."
-        return textwrap.wrap(text, width, break_on_hyphens=False)
+        return sides.wrapped(text)
     apart = agreement.difference
-    predicted = "nothing more" if apart.predicted is None else f"{apart.predicted.what} at {apart.predicted.site}"
-    recorded = "nothing more" if apart.recorded is None else f"{apart.recorded.what} at {apart.recorded.site}"
     text = (
-        f"Prediction and trace part in collective {apart.index} of rank {apart.rank} ({apart.what}): predicted {predicted}, "
-        f"recorded {recorded}. That says something of the prediction, not of the run."
+        f"Prediction and trace part in collective {apart.index} of rank {apart.rank} ({apart.what}), after {each} collectives of "
+        "each rank on which they agree. That says something of the prediction, not of the run."
     )
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    return sides.wrapped(text)
 
 
-def keep(found: Foretold, directory: str) -> None:
+def keep(found: Foretold, directory: str, *, full: bool = False) -> None:
     """Writes how far they agree into the trace folder, for `diff`."""
-    (Path(directory) / FILE).write_text(json.dumps(as_object(found), indent=2) + "\n", encoding="utf-8")
+    (Path(directory) / FILE).write_text(json.dumps(as_object(found, full=full), indent=2) + "\n", encoding="utf-8")
 
 
 def kept(directory: str) -> dict[str, Any] | None:
@@ -112,11 +112,11 @@ def kept(directory: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def as_object(found: Foretold) -> dict[str, Any]:
+def as_object(found: Foretold, *, full: bool = False) -> dict[str, Any]:
     """The key `prediction` of the JSON of `trace` and `diff`."""
     from ddp_audit.report.run_json import agreement_object
 
-    out = agreement_object(found.agreement)
+    out = agreement_object(found.agreement, full=full)
     if found.other:
         out["with"] = found.other
     if found.why:

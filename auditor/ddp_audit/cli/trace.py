@@ -33,7 +33,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the kernel that records: auto the native one where it is built (default), on builds it, off the Python one",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: COMMAND's output goes to stderr")
-    parser.add_argument("--no-check", action="store_true", help="do not audit the script first")
+    parser.add_argument("--no-check", action="store_true", help="do not audit the script first, and predict nothing")
+    parser.add_argument(
+        "--prediction",
+        choices=("folded", "full", "off"),
+        default="folded",
+        help="what was predicted and what was recorded, side by side: equal steps folded (default), all, or not at all",
+    )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
 
 
@@ -87,15 +93,16 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     if result.comparison is not None and result.run is not None:
         traced.tell(told, "")
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
-        prediction = None if audited is None else foretold.foretold(command, result.run)
+        predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
+        prediction = foretold.foretold(command, result.run) if predicts else None
         if prediction is not None:
-            traced.tell(told, "", *foretold.summary(prediction))
-            foretold.keep(prediction, args.dir)
+            traced.tell(told, "", *foretold.told(prediction, full=full))
+            foretold.keep(prediction, args.dir, full=full)
         if document is not None:
             out = trace_json.as_object(result.comparison)
             out["command_code"] = result.command_code
             if prediction is not None:
-                out["prediction"] = foretold.as_object(prediction)
+                out["prediction"] = foretold.as_object(prediction, full=full)
             out["findings"] = [finding.to_json() for finding in findings]
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     return result.exit_code

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.compare.predicted import Agreement, Difference
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, Event
+from ddp_audit.report import sides
 from ddp_audit.report.run_text import reached
 
 if TYPE_CHECKING:
@@ -68,13 +69,17 @@ def event(one: Event) -> dict[str, Any]:
     return out
 
 
-def agreement_object(agreement: Agreement) -> dict[str, Any]:
-    """The key `prediction` of a traced run: how far prediction and record agree."""
+def agreement_object(agreement: Agreement, *, full: bool = False) -> dict[str, Any]:
+    """The key `prediction` of a traced run: how far prediction and record agree, and both sequences.
+
+    Unless `full`, runs of equal steps stand once, with the number of times.
+    """
     return {
         "agrees": agreement.difference is None,
         "compared": {str(rank): count for rank, count in sorted(agreement.compared.items())},
         "whole": agreement.whole,
         "difference": None if agreement.difference is None else _difference(agreement.difference),
+        "sequences": sides.as_object(agreement, event, full=full),
     }
 
 
