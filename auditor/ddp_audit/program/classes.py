@@ -56,6 +56,11 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
         return wrapper
     if kind == "sampler":
         lw.emit("sampler", node, target=target, args=numbered(args, kwargs), cls=info.name, custom=True)
+    if kind == "module":
+        lw.program.modules.objects[target.key] = target
+    elif kind == "optimizer":
+        target = replace(target, info=args[0] if args else kwargs.get("params"))
+        lw.emit("optimizer", node, target=target, args={"params": target.info or Unknown()})
     found = info.find("__init__")
     if found is not None:
         holder, method = found

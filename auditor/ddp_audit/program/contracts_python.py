@@ -83,7 +83,7 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 
 @contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.iter", "builtins.reversed",
           "itertools.cycle", "itertools.islice",
-          "rich.progress.track", "builtins.list", "builtins.tuple", "itertools.chain")  # fmt: skip
+          "rich.progress.track", "builtins.list", "builtins.tuple")  # fmt: skip
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return kwargs.get("iterable", Items(kind="list"))
@@ -235,6 +235,7 @@ def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
         inner = args[0]
         made = Obj(key=("copy", lw.span(node)), kind="module" if inner.kind == "ddp" else inner.kind, cls=inner.cls, text="copy")
         lw.children.setdefault(made.key, set()).add(inner.key)
+        lw.program.modules.objects[made.key] = made
         return made
     return args[0] if args else Unknown()
 

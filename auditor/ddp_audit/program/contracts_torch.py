@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import lookup
+from ddp_audit.program import changes, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
@@ -90,8 +90,6 @@ _SAME_OBJECT = (
     "bfloat16",
     "train",
     "eval",
-    "requires_grad_",
-    "apply",
     "to_empty",
     "type",
     "share_memory",
@@ -244,10 +242,14 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     """Whole families of torch's names: layers, optimizers, samplers, functional collectives."""
     span = lw.span(node)
     key = (name, span, tuple(lw.calls[-4:]))
+    drawn = changes.by_prefix(lw, node, name, args)
+    if drawn is not None:
+        return drawn
     if name.startswith("torch.nn.") and name.rsplit(".", 1)[-1][:1].isupper():
         return _layer(lw, node, name, key, args, kwargs)
     if name.startswith(("torchvision.models.", "timm.create_model", "timm.models.")):
         made = Obj(key=key, kind="module", cls=name, made=span, text=lw.text(node))
+        lw.program.modules.objects[key] = made
         if _WITH_BATCHNORM.match(name):
             _add_buffer(lw, node, made, "running_mean", name)
         return made
@@ -256,7 +258,11 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
 
         return library_dataset(lw, node, name, args, kwargs)
     if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
-        return Obj(key=key, kind="optimizer", cls=name, made=span, text=lw.text(node))
+        made = Obj(
+            key=key, kind="optimizer", cls=name, made=span, info=args[0] if args else kwargs.get("params"), text=lw.text(node)
+        )
+        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown()})
+        return made
     if name.startswith("torch.lr_scheduler."):
         return Obj(key=key, kind="scheduler", cls=name, made=span, text=lw.text(node))
     if name.endswith("GradScaler"):
@@ -290,6 +296,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
 
 def _layer(lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]) -> Value:
     made = Obj(key=key, kind="module", cls=name, made=lw.span(node), info=kwargs, text=lw.text(node))
+    lw.program.modules.objects[made.key] = made
     last = name.rsplit(".", 1)[-1]
     if last.startswith("BatchNorm") or last == "SyncBatchNorm" or last.startswith("LazyBatchNorm"):
         tracked = kwargs.get("track_running_stats")
@@ -364,6 +371,7 @@ def _no_sync(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
 
 
 def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    changes.note_move(lw, node, bound, args, kwargs)
     where = args[0] if args else kwargs.get("device")
     if bound.name in ("to", "cuda") and where is not None and "rank" in where.taint:
         lw.emit("device", node, args={"index": where}, via=bound.name)
@@ -397,16 +405,13 @@ def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return _clip(lw, node, [bound.receiver], kwargs)
 
 
-def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    return Unknown(text=lw.text(node))
-
-
 def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     return Unknown(text=lw.text(node), by=method_made(bound, args, kwargs))
 
 
 def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    given = dict(zip(("state", "strict"), args, strict=False)) | {"state" if k == "state_dict" else k: v for k, v in kwargs.items()}
+    given = dict(zip(("state", "strict", "assign"), args, strict=False))
+    given |= {"state" if name == "state_dict" else name: value for name, value in kwargs.items()}
     lw.emit("load-state", node, target=bound.receiver, args=given, unused=False)
     return Unknown(text=lw.text(node))
 
@@ -422,7 +427,7 @@ BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_va
 BY_METHOD.update(
     clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_scaler_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
-    forward=_explicit_forward, parameters=_parameters, named_parameters=_parameters, state_dict=_state_dict,
+    forward=_explicit_forward, state_dict=_state_dict,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
     **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import guard_functions, names
+from ddp_audit.program.changes import joined_parameters
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
@@ -93,6 +94,9 @@ def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -
         lw.emit("floordiv", node, args={"left": left, "right": right}, name="")
     if op == "+" and isinstance(left, Items) and isinstance(right, Items) and left.keys is None:
         return replace(left, items=left.items + right.items, taint=left.taint | right.taint)
+    joined = joined_parameters(left, right) if op == "+" else None
+    if joined is not None:
+        return joined
     return operation(op, left, right, text=lw.text(node))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
+from ddp_audit.program.changes import element_of_parameters
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.values import (
     DATA,
@@ -106,6 +107,8 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
                 parts = [iterate(lw, node, part) for part in target.info]
                 elements = tuple(p[0] for p in parts)
                 return Items(items=elements, kind="tuple", taint=join_taint(*elements)), None, UNIFORM
+            case "parameters":
+                return element_of_parameters(target), None, UNIFORM
             case "generator":
                 source, element = target.info
                 lw.emit("iterate", node, target=source)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
+from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
     DATA,
@@ -150,6 +151,10 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
     lw.effects += 1
     if attr == "require_backward_grad_sync":
         lw.emit("sync-flag", node, target=owner, args={"value": value})
+    elif attr == "requires_grad":
+        set_requires_grad(lw, node, owner, value)
+    elif attr == "data":
+        note_write(lw, node, owner)
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
         return
@@ -158,6 +163,8 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         lw.state[(frame.id, attr)] = value
         return
     note_forced_device(lw, node, lw.state.get((target.key, attr)), value)
+    if target.kind in ("module", "ddp"):
+        note_assignment(lw, node, target, attr, lw.state.get((target.key, attr)), value)
     kept = value if isinstance(value, Const) else named(value, f"{target.text or 'self'}.{attr}")
     lw.state[(target.key, attr)] = kept
     if the_object(value, "ddp") is not None:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
 from ddp_audit.program import (
+    changes,
     contexts,
     contracts_config,
     contracts_data,  # noqa: F401  registers contracts
     contracts_files,  # noqa: F401
+    contracts_modules,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     expressions,
@@ -36,7 +38,6 @@ from ddp_audit.program.values import (
     Alt,
     Const,
     Func,
-    Obj,
     Unknown,
     Value,
     defaults_in,
@@ -82,12 +83,12 @@ class Lowering:
         self.steps = 0
         self.modules: dict[str, Frame] = {}
         self.inlined: set[int] = set()  # id() of definitions that were reached
-        self.children: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}  # module objects inside module objects
+        self.children = self.program.modules.children  # module objects inside module objects
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
         self.frame_count = 0
-        self.wrapped: dict[tuple[Any, ...], Obj] = {}  # wrapper by the key of its inner module
+        self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
         self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
@@ -314,6 +315,10 @@ class Lowering:
         result = operation(op, left, right, text=self.text(node.target))
         if op == "//":
             self.emit("floordiv", node, args={"left": left, "right": right}, name=self.text(node.target))
+        elif op in ("/", "*"):
+            changes.scale_gradient(self, node, left, op, right)
+        elif op == "+":
+            result = changes.joined_parameters(left, right) or result
         self.assign(node.target, result)
 
     # ---- modules and leftovers

@@ -20,8 +20,8 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | set-epoch | sampler.set_epoch(e) | target: the sampler, where known; args: epoch |
 | iterate | a for loop over a loader | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
-| load-state | x.load_state_dict(state) | target: x; args: state, strict; detail unused: bool, nobody looks at the result |
-| file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, remove, .. |
+| load-state | x.load_state_dict(state) | target: x; args: state, strict, assign; detail unused: bool, nobody looks at the result |
+| file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, .. |
 | file-content | something is written to an open file | target: the file; args: content |
 | scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |
 | spawn | processes are started that run a function | |
@@ -29,6 +29,12 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |
 | draw | random indices drawn from a whole set | detail what |
+| optimizer | an optimizer is made | target: the optimizer; args: params |
+| requires-grad | requires_grad of parameters is set | target: their module or wrapper; args: value; detail part: only some |
+| change | a module or parameter is put into a wrapped module, or changed there | target: owner; args: value, old; detail what |
+| move | .to(..), .cuda(), .half() and their like | target: the module or wrapper; args: where; detail name |
+| write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
+| scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
@@ -45,6 +51,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.program.modules import Modules
 from ddp_audit.program.values import (
     MISSING,
     UNIFORM,
@@ -251,6 +258,7 @@ class Program:
     tree: list[Item] = field(default_factory=list)
     config: dict[str, ConfigValue] = field(default_factory=dict)
     buffers: dict[tuple[Any, ...], list[BufferSite]] = field(default_factory=dict)  # by key of the module object
+    modules: Modules = field(default_factory=Modules)  # the module objects, what is inside what, what is wrapped
     frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path

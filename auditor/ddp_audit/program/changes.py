@@ -1,0 +1,93 @@
+"""What is noted of modules on the way: switched gradients, changes of a wrapped module, moves, scaled gradients."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.values import Bound, Const, Items, Obj, Unknown, Value, join_taint, the_object
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "to_empty", "type")
+
+
+def inside_wrapper(lw: Lowering, value: Value | None) -> Obj | None:
+    """The module that a value is or belongs to, where it is wrapped by now: the wrapper, or a module inside one."""
+    if not lw.wrapped:
+        return None
+    module = module_of(value)
+    if module is None:
+        return None
+    return module if module.kind == "ddp" or lw.program.modules.wrapper_around(module.key) is not None else None
+
+
+def element_of_parameters(parameters: Obj) -> Value:
+    """What a loop over the parameters of a module yields."""
+    owner: Obj = parameters.info
+    one = Obj(key=("parameter", owner.key), kind="parameter", info=owner, cls="part", text="parameter")
+    return Items(items=(Unknown(text="name"), one), kind="tuple") if parameters.cls == "named" else one
+
+
+def joined_parameters(left: Value, right: Value) -> Value | None:
+    """`left + right` of lists of parameters; None for other things."""
+    if not (owners_of(left)[0] or owners_of(right)[0]) or not all(isinstance(v, (Items, Obj)) for v in (left, right)):
+        return None
+    items = [v for part in (left, right) for v in (part.items if isinstance(part, Items) and part.keys is None else (part,))]
+    return Items(items=tuple(items), kind="list", many=True, taint=join_taint(left, right))
+
+
+def set_requires_grad(lw: Lowering, node: ast.AST, owner: Value, value: Value) -> None:
+    """Notes `owner.requires_grad = value` and `owner.requires_grad_(value)`."""
+    module = module_of(owner)
+    if module is None:
+        return
+    in_loop = the_object(owner, "parameter") is not None
+    part = bool(attribute_path(owner)) or (in_loop and any(guard.loops >= len(lw.loops) for guard in lw.guards))
+    lw.emit("requires-grad", node, target=module, args={"value": value}, part=part)
+
+
+def note_assignment(lw: Lowering, node: ast.AST, owner: Obj, attr: str, old: Value | None, value: Value) -> None:
+    """Notes `owner.attr = value` where it puts a module or a parameter into a module that is wrapped by now."""
+    new = the_object(value, "module")
+    before = the_object(old, "module") if old is not None else None
+    tied = None
+    if new is None and isinstance(value, Bound) and value.name in ("weight", "bias"):
+        tied = module_of(value)
+    if (new is None and tied is None and before is None) or (new is not None and before is not None and new.key == before.key):
+        return
+    if inside_wrapper(lw, owner) is not None:
+        what = "tied" if tied is not None else "replaced" if before is not None else "added"
+        lw.emit("change", node, target=owner, args={"value": value, "old": old or Unknown()}, what=what, name=attr)
+
+
+def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Notes `.to(..)`, `.half()` and their like, which give the parameters of a module new storage."""
+    if bound.name not in _MOVES or module_of(bound.receiver) is None or attribute_path(bound.receiver):
+        return
+    where = args[0] if args else kwargs.get("device", kwargs.get("dtype", Const(value=None)))
+    lw.emit("move", node, target=module_of(bound.receiver), args={"where": where, **kwargs}, name=bound.name)
+
+
+def scale_gradient(lw: Lowering, node: ast.AST, target: Value, op: str, by: Value) -> None:
+    """Notes `p.grad /= n`, `p.grad.div_(n)` and their like."""
+    if "grad" in attribute_path(target) or ".grad" in target.text:
+        lw.emit("scale-grad", node, target=target, args={"by": by}, op=op)
+
+
+def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written") -> None:
+    """Notes that values of a parameter are written in place, drawn anew or replaced; not those of a gradient."""
+    path, module = attribute_path(owner), module_of(owner)
+    if module is not None and "grad" not in path and (path or the_object(owner, "parameter") is not None):
+        lw.emit("write", node, target=module, what=what)
+
+
+def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value]) -> Value | None:
+    """`torch.nn.init.xavier_uniform_(parameter)` and its like; None for other names."""
+    if not name.startswith("torch.nn.init.") or not args:
+        return None
+    constant = name.endswith(("zeros_", "ones_", "constant_", "eye_", "dirac_"))
+    note_write(lw, node, args[0], "written" if constant else "drawn")
+    return args[0]

@@ -1,0 +1,148 @@
+"""What calls of torch do to modules: parameters handed out, gradients switched, weights loaded or drawn, layers replaced."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import lookup
+from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_write, scale_gradient, set_requires_grad
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_taint, options, the_object
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_WRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "add_", "trunc_normal_", "set_")
+_REPARAMETRISES = (
+    "torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.remove_weight_norm",
+    "torch.nn.utils.remove_spectral_norm", "torch.nn.utils.parametrizations.weight_norm",
+    "torch.nn.utils.parametrizations.spectral_norm", "torch.nn.utils.parametrizations.orthogonal",
+    "torch.nn.utils.parametrize.register_parametrization", "torch.nn.utils.parametrize.remove_parametrizations",
+    "torch.nn.utils.prune.random_unstructured", "torch.nn.utils.prune.l1_unstructured", "torch.nn.utils.prune.ln_structured",
+    "torch.nn.utils.prune.random_structured", "torch.nn.utils.prune.identity", "torch.nn.utils.prune.remove",
+    "peft.get_peft_model",
+)  # fmt: skip
+_ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
+
+
+# ---- parameters
+
+
+def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`module.parameters()`: the parameters of a module that is known."""
+    owner = module_of(bound.receiver)
+    if owner is None:
+        return Unknown(text=lw.text(node))
+    named = bound.name == "named_parameters"
+    return Obj(
+        key=(bound.name, owner.key), kind="parameters", info=owner, made=None, cls="named" if named else None, text=lw.text(node)
+    )
+
+
+@contract("builtins.filter")
+def _filter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`filter(test, values)`: some of the values."""
+    return args[1] if len(args) > 1 and owners_of(args[1])[0] else generic(args, kwargs, lw.text(node))
+
+
+@contract("itertools.chain")
+def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`chain(a, b)`: parameters of several modules are kept apart; other things count as the first."""
+    if any(owners_of(a)[0] for a in args):
+        return Items(items=tuple(args), kind="list", many=True, taint=join_taint(*args))
+    return args[0] if args else Items(kind="list")
+
+
+def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`groups.append(parameters)` on a list, and `layers.append(layer)` on a module list."""
+    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and owners_of(args[0])[0]:
+        added = joined_parameters(bound.receiver, args[0] if bound.name == "extend" else Items(items=(args[0],), kind="list"))
+        if added is not None:
+            lw.assign(node.func.value, added)
+        return Const(value=None)
+    return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
+
+
+# ---- gradients on and off
+
+
+def _requires_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    value = args[0] if args else kwargs.get("requires_grad", Const(value=True))
+    set_requires_grad(lw, node, bound.receiver, value)
+    return bound.receiver
+
+
+# ---- changes after the wrap
+
+
+def _add(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    owner = module_of(bound.receiver)
+    if owner is None or attribute_path(bound.receiver):
+        return None
+    for value in (*args, *kwargs.values()):
+        for option in options(value):
+            if isinstance(option, Obj) and option.kind == "module":
+                if inside_wrapper(lw, owner) is not None:
+                    lw.emit("change", node, target=owner, args={"value": option}, what="added", name=bound.name)
+                lookup.adopt(lw, owner, option)
+    return Const(value=None)
+
+
+def _reparametrised(name: str) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        module = args[0] if args else kwargs.get("module", kwargs.get("model", Unknown()))
+        target = inside_wrapper(lw, module)
+        if target is not None:
+            lw.emit("change", node, target=target, args={}, what="reparametrised", name=name.rsplit(".", 1)[-1])
+        return module
+
+    return call
+
+
+for _name in _REPARAMETRISES:
+    BY_NAME[_name] = _reparametrised(_name)
+
+
+# ---- weights loaded, drawn and written
+
+
+def _apply(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`module.apply(function)`: the function is followed with the module itself, which stands for all modules inside it."""
+    from ddp_audit.program.calls import dispatch
+
+    module = the_object(bound.receiver, "module", "ddp")
+    function = args[0] if args else kwargs.get("fn")
+    if module is not None and isinstance(function, Func):
+        dispatch(lw, node, function, [module], {})
+    return bound.receiver
+
+
+def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    module = module_of(bound.receiver)
+    if module is not None:
+        lw.emit("write", node, target=module, args={}, what="drawn")
+    return Const(value=None)
+
+
+def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`parameter.data.copy_(value)` and its like; not on a gradient."""
+    note_write(lw, node, bound.receiver, "drawn" if bound.name in ("normal_", "uniform_", "trunc_normal_") else "written")
+    return None
+
+
+# ---- gradients reduced by hand
+
+
+def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if args:
+        scale_gradient(lw, node, bound.receiver, "/" if bound.name.startswith("div") else "*", args[0])
+    return _write(lw, node, bound, args, kwargs) if bound.name == "mul_" else None
+
+
+BY_METHOD.update(
+    parameters=_parameters, named_parameters=_parameters, requires_grad_=_requires_grad,
+    apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div_=_scaled, mul_=_scaled,
+    **dict.fromkeys(_WRITES, _write), **dict.fromkeys(_ADDS, _add),
+)  # fmt: skip

@@ -1,0 +1,130 @@
+"""What the lowering keeps of module objects: what is inside what, which have parameters, and whose parameters a value holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddp_audit.program.values import Alt, Bound, Items, Obj, Value, options
+
+Key = tuple[Any, ...]
+
+_WITHOUT_PARAMETERS = re.compile(
+    r"torch\.nn\.(\w*(ReLU|GELU|SiLU|ELU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Pool|Loss|Pad|Shuffle|Flatten|Unflatten|Identity|"
+    r"Upsample|Fold|Mish|Hardswish|Softplus|CosineSimilarity|PairwiseDistance)\w*|GLU|Dropout\dd)$"
+)
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Module")
+
+
+@dataclass(slots=True)
+class Modules:
+    """The module objects of a program by key, the modules inside each, and the wrapper of each wrapped one."""
+
+    objects: dict[Key, Obj] = field(default_factory=dict)
+    children: dict[Key, set[Key]] = field(default_factory=dict)
+    wrapped: dict[Key, Obj] = field(default_factory=dict)
+
+    def inside(self, key: Key) -> set[Key]:
+        """The keys of a module and of all modules inside it."""
+        found, queue = {key}, [key]
+        while queue:
+            for child in self.children.get(queue.pop(), ()):
+                if child not in found:
+                    found.add(child)
+                    queue.append(child)
+        return found
+
+    def wrapper_around(self, key: Key) -> Obj | None:
+        """The wrapper that a module stands in, itself or inside another module."""
+        direct = self.wrapped.get(key)
+        if direct is not None:
+            return direct
+        for inner, wrapper in self.wrapped.items():
+            if key in self.inside(inner):
+                return wrapper
+        return None
+
+    def has_parameters(self, key: Key) -> bool | None:
+        """Whether a module has parameters of its own or in a module inside it; None where that is not known."""
+        answers = [self._own(inner) for inner in self.inside(key)]
+        if True in answers:
+            return True
+        return None if None in answers else False
+
+    def _own(self, key: Key) -> bool | None:
+        module = self.objects.get(key)
+        if module is None:
+            return None
+        if not isinstance(module.cls, str):
+            return False  # a class of the project: its parameters are children
+        name = module.cls
+        last = name.rsplit(".", 1)[-1]
+        if name.startswith("torch.nn.") and (last in _CONTAINERS or _WITHOUT_PARAMETERS.match(name)):
+            return False
+        if name.startswith("torch.nn.InstanceNorm"):
+            return False
+        return True if name.startswith(("torch.nn.", "torchvision.", "timm.")) else None
+
+
+def module_of(value: Value | None) -> Obj | None:
+    """The module whose parameter, attribute or method a value is: of `net.fc.weight.data` the layer `fc`, where it is known."""
+    while value is not None:
+        for option in options(value):
+            if isinstance(option, Obj) and option.kind in ("module", "ddp"):
+                return option
+            if isinstance(option, Obj) and option.kind in ("parameters", "parameter"):
+                return module_of(option.info)
+        value = next((o.receiver for o in options(value) if isinstance(o, Bound)), None)
+    return None
+
+
+def attribute_path(value: Value | None) -> tuple[str, ...]:
+    """The attributes between a module and a value, outermost first: of `net.fc.weight.data` weight and data."""
+    names: list[str] = []
+    while value is not None:
+        bound = next((o for o in options(value) if isinstance(o, Bound)), None)
+        if bound is not None:
+            names.append(bound.name)
+        value = None if bound is None else bound.receiver
+    return tuple(reversed(names))
+
+
+def unwrapped(module: Obj) -> Obj | None:
+    """The module inside a wrapper, or the module itself; None where what is wrapped is not known."""
+    if module.kind != "ddp":
+        return module
+    return next((o for o in options(module.info) if isinstance(o, Obj)), None) if isinstance(module.info, Value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A module of which a value holds parameters; `part` says that it may hold only some of them."""
+
+    module: Obj
+    part: bool
+
+
+def owners_of(value: Value | None) -> tuple[list[Owner], bool]:
+    """The modules whose parameters a value holds, and whether these are known to be all of them."""
+    found = list(_owners(value)) if value is not None else [None]
+    return [owner for owner in found if owner is not None], None not in found
+
+
+def _owners(value: Value) -> Iterator[Owner | None]:
+    match value:
+        case Items(items=items):
+            for item in items:
+                if isinstance(item, (Items, Alt, Obj)) or value.keys is None:
+                    yield from _owners(item)
+        case Alt(options=alternatives):
+            for alternative in alternatives:
+                yield from _owners(alternative)
+        case Obj(kind="parameters" | "parameter", info=Value() as owner):
+            module = module_of(owner)
+            yield None if module is None else Owner(module, value.cls == "part")
+        case Obj(kind="module", cls="torch.nn.Parameter"):
+            yield Owner(value, False)
+        case _:
+            yield None
