@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -176,6 +177,8 @@ def _contradiction(program: Program, step: Node, before: list[_Pass]) -> dict[st
     if any(not (name in of_switches or is_length(name) or name.startswith(("option ", "loop:"))) for name in of_guards):
         return None
     names = of_switches | of_guards
+    if any(_set_in_loop(program, step, p, name) for p in before for name in of_switches):
+        return None
     for p in before:
         for loop in p.backward.loops:
             if loop.count is not None and loop_atom(loop, names):
@@ -185,6 +188,18 @@ def _contradiction(program: Program, step: Node, before: list[_Pass]) -> dict[st
         if _contradicts(step, before, guards, supposed, names):
             return dict(supposed)
     return None
+
+
+def _set_in_loop(program: Program, step: Node, one: _Pass, name: str) -> bool:
+    """Whether a name gets its value in a loop that ends before the step: what it is at the last backward is not known then."""
+    if not name.isidentifier():
+        return False
+    assigned = re.compile(rf"\bfor\b.*\b{name}\b.*\bin\b|\b{name}\s*:?=(?!=)")
+    return any(
+        assigned.search(program.line(loop.span.path, line))
+        for loop in one.backward.loops[len(step.loops) :]
+        for line in range(loop.span.line, loop.span.end_line + 1)
+    )
 
 
 def _contradicts(step: Node, before: list[_Pass], guards: tuple[Guard, ...], supposed: dict[str, Any], names: set[str]) -> bool:

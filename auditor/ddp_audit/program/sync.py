@@ -68,8 +68,14 @@ def switches(program: Program, forward: Node) -> list[Switch]:
         if block.wrapper is None or wrapper is None or block.wrapper.key == wrapper.key:
             text = program.line(block.span.path, block.span.line)
             found.append(Switch(block.test, block.polarity, None, block.span.line, text))
-    before = [n for n in flags_of(program, forward) if n.number < forward.number and n.loops == forward.loops[: len(n.loops)]]
-    if before:
+    flags = [n for n in flags_of(program, forward) if n.loops == forward.loops[: len(n.loops)]]
+    before = [n for n in flags if n.number < forward.number]
+    after = [n for n in flags if n.number > forward.number and n.loops]
+    if after and len(after[-1].loops) > max((len(n.loops) for n in before), default=0):
+        # Set after the forward for the next iteration: what the forward reads is not that of its own iteration.
+        carried = after[-1]
+        found.append(Switch(Unknown(), False, carried, carried.span.line, program.line(carried.span.path, carried.span.line)))
+    elif before:
         flag = before[-1]
         found.append(Switch(flag.args["value"], False, flag, flag.span.line, program.line(flag.span.path, flag.span.line)))
     return found

@@ -8,6 +8,7 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -148,9 +149,13 @@ class Items(Value):
 
 @dataclass(frozen=True, slots=True)
 class Alt(Value):
-    """One of several values, by conditions that are not known."""
+    """One of several values, by conditions that are not known.
+
+    With a `choice` there are two options: the first where bool(choice), else the second.
+    """
 
     options: tuple[Value, ...] = ()
+    choice: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
     "&": operator.and_, "|": operator.or_, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
 }  # fmt: skip
+_CONSTRUCTED = re.compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
 }  # fmt: skip
@@ -232,6 +238,9 @@ def evaluate(value: Value, world: World) -> Any:
         case Items(keys=None):
             parts = [evaluate(v, world) for v in value.items]
             return MISSING if any(p is MISSING for p in parts) else tuple(parts)
+        case Alt(choice=Value() as choice, options=(then, orelse)):
+            chosen = evaluate(choice, world)
+            return MISSING if chosen is MISSING else _thing(then if chosen else orelse, world)
         case Expr(op=op, args=()):
             try:
                 return world.leaf(op)
@@ -256,6 +265,13 @@ def evaluate(value: Value, world: World) -> Any:
             except (TypeError, ValueError, ArithmeticError):
                 return MISSING
     return MISSING
+
+
+def _thing(value: Value, world: World) -> Any:
+    """What `evaluate` says, and an object for itself: it can be told from None, and is true."""
+    if isinstance(value, (Obj, Func, Ext)) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
+        return value
+    return evaluate(value, world)
 
 
 def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
@@ -443,6 +459,8 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         merged = Expr(op="ifexp", args=(cond, then, orelse), taint=taint, deps=deps, text=then.text)
         if _depth(merged) <= 12:
             return merged
+    if RANK in cond.taint and isinstance(cond, Expr) and not isinstance(then, Alt) and not isinstance(orelse, Alt):
+        return Alt(options=(then, orelse), choice=cond, taint=taint, deps=deps, text=then.text or orelse.text)
     alternatives: list[Value] = []
     for option in (*options(then), *options(orelse)):
         if option not in alternatives:
