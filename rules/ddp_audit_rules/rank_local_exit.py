@@ -250,8 +250,9 @@ def _is_together(program: Program, node: Node) -> bool:
     if node.kind == "collective":
         group = node.args.get("group")
         return group is None or (isinstance(group, Const) and group.value is None)
-    if node.kind == "forward":
-        return node.detail.get("through") == "wrapper" and node.grad is not False
+    if node.kind == "forward":  # one without a backward, as in an evaluation, is the matter of DDP401
+        trained = any(node.number in n.target.deps for n in program.of("backward") if n.target is not None)
+        return trained and node.detail.get("through") == "wrapper" and node.grad is not False
     if node.kind == "backward":
         return bool(forwards_behind(program, node))
     return node.kind == "step" and any(n.number < node.number and forwards_behind(program, n) for n in program.of("backward"))

@@ -49,6 +49,8 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
     target = Obj(key=(span, tuple(lw.calls[-4:])), kind=kind, cls=info, made=span, text=info.name)
     if kind in ("dataset", "iterable-dataset"):
         target = replace(target, info=[*args, *kwargs.values()], taint=join_taint(*args, *kwargs.values()) & {RANK})
+    if kind == "sampler":
+        target = replace(target, info=[*args, *kwargs.values()])
     if kind == "ddp-subclass":
         wrapper = contracts.wrap(lw, node, args, kwargs, "ddp")
         if isinstance(wrapper, Obj):

@@ -11,6 +11,7 @@ from ddp_audit.program import (
     contexts,
     contracts_data,  # noqa: F401  registers contracts
     contracts_files,  # noqa: F401
+    contracts_frameworks,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     guard_functions,

@@ -122,6 +122,8 @@ def _shares_out(program: Program, value: Value) -> bool | None:
         case Obj(cls=ClassInfo() as info):
             if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
                 return True
+            if value.kind == "sampler" and any(_shares_out(program, part) for part in _samplers_inside(value)):
+                return True
             return None if value.kind == "iterable-dataset" else _parts_share(program, value)
         case Obj(kind="range"):
             return False
@@ -134,6 +136,12 @@ def _parts_share(program: Program, value: Obj) -> bool | None:
     """Of a data set made from others: whether one of them is shared out."""
     inner = [o for part in value.info or () for o in options(part) if isinstance(o, Obj) and o.kind == "dataset"]
     return any(_shares_out(program, part) for part in inner if part.key != value.key)
+
+
+def _samplers_inside(value: Obj) -> list[Value]:
+    """The samplers that one of the project was made with: it orders or groups what they yield."""
+    found = [option for part in value.info or () for option in options(part)]
+    return [option for option in found if isinstance(option, Obj) and option.kind in ("sampler", "plain-sampler")]
 
 
 def class_text(info: ClassInfo) -> str:

@@ -108,7 +108,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         if value is not None:
             return value
     guess = names.by_name(attr)
-    if guess is not None and target.kind in ("namespace", "instance", "parser"):
+    # The `rank` of a module may be that of a matrix.
+    if guess is not None and (target.kind in ("namespace", "instance", "parser") or (target.kind == "module" and attr != "rank")):
         return guess
     text = f"{target.text}.{attr}" if target.text else attr
     return Bound(receiver=owner if owner is not None else target, name=attr, taint=target.taint, text=text)

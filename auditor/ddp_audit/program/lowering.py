@@ -19,6 +19,7 @@ from ddp_audit.program import (
     contracts_config,
     contracts_data,  # noqa: F401  registers contracts
     contracts_files,  # noqa: F401
+    contracts_frameworks,  # noqa: F401
     contracts_modules,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401

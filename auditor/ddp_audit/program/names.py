@@ -50,6 +50,12 @@ MAIN_NAMES = frozenset(
         "is_master_process",
         "is_chief",
         "is_rank_0",
+        "is_local_process_zero",
+        "is_local_rank_zero",
+        "is_root",
+        "is_root_process",
+        "is_first_rank",
+        "is_zero_rank",
     ]
 )
 ENVIRONMENT = {

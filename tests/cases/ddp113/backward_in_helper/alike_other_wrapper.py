@@ -1,7 +1,6 @@
 # expects: nothing
-# outcome: clean; reductions 12
-"""A generator's step runs its backward in the discriminator's no_sync(), after a forward of the discriminator outside of it: that
-costs a reduction, but the block around both passes of the second half saves one."""
+# outcome: clean; reductions 8
+"""A generator's step runs in no_sync() of the discriminator, whose forward stands inside, too: only the generator is reduced."""
 
 import torch
 import torch.distributed as dist

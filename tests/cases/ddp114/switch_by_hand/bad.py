@@ -1,5 +1,5 @@
 # expects: DDP114:21
-# outcome: clean; reductions 3
+# outcome: clean
 """A train function sets the wrapper's switch before each forward: right today, through an attribute that is no interface."""
 
 import argparse

@@ -1,0 +1,92 @@
+"""What methods of training frameworks mean that are collective though they look local: Accelerate, Lightning and its Fabric."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.contracts import BY_METHOD
+from ddp_audit.program.made import operation_of
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+# Method names that are common elsewhere: collective on an object of a framework only. Its name tells where its value does not.
+_OF_ACCELERATOR = {
+    "gather": "Accelerator.gather all-gathers",
+    "reduce": "Accelerator.reduce all-reduces",
+    "pad_across_processes": "Accelerator.pad_across_processes gathers the sizes of all processes",
+    "check_trigger": "Accelerator.check_trigger all-reduces the flag",
+}
+_OF_FABRIC = {
+    "barrier": "Fabric.barrier waits for all processes",
+    "all_gather": "Fabric.all_gather gathers from all processes",
+    "all_reduce": "Fabric.all_reduce reduces over all processes",
+    "broadcast": "Fabric.broadcast sends from one process to all",
+}
+_OF_MODULE = {"all_gather": "LightningModule.all_gather gathers from all processes"}
+_OF_TRAINER = {"save_checkpoint": "Trainer.save_checkpoint has a barrier and must be called on all processes"}
+_OF_STRATEGY = {
+    "barrier": "Strategy.barrier waits for all processes",
+    "broadcast": "Strategy.broadcast sends from one process to all",
+    "reduce": "Strategy.reduce reduces over all processes",
+    "all_gather": "Strategy.all_gather gathers from all processes",
+}
+_LOGS = ("log", "log_dict")
+
+
+def _owner(receiver: Value) -> dict[str, str]:
+    """The collective methods of a receiver, by what it was made by or, where that is not known, by its name."""
+    made = operation_of(receiver).split("(")[0]
+    target = the_object(receiver)
+    name = receiver.text.split("(")[0].rsplit(".", 1)[-1].lower()
+    if made.endswith(".Accelerator") or (name == "accelerator" and target is None):
+        return _OF_ACCELERATOR
+    if made.endswith(".Fabric") or (name == "fabric" and target is None):
+        return _OF_FABRIC
+    if is_lightning(target):
+        return _OF_MODULE
+    if name == "strategy" and target is None:
+        return _OF_STRATEGY
+    if made.startswith(("lightning.", "pytorch_lightning.")) or (name == "trainer" and is_lightning(_holder(receiver))):
+        return _OF_TRAINER
+    return {}
+
+
+def is_lightning(target: Obj | None) -> bool:
+    """Whether an object is of a project class that derives from LightningModule."""
+    return target is not None and isinstance(target.cls, ClassInfo) and any(
+        base.endswith("LightningModule") for base in target.cls.outside_bases()
+    )  # fmt: skip
+
+
+def _holder(receiver: Value) -> Obj | None:
+    """The object whose attribute a value is, as far as the value remembers it."""
+    return the_object(receiver.receiver) if isinstance(receiver, Bound) else None
+
+
+def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    what = _owner(bound.receiver).get(bound.name)
+    if what is None:
+        return None
+    lw.emit("collective", node, target=args[0] if args else None, args=kwargs, op=bound.name, hidden=True, what=what)
+    deps = args[0].deps if args else frozenset()
+    return Unknown(deps=deps, text=lw.text(node))
+
+
+def _log(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`self.log(name, value, sync_dist=True)` reduces the value over all processes, at once or at the end of the epoch."""
+    flag = kwargs.get("sync_dist")
+    if not is_lightning(the_object(bound.receiver)) or not isinstance(flag, Const) or not flag.value:
+        return None
+    what = f"self.{bound.name} with sync_dist=True reduces the value over all processes"
+    lw.emit("collective", node, target=args[0] if args else None, op=bound.name, hidden=True, what=what)
+    return Const(value=None)
+
+
+BY_METHOD.update(
+    dict.fromkeys({*_OF_ACCELERATOR, *_OF_FABRIC, *_OF_MODULE, *_OF_TRAINER, *_OF_STRATEGY}, _collective)
+    | dict.fromkeys(_LOGS, _log)
+)

@@ -1,0 +1,27 @@
+# expects: nothing
+# outcome: not-run Lightning is not installed
+"""Rank 0 alone logs a value of its own, which Lightning has an argument for and which sends nothing."""
+
+import lightning as L
+import torch
+
+
+class Line(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, batch_index):
+        loss = self.layer(batch).pow(2).mean()
+        if self.global_rank == 0:
+            self.log("loss", loss, rank_zero_only=True)
+            self.log("again", loss.detach(), sync_dist=False, rank_zero_only=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+if __name__ == "__main__":
+    data = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8, shuffle=True)
+    L.Trainer(max_epochs=2, devices=2, strategy="ddp", accelerator="cpu").fit(Line(), data)
