@@ -5,13 +5,14 @@
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
+#   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases clean
+.PHONY: demo test lint format agree cases score clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -34,6 +35,9 @@ agree: $(STAMP)
 
 cases: $(STAMP)
 	$(BIN)/python tests/cases/run.py $(NAMES)
+
+score: $(STAMP)
+	$(BIN)/python benchmarks/score.py $(if $(CORPUS),--corpus $(CORPUS)) --write
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=/path/to/python")'
