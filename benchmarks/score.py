@@ -2,8 +2,8 @@
 
     python benchmarks/score.py [--corpus DIR] [--write]
 
-Without --corpus only the cases are scored. --write puts the sheet into benchmarks/score.md, with the field part of the last time where
-there is no corpus. What the columns mean stands in the sheet.
+Without --corpus only the cases are scored. --write puts the sheet into benchmarks/score.md, with the field part of the last time
+where there is no corpus. What the columns mean stands in the sheet.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def cases_sheet(tallies: dict[str, Tally]) -> str:
     """The table of the cases."""
     lines = [
         "## Cases",
-        "Line: findings at the line that the header names. File: programs with the hazard that were told, programs without it that were not.",
+        "Line: findings at the line that the header names. File: programs with the hazard that were told; quiet: the others.",
         "",
         "| rule | line: right | missed | false | file: right | missed | false | quiet |",
         "|---|---|---|---|---|---|---|---|",
@@ -206,8 +206,8 @@ def field_sheet(score: Field) -> str:
     traps = sum(tally.traps for tally in score.tallies.values())
     lines = [
         FIELD_TITLE,
-        f"Definite errors and warnings found: {found} of {wanted}. Lines on which a naive rule would speak that were hit: {traps} of "
-        f"{score.trap_lines}. Findings of level warning and error in labelled files without a label: "
+        f"Definite errors and warnings found: {found} of {wanted}. Lines on which a naive rule would speak that were hit: {traps} "
+        f"of {score.trap_lines}. Findings of level warning and error in labelled files without a label: "
         + (", ".join(f"{count} {judgement}" for judgement, count in sorted(score.judged.items())) or "0 judged")
         + f", {len(score.unjudged)} not judged. Files absent: {score.absent}, without a report: {score.broken}.",
         "",
