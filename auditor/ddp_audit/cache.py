@@ -118,7 +118,7 @@ def _finding(item: dict[str, Any]) -> Finding:
 def _store(entry: Path, seen: Seen, result: AuditResult) -> None:
     """Writes an entry in one step, and drops the oldest of too many. A folder that cannot be written keeps nothing."""
     document = {
-        "seen": {"files": seen.files, "kinds": seen.kinds, "folders": seen.folders},
+        "seen": {"files": seen.files, "kinds": seen.kinds, "folders": seen.folders, "documents": seen.documents},
         "result": {
             "findings": [asdict(finding) for finding in result.findings],
             "suppressed": result.suppressed,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding
 from ddp_audit.launch import Launch, documented_launches
+from ddp_audit.launch.beside import documents_beside
 from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
@@ -153,7 +154,18 @@ def _context(job: Job, entry: SourceFile, failures: list[SourceError]) -> Contex
         return None
     texts = program.documents or {entry.path: entry.text}
     documented = [launch for path, text in texts.items() for launch in documented_launches(text, path)]
-    return Context(program, job.launch, documented)
+    documented += spawned_launches(program)
+    beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
+    return Context(program, job.launch, [*documented, *beside.launches], beside.texts)
+
+
+def spawned_launches(program: Program) -> list[Launch]:
+    """The processes that the script starts itself, one launch a place."""
+    if not any(True for _ in program.of("spawn")):
+        return []
+    from ddp_audit.launch.spawned import spawned_launches as read
+
+    return read(program)
 
 
 def launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Override]:

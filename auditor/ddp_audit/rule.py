@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,12 +28,14 @@ class Context:
     """What a rule may ask: the lowered program, its exploration, and the launches that were read.
 
     `launch` is the one that the user named (`--launch`, `--world-size`, or the traced command), None where none was named;
-    `documented` are those found in docstrings and comments of the audited files.
+    `documented` are those found in docstrings and comments of the audited files, and in the documents beside them (README, shell
+    scripts, manifests), whose texts are in `texts` by path.
     """
 
     program: Program
     launch: Launch | None = None
     documented: Sequence[Launch] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
     _exploration: Exploration | None = field(default=None, repr=False)
 
     @property
@@ -44,6 +46,11 @@ class Context:
 
             self._exploration = explore(self.program)
         return self._exploration
+
+    def lines(self, path: str) -> list[str]:
+        """The lines of an audited file or of a document beside it; empty where it is neither."""
+        found = self.program.sources.get(path)
+        return found if found is not None else self.texts.get(path, "").split("\n")
 
 
 class Rule(ABC):

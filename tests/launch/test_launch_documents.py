@@ -75,7 +75,7 @@ def test_shell_script() -> None:
     assert [(f.line, f.end_line, f.kind, f.world_size) for f in found] == [
         (5, 7, "torchrun", 8),
         (9, 9, "torchrun", None),
-        (10, 10, "srun", None),
+        (10, 10, "srun", 2),  # two nodes, and one task on each by default
     ]
     assert found[0].prose is not None and found[0].prose.gpus == 4
     assert disagreement(found[0])

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ddp_audit.launch import launchers
 from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, TORCH_RUN, WORLD_SIZE, Launch, LaunchError
+from ddp_audit.launch.words import segments, split_words
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?(\.exe)?$|\$\{?PYTHON\w*\}?$")
-_SEPARATORS = {"&&", "||", ";", "|", "&"}
-_REDIRECTION = re.compile(r"(\d|&)?>{1,2}|<{1,3}$")
 
 # Commands that run another command; each with the options of its own that take a value in the next word.
 _WRAPPERS: dict[str, set[str]] = {
@@ -43,6 +42,7 @@ _WRAPPERS: dict[str, set[str]] = {
     "apptainer": {"-B", "--bind"},
 }
 _WRAPPER_VERBS = {"run", "exec"}
+_SHELLS = {"bash", "sh", "zsh"}
 
 
 def read_command(command: str | Sequence[str], path: str | None = None, line: int | None = None) -> Launch:
@@ -59,7 +59,7 @@ def read_command(command: str | Sequence[str], path: str | None = None, line: in
     env: dict[str, str] = {}
     first_error: LaunchError | None = None
     best: Launch | None = None
-    for segment in _segments(words):
+    for segment in segments(words):
         if segment[0] == "export":
             env.update(_assignments(segment[1:]))
             continue
@@ -85,77 +85,6 @@ def world_launch(world_size: int) -> Launch:
     )
 
 
-def split_words(text: str) -> list[str]:
-    """Splits a shell command into words. `$(...)`, `${...}` and back-quoted parts stay as they are, within their word.
-
-    Raises `LaunchError` where a quotation or a parenthesis does not end.
-    """
-    text = re.sub(r"\\\s*\n\s*", " ", text.strip())
-    text = re.sub(r"^(?:[$%#>!]\s+|!|\(\w+\)\s*\$\s+|>>>\s*)", "", text)
-    text, held = _hold_substitutions(text)
-    lexer = shlex.shlex(text, posix=True)
-    lexer.whitespace_split = True
-    try:
-        words = list(lexer)
-    except ValueError as error:
-        raise LaunchError(f"the launch command does not end: {str(error).lower()}") from None
-    return [re.sub("\ue000(\\d+)\ue001", lambda m: held[int(m.group(1))], word) for word in words]
-
-
-def _hold_substitutions(text: str) -> tuple[str, list[str]]:
-    """Replaces each substitution by a mark without spaces, so that the split leaves it whole; returns text and the parts."""
-    held: list[str] = []
-    out: list[str] = []
-    at = 0
-    while at < len(text):
-        opening = text[at : at + 2]
-        if opening in ("$(", "${"):
-            end = _closing(text, at + 1)
-        elif text[at] == "`":
-            end = text.find("`", at + 1) + 1
-        else:
-            out.append(text[at])
-            at += 1
-            continue
-        if end <= 0:
-            raise LaunchError("the launch command does not end: no closing mark for " + opening.strip())
-        out.append(f"\ue000{len(held)}\ue001")
-        held.append(text[at:end])
-        at = end
-    return "".join(out), held
-
-
-def _closing(text: str, opening: int) -> int:
-    """The index after the bracket that closes the one at `opening`; 0 where none does."""
-    pairs = {"(": ")", "{": "}"}
-    close = pairs[text[opening]]
-    depth = 0
-    for at in range(opening, len(text)):
-        depth += (text[at] == text[opening]) - (text[at] == close)
-        if depth == 0:
-            return at + 1
-    return 0
-
-
-def _segments(words: Sequence[str]) -> list[list[str]]:
-    """The simple commands of a list, without their redirections."""
-    segments: list[list[str]] = [[]]
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in _SEPARATORS:
-            segments.append([])
-        elif redirection := _REDIRECTION.match(word):
-            skip = redirection.end() == len(word)
-        elif len(word) > 1 and word.endswith(";"):
-            segments[-1].append(word[:-1])
-            segments.append([])
-        else:
-            segments[-1].append(word)
-    return [segment for segment in segments if segment]
-
-
 def _assignments(words: Sequence[str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if _ASSIGNMENT.match(word))
 
@@ -174,8 +103,22 @@ def _read_segment(words: Sequence[str], exported: dict[str, str]) -> Launch:
             break
     if not rest:
         raise LaunchError(f"no launch command in {_short(shlex.join(words))}")
-    launch = _read_launcher(rest)
-    return replace(launch, env={**env, **launch.env})
+    launch = _read_launcher(rest, env)
+    return _with_devices(replace(launch, env={**env, **launch.env}))
+
+
+def _with_devices(launch: Launch) -> Launch:
+    """The launch with the number of GPUs that CUDA_VISIBLE_DEVICES leaves to each node."""
+    visible = launch.env.get("CUDA_VISIBLE_DEVICES", "")
+    if not re.fullmatch(r"\d+(,\d+)*", visible) or launch.given_gpus is not None:
+        return launch
+    return replace(launch, given_gpus=len(visible.split(",")), gpus_from=f"CUDA_VISIBLE_DEVICES={visible}")
+
+
+def _from_environment(words: list[str], env: Mapping[str, str]) -> list[str]:
+    """torchrun's words with the options that PET_ variables give; an option that is typed goes before its variable."""
+    found = [f"--{name[4:].lower().replace('_', '-')}={value}" for name, value in env.items() if name.startswith("PET_")]
+    return [*found, *words]
 
 
 def _unwrap(words: list[str], with_value: set[str]) -> list[str]:
@@ -188,8 +131,10 @@ def _unwrap(words: list[str], with_value: set[str]) -> list[str]:
     return words[at:]
 
 
-def _read_launcher(words: list[str]) -> Launch:
+def _read_launcher(words: list[str], env: Mapping[str, str]) -> Launch:
     name = PurePosixPath(words[0]).name
+    if name == "torchrun":
+        words = [words[0], *_from_environment(words[1:], env)]
     if name in launchers.BY_NAME:
         return launchers.BY_NAME[name](words[1:], _inner)
     if name == "accelerate" and len(words) > 1:
@@ -197,7 +142,9 @@ def _read_launcher(words: list[str]) -> Launch:
             raise LaunchError(f"accelerate {words[1]} starts no training; accelerate launch does")
         return launchers.read_accelerate(words[2:], _inner)
     if _PYTHON.match(name):
-        return _read_python(words[1:])
+        return _read_python(words[1:], env)
+    if name in _SHELLS and len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[1]):
+        return read_command(words[2])
     if words[0].endswith(".py"):
         return Launch(PYTHON, 1, 1, 1, script=words[0], script_args=tuple(words[1:]))
     known = "torchrun, accelerate launch, deepspeed, srun, mpirun, python"
@@ -213,7 +160,7 @@ def _inner(words: Sequence[str]) -> Launch:
 _PYTHON_VALUES = {"-W", "-X", "--check-hash-based-pycs"}
 
 
-def _read_python(words: list[str]) -> Launch:
+def _read_python(words: list[str], env: Mapping[str, str]) -> Launch:
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "-c" or words[at] == "-":
@@ -221,16 +168,16 @@ def _read_python(words: list[str]) -> Launch:
         if words[at] == "-m":
             if at + 1 == len(words):
                 raise LaunchError("python -m names no module")
-            return _read_module(words[at + 1], words[at + 2 :])
+            return _read_module(words[at + 1], words[at + 2 :], env)
         at += 2 if words[at] in _PYTHON_VALUES else 1
     if at == len(words):
         raise LaunchError("the launch command names no script")
     return Launch(PYTHON, 1, 1, 1, script=words[at], script_args=tuple(words[at + 1 :]))
 
 
-def _read_module(module: str, rest: list[str]) -> Launch:
+def _read_module(module: str, rest: list[str], env: Mapping[str, str]) -> Launch:
     if module in ("torch.distributed.run", "torch.distributed.launch"):
-        return launchers.read_torchrun(rest, _inner, TORCH_RUN if module.endswith("run") else TORCH_LAUNCH)
+        return launchers.read_torchrun(_from_environment(rest, env), _inner, TORCH_RUN if module.endswith("run") else TORCH_LAUNCH)
     if module in ("accelerate.commands.launch", "accelerate.launch"):
         return launchers.read_accelerate(rest, _inner)
     if module == "deepspeed.launcher.runner":

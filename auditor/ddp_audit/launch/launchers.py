@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ddp_audit.launch.model import ACCELERATE, DEEPSPEED, MPIRUN, PYTHON, SRUN, TORCHRUN, Launch, LaunchError
+from ddp_audit.launch.model import ACCELERATE, DEEPSPEED, MPIRUN, PYTHON, SRUN, TORCH_LAUNCH, TORCHRUN, Launch, LaunchError
+from ddp_audit.launch.shell import gpus_in
 
 Inner = Callable[[Sequence[str]], Launch]
 UNSTATED = "unstated"
@@ -109,16 +111,26 @@ class _Read:
     given: dict[str, list[str]]
     rest: list[str]
     hidden: str | None = None  # a variable that stands where options do, as in `torchrun $ARGS train.py`
+    spelled: dict[str, str] = field(default_factory=dict)  # each option as it was typed last
 
     def last(self, name: str) -> str | None:
         values = self.given.get(name)
         return values[-1] if values else None
+
+    def origins(self, launcher: str, **options: str) -> dict[str, str]:
+        """Where each field came from: the option as it was typed, or the launcher's default. Options by the field's name."""
+        found: dict[str, str] = {}
+        for name, candidates in options.items():
+            typed = [self.spelled[option] for option in candidates.split() if option in self.spelled]
+            found[name] = typed[0] if typed else f"in {self.hidden}" if self.hidden else f"default of {launcher}"
+        return found
 
 
 def _read_options(words: Sequence[str], table: Options) -> _Read:
     """Reads options up to the first word that is none: the script, or the command of a wrapping launcher."""
     given: dict[str, list[str]] = {}
     hidden: str | None = None
+    spelled: dict[str, str] = {}
     at = 0
     while at < len(words):
         word = words[at]
@@ -133,8 +145,9 @@ def _read_options(words: Sequence[str], table: Options) -> _Read:
             break
         name, value, used = _read_option(words, at, table)
         given.setdefault(name, []).append(value)
+        spelled[name] = " ".join(words[at : at + used])
         at += used
-    return _Read(given, list(words[at:]), hidden)
+    return _Read(given, list(words[at:]), hidden, spelled)
 
 
 def _read_option(words: Sequence[str], at: int, table: Options) -> tuple[str, str, int]:
@@ -228,9 +241,14 @@ def read_torchrun(words: Sequence[str], inner: Inner, kind: str = TORCHRUN) -> L
         address, _, text = endpoint.rpartition(":") if ":" in endpoint else (endpoint, "", "")
         port = _integer(text) if text else port
     rank = _integer(read.last("node-rank"))
+    origins = read.origins(
+        kind, nnodes="nnodes", nproc_per_node="nproc-per-node", node_rank="node-rank", master_addr="master-addr rdzv-endpoint",
+        master_port="master-port rdzv-endpoint",
+    )  # fmt: skip
     return Launch(
         kind, nnodes, nproc, _product(nnodes, nproc), rank, address, port, script, is_module, args,
-        nnodes_stated="nnodes" in read.given,
+        nnodes_stated="nnodes" in read.given, origins=origins, rdzv_backend=read.last("rdzv-backend"), rdzv_id=read.last("rdzv-id"),
+        standalone="standalone" in read.given, passes_local_rank=kind == TORCH_LAUNCH and "use-env" not in read.given,
     )  # fmt: skip
 
 
@@ -245,10 +263,20 @@ def read_accelerate(words: Sequence[str], inner: Inner) -> Launch:
         if total < machines:
             raise LaunchError(f"--num_processes {total} is the total of all machines and is less than their number, {machines}")
         nproc = total // machines  # as accelerate.utils.launch.prepare_multi_gpu_env does
+    origins = read.origins(
+        "accelerate", nnodes="num-machines", nproc_per_node="num-processes", node_rank="machine-rank",
+        master_addr="main-process-ip", master_port="main-process-port",
+    )  # fmt: skip
+    if "num-processes" not in read.given:
+        origins["nproc_per_node"] = "accelerate's own configuration"
+    gpu_ids = read.last("gpu-ids")
+    counted = gpu_ids is not None and bool(re.fullmatch(r"\d+(,\d+)*", gpu_ids))
     return Launch(
         ACCELERATE, machines, nproc, _product(machines, nproc), _integer(read.last("machine-rank")),
         read.last("main-process-ip"), _integer(read.last("main-process-port")), script, is_module, args,
-        nnodes_stated="num-machines" in read.given,
+        nnodes_stated="num-machines" in read.given, origins=origins, config_file=read.last("config-file"),
+        given_gpus=len((gpu_ids or "").split(",")) if counted else None,
+        gpus_from=read.spelled.get("gpu-ids", "") if counted else "",
     )  # fmt: skip
 
 
@@ -268,9 +296,14 @@ def read_deepspeed(words: Sequence[str], inner: Inner) -> Launch:
             counts = [len(host.split(",")) for host in slots]
             nnodes, world = len(counts), sum(counts)
             nproc = counts[0] if len(set(counts)) == 1 else UNSTATED
+    origins = read.origins(
+        DEEPSPEED, nnodes="include num-nodes hostfile", nproc_per_node="include num-gpus num-accelerators", node_rank="node-rank",
+        master_addr="master-addr", master_port="master-port",
+    )  # fmt: skip
     return Launch(
         DEEPSPEED, nnodes, nproc, world, _integer(read.last("node-rank")), read.last("master-addr"),
         _integer(read.last("master-port")), script, is_module, args, nnodes_stated="num-nodes" in read.given or bool(include),
+        origins=origins, passes_local_rank="no-local-rank" not in read.given,
     )  # fmt: skip
 
 
@@ -280,8 +313,6 @@ def read_srun(words: Sequence[str], inner: Inner) -> Launch:
     if not read.rest:
         raise LaunchError("the srun command names no script")
     launch = inner(read.rest)
-    if launch.kind != PYTHON:
-        return launch
     nodes_given = read.last("nodes")
     nodes: int | str = _number(nodes_given, 1, "--nodes") if nodes_given and "-" not in nodes_given else nodes_given or UNSTATED
     tasks = _number(read.last("ntasks"), 1, "--ntasks") if "ntasks" in read.given else UNSTATED
@@ -294,7 +325,23 @@ def read_srun(words: Sequence[str], inner: Inner) -> Launch:
             nodes = tasks // per_node
     else:
         world = _product(nodes, per_node)
-    return replace(launch, kind=SRUN, nnodes=nodes, nproc_per_node=per_node, world_size=world, nnodes_stated="nodes" in read.given)
+    if launch.kind != PYTHON:  # each task runs a launcher of its own
+        each = per_node if isinstance(per_node, int) else None
+        return replace(launch, through=SRUN, tasks=world, tasks_per_node=each, **_gpus_of(read))
+    origins = read.origins("srun", nnodes="nodes", nproc_per_node="ntasks-per-node ntasks")
+    return replace(
+        launch, kind=SRUN, nnodes=nodes, nproc_per_node=per_node, world_size=world, nnodes_stated="nodes" in read.given,
+        origins={**launch.origins, **origins}, **_gpus_of(read),
+    )  # fmt: skip
+
+
+def _gpus_of(read: _Read) -> dict[str, Any]:
+    """The GPUs of a node that srun's own options ask for."""
+    for name in ("gpus-per-node", "gres"):
+        count = gpus_in(read.last(name))
+        if count is not None:
+            return {"given_gpus": count, "gpus_from": read.spelled[name]}
+    return {}
 
 
 def read_mpirun(words: Sequence[str], inner: Inner) -> Launch:
@@ -305,9 +352,9 @@ def read_mpirun(words: Sequence[str], inner: Inner) -> Launch:
     launch = inner(read.rest)
     env = dict(pair.split("=", 1) for pair in read.given.get("x", []) if "=" in pair)
     env.update({pair.split(" ", 1)[0]: pair.split(" ", 1)[1] for pair in read.given.get("genv", []) if " " in pair})
-    if launch.kind != PYTHON:
-        return replace(launch, env={**env, **launch.env})
     total = _number(read.last("np"), 1, "-np") if "np" in read.given else UNSTATED
+    if launch.kind != PYTHON:
+        return replace(launch, env={**env, **launch.env}, through=MPIRUN, tasks=total if isinstance(total, int) else None)
     per_node: int | str = UNSTATED
     for name in ("npernode", "ppn", "perhost"):
         if name in read.given:
@@ -324,6 +371,10 @@ def read_mpirun(words: Sequence[str], inner: Inner) -> Launch:
     return replace(
         launch, kind=MPIRUN, nnodes=nodes, nproc_per_node=per_node, world_size=world, env={**env, **launch.env},
         nnodes_stated=isinstance(nodes, int) and hosts is not None,
+        origins={
+            **launch.origins,
+            **read.origins("mpirun", nnodes="host hosts hostfile", nproc_per_node="npernode ppn perhost np"),
+        },
     )  # fmt: skip
 
 

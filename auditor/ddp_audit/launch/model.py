@@ -14,9 +14,11 @@ DEEPSPEED = "deepspeed"
 SRUN = "srun"
 MPIRUN = "mpirun"
 PYTHON = "python"
+KUBERNETES = "PyTorchJob"  # a replica of a job is one process; where it runs a launcher, the launch is of that kind
+SPAWN = "mp.spawn"  # the script starts its processes itself
 WORLD_SIZE = "world-size"
 
-LAUNCHERS = (TORCHRUN, TORCH_RUN, TORCH_LAUNCH, ACCELERATE, DEEPSPEED, SRUN, MPIRUN, PYTHON, WORLD_SIZE)
+LAUNCHERS = (TORCHRUN, TORCH_RUN, TORCH_LAUNCH, ACCELERATE, DEEPSPEED, SRUN, MPIRUN, PYTHON, KUBERNETES, SPAWN, WORLD_SIZE)
 
 
 class LaunchError(ValueError):
@@ -42,7 +44,12 @@ class Launch:
     the whole job has, None where a part of it is open. A script of `is_module` is a dotted name.
 
     `path`, `line`, `end_line` and `column` say where the command was found, lines and columns from 1; all None for a command
-    that the user gave.
+    that the user gave. `origins` says where each number came from, under the name of its field: `--nnodes=2`, `default of
+    torchrun`, `#SBATCH --nodes=2 (job.sh:3)`, `N=8 (run.sh:2)`.
+
+    `tasks` is how many times a wrapping srun or mpirun starts the command, and `tasks_per_node` on each node. `config_file` is
+    accelerate's own, `settings` what its other options say. `given_gpus` is the number of GPUs of a node that the surroundings
+    give (CUDA_VISIBLE_DEVICES, SLURM, Kubernetes), with `gpus_from` saying which; so is `given_nodes`.
     """
 
     kind: str
@@ -63,6 +70,21 @@ class Launch:
     end_line: int | None = None
     column: int | None = None
     prose: ProseClaim | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    rdzv_backend: str | None = None
+    rdzv_id: str | None = None
+    standalone: bool = False
+    passes_local_rank: bool = False  # the launcher adds --local-rank (or --local_rank) to the script's arguments
+    through: str = ""  # srun or mpirun, where that starts the launcher and not the script
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    config_file: str | None = None
+    given_gpus: int | None = None
+    gpus_from: str = ""
+    given_nodes: int | None = None
+    nodes_from: str = ""
+    folder: str = ""  # where a `cd` before the command leads, relative to the file's folder
+    block: int = 0  # commands of one file that stand in one block of text share this number
 
     @property
     def named(self) -> bool:
@@ -86,8 +108,14 @@ class Launch:
             return f"{self.nnodes} x {self.nproc_per_node} = {self.world_size} {noun}"
         return f"{self.world_size} {noun}"
 
+    def origin(self, name: str) -> str:
+        """Where a number came from, empty where that is not known."""
+        return self.origins.get(name, "")
+
     def where(self) -> str:
         """`train.py:13`, or what the user typed it as."""
         if self.path is not None:
             return f"{self.path}:{self.line}"
+        if self.kind == PYTHON and self.world_size == 1:
+            return "a run without a launcher"
         return f"--world-size {self.world_size}" if self.kind == WORLD_SIZE else "the named launch"

@@ -219,6 +219,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     function = args[0] if args else kwargs.get("fn")
     given = args[1] if len(args) > 1 else kwargs.get("args")
     rest = list(given.items) if isinstance(given, Items) else []
+    lw.emit("spawn", node, args={"nprocs": args[2] if len(args) > 2 else kwargs.get("nprocs", Const(value=1))})
     for option in options(function) if function is not None else ():
         if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
             from ddp_audit.program.functions import call_function

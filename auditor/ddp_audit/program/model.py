@@ -38,6 +38,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
+| spawn | torch.multiprocessing.spawn(f, .., nprocs) | args: nprocs |
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | jump | break, continue, return, raise, exit | detail what |

@@ -16,7 +16,7 @@ from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
 
-_ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
+ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})  # and hidden ones
 
 
@@ -235,7 +235,7 @@ class Project:
             roots = dict.fromkeys((folder, _above_packages(folder), *self._script_folders))
             current = folder
             while True:
-                marks = [mark for mark in _ROOT_MARKS if seen.exists(os.path.join(current, mark))]
+                marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
                 if marks:
                     roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
                 if ".git" in marks or os.path.dirname(current) == current:

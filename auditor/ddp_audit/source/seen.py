@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ddp_audit.source import documents
+
 UNREADABLE = "unreadable"
 
 
@@ -25,6 +27,7 @@ class Seen:
     files: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
+    documents: dict[str, str] = field(default_factory=dict)  # a hash of the documents in a folder; with Python files after a `*`
     absent: set[str] = field(default_factory=set)  # folders that are not there: the nearest one above them is in `folders`
 
     def add(self, other: Seen) -> None:
@@ -32,6 +35,7 @@ class Seen:
         self.files |= other.files
         self.kinds |= other.kinds
         self.folders |= other.folders
+        self.documents |= other.documents
 
     def holds(self) -> bool:
         """Whether the disk is as it was."""
@@ -39,6 +43,7 @@ class Seen:
             all(kind_of(path) == kind for path, kind in self.kinds.items())
             and all(names_in(path) == names for path, names in self.folders.items())
             and all(digest_of(path) == digest for path, digest in self.files.items())
+            and all(documents.digest(_documents_of(key)) == digest for key, digest in self.documents.items())
         )
 
 
@@ -96,6 +101,18 @@ def folder(path: str) -> None:
             return
         _seen.absent.add(path)
         path = os.path.dirname(path)
+
+
+def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
+    """The documents of a folder (source/documents.py), noted."""
+    found = documents.documents_in(folder, python)
+    if _seen is not None:
+        _seen.documents[os.path.abspath(folder) + "*" * python] = documents.digest(found)
+    return found
+
+
+def _documents_of(key: str) -> list[tuple[str, bytes]]:
+    return documents.documents_in(key.removesuffix("*"), key.endswith("*"))
 
 
 def _kind(path: str | os.PathLike[str]) -> str:
