@@ -225,7 +225,7 @@ def _product(nnodes: int | str, nproc: int | str) -> int | None:
 
 
 def _script(read: _Read, launcher: str) -> tuple[str, bool, tuple[str, ...]]:
-    if not read.rest:
+    if not read.rest or not read.rest[0].strip():
         raise LaunchError(f"the {launcher} command names no script")
     return read.rest[0], "module" in read.given, tuple(read.rest[1:])
 

@@ -132,8 +132,8 @@ class Variables:
         name, operator, default = match.group(1) or match.group(4), match.group(2) or "", match.group(3)
         setting = self.known.get(name)
         if setting is not None:
-            if setting.text is None or re.search(rf"\$\{{?{name}\b", setting.text):
-                return match.group(0)
+            if setting.text is None or ("$" in setting.text and " " not in setting.text):
+                return match.group(0)  # its own name says more than another open one, and `N=$N` would go round
             used.append(setting)
             return setting.text
         if operator.lstrip(":") in ("-", "=") and default is not None and not name.isdigit():
