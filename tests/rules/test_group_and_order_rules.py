@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from found import audited, findings, rules
 
-MINE = ("DDP212",)
+MINE = ("DDP208", "DDP209", "DDP212")
 HEAD = """\
 import os
 import torch
@@ -23,6 +23,105 @@ world_size = dist.get_world_size()
 """
 
 FOUND = {
+    ("DDP208", "scaled in place"): HEAD + """
+total = torch.ones(1)
+work = dist.all_reduce(total, async_op=True)
+total /= world_size  # HERE
+work.wait()
+total /= world_size
+""",
+    ("DDP208", "gradients that nobody waits for"): HEAD + """
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for parameter in net.parameters():
+    dist.all_reduce(parameter.grad, async_op=True)
+optimizer.step()  # HERE
+""",
+    ("DDP208", "waited for under an option"): HEAD + """
+overlap = bool(os.environ.get("OVERLAP"))
+out, x = torch.zeros(8), torch.ones(4)
+head = torch.nn.Linear(8, 1)
+work = dist.all_gather_into_tensor(out, x, async_op=True)
+if overlap:
+    work.wait()
+y = head(out)  # HERE
+""",
+    ("DDP208", "attribute of an object, in another method"): HEAD + """
+class Meter:
+    def start(self):
+        self.total = torch.ones(1)
+        self.work = dist.all_reduce(self.total, async_op=True)
+    def value(self):
+        return self.total.item()  # HERE
+    def stop(self):
+        self.work.wait()
+meter = Meter()
+meter.start()
+meter.value()
+meter.stop()
+""",
+    ("DDP208", "messages"): HEAD + """
+x, y = torch.ones(1), torch.ones(1)
+if rank == 0:
+    sent = dist.isend(x, 1)
+    x.zero_()  # HERE
+    sent.wait()
+else:
+    got = dist.irecv(y, 0)
+    print(y)  # HERE
+    got.wait()
+""",
+    ("DDP208", "the wrong handle is waited for"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+first = dist.all_reduce(a, async_op=True)
+second = dist.all_reduce(b, async_op=True)
+first.wait()
+c = a + 1
+d = 2 * b  # HERE
+second.wait()
+""",
+    ("DDP208", "written while it is sent"): HEAD + """
+out, x = torch.zeros(8), torch.ones(4)
+work = dist.all_gather_into_tensor(out, x, async_op=True)
+print(x.sum())
+x[0] = 7  # HERE
+work.wait()
+""",
+    ("DDP209", "made by some ranks"): HEAD + """
+def writers():
+    if rank != 0:
+        return None
+    return dist.new_group([0])  # HERE
+group = writers()
+everybody = dist.new_group()
+""",
+    ("DDP209", "another list on each rank"): HEAD + """
+pairs = [[0, 1], [2, 3]]
+group = dist.new_group(pairs[rank // 2])  # HERE
+""",
+    ("DDP209", "a list computed from the rank"): HEAD + """
+first = rank // 2 * 2
+group = dist.new_group(list(range(first, first + 2)))  # HERE
+""",
+    ("DDP209", "other orders"): HEAD + """
+if rank == 0:
+    pair = dist.new_group([0, 1])  # HERE
+    alone = dist.new_group([0])
+else:
+    alone = dist.new_group([0])
+    pair = dist.new_group([0, 1])
+""",
+    ("DDP209", "the root is no member"): HEAD + """
+last = dist.new_group([1])
+x = torch.ones(1)
+if rank == 1:
+    dist.reduce(x, dst=0, group=last)  # HERE
+""",
+    ("DDP209", "called by all, for one member"): HEAD + """
+last = dist.new_group([1])
+x = torch.ones(1)
+dist.all_reduce(x, group=last)  # HERE
+""",
     ("DDP212", "one operand of several"): HEAD + """
 def is_main_process():
     return rank == 0
@@ -65,6 +164,120 @@ if is_main_process:  # HERE
 }  # fmt: skip
 
 QUIET = {
+    ("DDP208", "handles in a list"): HEAD + """
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+handles = [dist.all_reduce(p.grad, async_op=True) for p in net.parameters()]
+for handle in handles:
+    handle.wait()
+for p in net.parameters():
+    p.grad /= world_size
+optimizer.step()
+""",
+    ("DDP208", "waited for in another method"): HEAD + """
+class Meter:
+    def start(self):
+        self.total = torch.ones(1)
+        self.work = dist.all_reduce(self.total, async_op=True)
+    def finish(self):
+        if self.work is not None:
+            self.work.wait()
+            self.work = None
+    def value(self):
+        self.finish()
+        return self.total.item()
+meter = Meter()
+meter.start()
+meter.value()
+""",
+    ("DDP208", "an option decides about both"): HEAD + """
+overlap = bool(os.environ.get("OVERLAP"))
+x = torch.ones(4)
+work = dist.all_reduce(x, async_op=overlap)
+if overlap:
+    work.wait()
+x /= 2
+if overlap:
+    work = dist.all_reduce(x, async_op=True)
+else:
+    dist.all_reduce(x)
+if overlap:
+    work.wait()
+x /= 2
+""",
+    ("DDP208", "facts, views and what is only sent"): HEAD + """
+out, x = torch.zeros(8), torch.ones(4)
+work = dist.all_gather_into_tensor(out, x, async_op=True)
+rows = out.view(2, 4)
+print(out.shape, out.numel(), x.sum(), torch.empty_like(out))
+work.wait()
+print(rows.sum())
+""",
+    ("DDP208", "one pipeline over iterations"): HEAD + """
+work = None
+buffer = torch.ones(4)
+for step in range(4):
+    if work is not None:
+        work.wait()
+        print(buffer.sum())
+    buffer = torch.ones(4)
+    work = dist.all_reduce(buffer, async_op=True)
+work.wait()
+""",
+    ("DDP208", "the device is waited for"): HEAD + """
+x = torch.ones(4)
+dist.all_reduce(x, async_op=True)
+torch.cuda.synchronize()
+x /= 2
+""",
+    ("DDP208", "the name stands for something else"): HEAD + """
+x = torch.ones(4)
+work = dist.all_reduce(x, async_op=True)
+held, x = x, torch.ones(4)
+print(x.sum())
+work.wait()
+""",
+    ("DDP209", "each list on every rank"): HEAD + """
+mine = None
+for first in range(0, world_size, 2):
+    ranks = [first, first + 1]
+    group = dist.new_group(ranks)
+    if rank in ranks:
+        mine = group
+dist.all_reduce(torch.ones(1), group=mine)
+""",
+    ("DDP209", "one group under a setting"): HEAD + """
+group = None
+if os.environ.get("WORLD_SIZE") and dist.get_backend() == "nccl":
+    group = dist.new_group(backend="gloo")
+dist.barrier(group=group)
+""",
+    ("DDP209", "members meet by the list"): HEAD + """
+if rank == 0:
+    group = dist.new_group([0], use_local_synchronization=True)
+""",
+    ("DDP209", "both branches make the same"): HEAD + """
+if rank == 0:
+    group = dist.new_group([0, 1], backend="gloo")
+else:
+    group = dist.new_group([1, 0], backend="gloo")
+""",
+    ("DDP209", "calls by members alone"): HEAD + """
+last = dist.new_group([1])
+x = torch.ones(1)
+if rank in (1,):
+    dist.all_reduce(x, group=last)
+if last != dist.GroupMember.NON_GROUP_MEMBER:
+    dist.all_reduce(x, group=last)
+""",
+    ("DDP209", "root in the group"): HEAD + """
+groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+mine = groups[rank // 2]
+x = torch.ones(1)
+dist.broadcast(x, src=rank // 2 * 2, group=mine)
+dist.broadcast(x, group_src=0, group=mine)
+dist.broadcast(x, src=dist.get_global_rank(mine, 0), group=mine)
+""",
     ("DDP212", "a variable, a parameter, a property, an attribute"): HEAD + """
 def is_main_process():
     return rank == 0

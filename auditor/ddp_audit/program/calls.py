@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contracts
+from ddp_audit.program import contracts, flight
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.state import ClassInfo, FunctionInfo
@@ -34,7 +34,9 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     """The value of a call, after its effects."""
     function = lw.eval(node.func)
     args, kwargs = arguments(lw, node)
-    return dispatch(lw, node, function, args, kwargs)
+    result = dispatch(lw, node, function, args, kwargs)
+    flight.after_call(lw, node, function)
+    return result
 
 
 def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:

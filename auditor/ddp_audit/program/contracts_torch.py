@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import changes, lookup
+from ddp_audit.program import changes, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
@@ -144,10 +144,12 @@ def _collective(op: str) -> Contract:
 
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given = dict(zip(parameters, args, strict=False)) | kwargs
-        lw.emit("collective", node, target=args[0] if args else None, args=given, op=op, hidden=False, what=op)
+        issued = lw.emit("collective", node, target=args[0] if args else None, args=given, op=op, hidden=False, what=op)
         written = _keyword(node, parameters[0]) if not node.args else node.args[0]
         if equal_after and written is not None:
             _make_uniform(lw, written, op, given)
+        if flight.is_async(given):
+            return flight.launch(lw, node, op, parameters, issued)
         return Unknown(text=lw.text(node))
 
     return call
@@ -177,7 +179,9 @@ for _op in COLLECTIVES:
 
 def _point_to_point(op: str) -> Contract:
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        lw.emit("point-to-point", node, target=args[0] if args else None, args=kwargs, op=op)
+        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=kwargs, op=op)
+        if op in ("isend", "irecv"):
+            return flight.launch(lw, node, op, ("tensor",), issued)
         return Unknown(text=lw.text(node))
 
     return call
@@ -335,6 +339,7 @@ def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
 
 
 def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    flight.touch_gradients(lw, node)
     receiver = the_object(bound.receiver)
     word = bound.receiver.text.lower()
     if (receiver is not None and receiver.kind == "scaler") or (receiver is None and "scaler" in word):

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import guard_functions, names
+from ddp_audit.program import flight, guard_functions, names
 from ddp_audit.program.changes import joined_parameters
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
@@ -47,12 +47,18 @@ def evaluate(lw: Lowering, node: ast.expr) -> Value:
         case ast.Call():
             return call(lw, node)
         case ast.BinOp(left=left, op=op, right=right):
+            flight.touch(lw, left, node)
+            flight.touch(lw, right, node)
             return _binary(lw, node, lw.eval(left), names.OPERATORS.get(type(op), "?"), lw.eval(right))
         case ast.BoolOp(op=op, values=parts):
             return _logic(lw, node, names.OPERATORS[type(op)], parts)
         case ast.UnaryOp(op=op, operand=operand):
+            flight.touch(lw, operand, node)
             return operation(names.OPERATORS.get(type(op), "?"), lw.eval(operand), text=lw.text(node))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
+            if not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
+                for operand in (left, *comparators):
+                    flight.touch(lw, operand, node)
             return _compare(lw, node, lw.eval(left), ops, [lw.eval(c) for c in comparators])
         case ast.IfExp():
             return _conditional(lw, node)

@@ -24,6 +24,7 @@ from ddp_audit.program import (
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
     expressions,
+    flight,
     flow,
     iteration,
     lookup,
@@ -33,7 +34,7 @@ from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
-from ddp_audit.program.slots import Slots
+from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import Frame, FunctionInfo
 from ddp_audit.program.values import (
     Alt,
@@ -98,6 +99,7 @@ class Lowering:
         self.effects = 0  # counts what calls did beside returning a value
         self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
+        self.flying: dict[Key, None] = {}  # slots of buffers that an asynchronous operation was given
         self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 
     # ---- places and nodes
@@ -167,6 +169,7 @@ class Lowering:
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Binds an assignment target."""
+        flight.rebound(self, target)
         match target:
             case ast.Name(id=name):
                 old = self.state.get(((self.here.top if name in self.here.globals else self.here).id, name))
@@ -179,6 +182,7 @@ class Lowering:
             case ast.Attribute(value=owner, attr=attr):
                 lookup.assign_attribute(self, target, self.eval(owner), attr, value)
             case ast.Subscript(value=owner, slice=index):
+                flight.touch(self, owner, target, write=True)
                 iteration.assign_item(self, target, owner, self.eval(index), value)
             case ast.Starred(value=inner):
                 self.assign(inner, Unknown(taint=value.taint))
@@ -312,6 +316,8 @@ class Lowering:
     def augmented(self, node: ast.AugAssign) -> None:
         """`a //= b` and its like."""
         left, right = self.eval(node.target), self.eval(node.value)
+        flight.touch(self, node.target, node, write=True)
+        flight.touch(self, node.value, node)
         op = names.OPERATORS.get(type(node.op), "?")
         result = operation(op, left, right, text=self.text(node.target))
         if op == "//":

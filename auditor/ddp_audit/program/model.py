@@ -14,6 +14,8 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | backward | loss.backward() | target: the loss; its deps are forwards |
 | step, zero-grad, unscale, clip | optimizer.step(), scaler.step(opt), .. | target: the optimizer |
 | collective | a collective call | target: the tensor; args: group, root, op, async_op; detail op, hidden: bool, what |
+| wait | a wait for an asynchronous operation | target: its handle, None where that is not known |
+| early-use | a buffer is touched while an operation on it may run | target: handle; detail name, op, write, issued, sometimes |
 | sync-flag | wrapper.require_backward_grad_sync = value | target: the wrapper; args: value |
 | no-sync | a no_sync() block is entered; the nodes inside carry it | target: the wrapper |
 | sampler, loader | DistributedSampler(..), DataLoader(..) | target: the object; args: dataset, sampler, shuffle, .. |

@@ -22,8 +22,11 @@ from ddp_audit.program.values import (
     Const,
     Expr,
     Ext,
+    Items,
+    Made,
     Obj,
     Taint,
+    Unknown,
     Value,
     World,
     differs,
@@ -102,6 +105,8 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
     everybody = frozenset(range(world.world_size))
     if group is None or is_default(group):
         return everybody
+    if isinstance(group, Unknown) and group.by is not None and group.by.name == "[]":
+        return _chosen(group.by, world)
     if not isinstance(group, Obj) or group.kind != "group":
         return None
     ranks: Value | None = group.info
@@ -114,6 +119,14 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
     return frozenset(listed) if isinstance(listed, tuple) else None
 
 
+def _chosen(by: Made, world: World) -> frozenset[int] | None:
+    """The ranks of the group that a rank takes from a list of groups."""
+    groups, index = by.args[0], evaluate(by.args[1], world)
+    if not isinstance(groups, Items) or groups.many or not isinstance(index, int) or not 0 <= index < len(groups.items):
+        return None
+    return members(groups.items[index], world)
+
+
 # ---- one-sided collectives
 
 
@@ -124,9 +137,8 @@ def one_sided(program: Program) -> list[OneSided]:
     """
     found: dict[int, OneSided] = {}
     for traffic in _roots(program):
-        for world_size in sorted({w.world_size for w in worlds(program.world_size)}):
-            job = [w for w in worlds(program.world_size) if w.world_size == world_size]
-            groups = {n.number: members(_group(n), job[0]) or frozenset() for n in traffic}
+        for job in worlds_by_size(program.world_size):
+            groups = {n.number: members(group_of(n), job[0]) or frozenset() for n in traffic}
             pairs = [(job[0], world) for world in job[1:]] + list(itertools.pairwise(job[1:]))
             for one, other in pairs:
                 shared = [n for n in traffic if {one.rank, other.rank} <= groups[n.number]]
@@ -137,7 +149,14 @@ def one_sided(program: Program) -> list[OneSided]:
     return [found[number] for number in sorted(found)]
 
 
-def _group(node: Node) -> Value | None:
+def worlds_by_size(world_size: int | None) -> list[list[World]]:
+    """The ranks of each job that stands for all jobs."""
+    every = worlds(world_size)
+    return [[w for w in every if w.world_size == size] for size in sorted({w.world_size for w in every})]
+
+
+def group_of(node: Node) -> Value | None:
+    """The group that a collective or wrapper is given, None where it is given none."""
     return node.args.get("group", node.args.get("process_group"))
 
 
@@ -174,7 +193,7 @@ def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterato
     mine: list[Node] = []
     theirs: list[Node] = []
     for node in (*traffic, None):
-        here, there = (False, False) if node is None else (_issues(node, one), _issues(node, other))
+        here, there = (False, False) if node is None else (issues(node, one), issues(node, other))
         if node is None or (here and there):
             for left, right, difference in _unmatched(mine, theirs):
                 part = _part(left, right, difference, one, other)
@@ -196,7 +215,7 @@ def _part(left: Node, right: Node | None, difference: str, one: World, other: Wo
     return None
 
 
-def _issues(node: Node, world: World) -> bool:
+def issues(node: Node, world: World) -> bool:
     """Whether a rank issues a collective: its guards let it pass, as far as they are known."""
     return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
 
@@ -322,4 +341,7 @@ def anchor(node: Node, guard: Guard) -> Span:
     return node.calls[guard.depth] if guard.depth < len(node.calls) else node.span
 
 
-__all__ = ["OneSided", "anchor", "holds", "is_default", "local_taint", "loop_leaves", "members", "one_sided", "reduce_op"]
+__all__ = [
+    "OneSided", "anchor", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members", "one_sided",
+    "reduce_op", "worlds_by_size",
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Asynchronous collectives and messages: the buffers that are in flight, what touches one before its wait, and the waits.
+
+A buffer is known by the variable or attribute that names it where the call is made. Its slot in the state holds the handle until
+something waits for it; a wait for a handle that is not known may be for any of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.slots import Key
+from ddp_audit.program.values import Const, Ext, Func, Obj, Value, options, the_object
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+    from ddp_audit.program.state import Frame
+
+# Parameters of operations that only read the buffer, so that it may be read, and must not be written, while they run.
+_READS = frozenset({"tensor", "input_tensor", "input", "input_list", "input_tensor_list", "scatter_list", "tensors"})
+_WRITES_TENSOR = frozenset({"all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "scatter", "irecv", "recv"})
+_BUFFERS = (
+    "tensor", "tensors", "tensor_list", "output_tensor", "input_tensor", "output", "input", "input_list", "gather_list",
+    "scatter_list", "output_tensor_list", "input_tensor_list", "output_tensor_lists",
+)  # fmt: skip
+# Methods that look at no element: they give facts, or another view of the same memory.
+_HARMLESS = frozenset(
+    ["size", "numel", "dim", "data_ptr", "element_size", "record_stream", "view", "view_as", "reshape", "chunk", "split", "narrow",
+     "unbind", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "detach", "requires_grad_", "is_contiguous", "stride",
+     "storage_offset", "untyped_storage", "new_empty", "new_zeros", "new_ones", "backward", "append", "extend", "insert", "copy",
+     "get_device", "type", "is_floating_point", "nelement", "flatten", "unflatten", "is_complex", "keys", "values", "items"]
+)  # fmt: skip
+_MAKES_LIKE = re.compile(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
+_WAITS = re.compile(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
+_READING_BUILTINS = frozenset(
+    {"builtins.sum", "builtins.float", "builtins.int", "builtins.print", "builtins.bool", "builtins.max", "builtins.min"}
+)
+
+
+def is_async(given: dict[str, Value]) -> bool:
+    """Whether a collective is given async_op=True, and not as an option that may be off."""
+    value = given.get("async_op")
+    return isinstance(value, Const) and value.value is True and value.default is None
+
+
+def launch(lw: Lowering, node: ast.Call, op: str, parameters: Iterable[str], issued: int | None) -> Obj:
+    """The handle of an asynchronous operation; its buffers are in flight from here."""
+    work = Obj(key=("work", lw.span(node), tuple(lw.calls[-4:])), kind="work", made=lw.span(node), text=lw.text(node))
+    arguments = dict(zip(parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
+    for name in _BUFFERS:
+        argument = arguments.get(name)
+        if argument is None:
+            continue
+        written = name not in _READS or op in _WRITES_TENSOR
+        for buffer in _named(argument):
+            key = _slot(lw, buffer)
+            if key is not None:
+                lw.flying[key] = None
+                info = (op, lw.text(buffer), written, issued)
+                lw.state[key] = Obj(key=work.key, kind="work", made=work.made, info=info, text=work.text)
+    lw.effects += 1
+    return work
+
+
+def touch(lw: Lowering, expression: ast.expr, node: ast.AST, write: bool = False) -> None:
+    """Notes that the elements of a buffer are read or written, where it is in flight."""
+    if not lw.flying:
+        return
+    for buffer in _named(expression):
+        key = _slot(lw, buffer)
+        if key is not None and key in lw.flying:
+            _note(lw, key, node, write)
+
+
+def touch_gradients(lw: Lowering, node: ast.AST) -> None:
+    """Notes that an optimizer reads every gradient."""
+    for key in list(lw.flying):
+        if key[1].endswith(".grad"):
+            _note(lw, key, node, False)
+
+
+def _note(lw: Lowering, key: Key, node: ast.AST, write: bool) -> None:
+    held = lw.state.get(key)
+    works = [] if held is None else [o for o in options(held) if isinstance(o, Obj) and o.kind == "work"]
+    for work in works:
+        op, name, written, issued = work.info
+        if write or written:
+            sometimes = len(works) < len(list(options(held))) if held is not None else False
+            lw.emit("early-use", node, target=work, name=name, op=op, write=write, issued=issued, sometimes=sometimes)
+            return
+
+
+def after_call(lw: Lowering, node: ast.Call, function: Value) -> None:
+    """What a call does to buffers in flight: it reads or writes them, or waits."""
+    if not lw.flying:
+        return
+    name = ""
+    if isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name in ("wait", "result", "get_future", "is_completed", "block_current_stream"):
+            wait(lw, node, lw.eval(node.func.value))
+            return
+        if name not in _HARMLESS:
+            touch(lw, node.func.value, node, write=name.endswith("_") and not name.endswith("__"))
+    elif isinstance(node.func, ast.Name):
+        name = node.func.id
+    given = [*node.args, *(k.value for k in node.keywords)]
+    followed = any(isinstance(o, (Func, Obj)) for o in options(function))
+    if (not followed and _WAITS.search(name)) or name == "barrier":
+        wait(lw, node, None)
+    elif _reads_arguments(function):
+        for argument in given:
+            touch(lw, argument, node)
+    elif not followed and name not in ("append", "extend", "insert", "add", "put", "print"):
+        for argument in given:
+            handle = the_object(lw.eval(argument), "work") if isinstance(argument, (ast.Name, ast.Attribute)) else None
+            if handle is not None:
+                wait(lw, node, handle)
+
+
+def wait(lw: Lowering, node: ast.AST, handle: Value | None) -> None:
+    """Notes a wait for a handle; for all of them where it is not known which."""
+    work = the_object(handle, "work")
+    lw.effects += 1
+    lw.emit("wait", node, target=work)
+    for key in lw.flying:
+        held = the_object(lw.state.get(key), "work")
+        if held is not None and (work is None or work.key == held.key):
+            lw.state[key] = Const(value=None)
+
+
+def rebound(lw: Lowering, target: ast.expr) -> None:
+    """Notes that a variable or attribute names something else from here."""
+    if lw.flying:
+        key = _slot(lw, target)
+        if key in lw.flying and lw.state.get(key) is not None:
+            lw.state[key] = Const(value=None)
+
+
+def _reads_arguments(function: Value) -> bool:
+    for option in options(function):
+        match option:
+            case Obj(kind="module" | "ddp" | "other-wrapper"):
+                return True
+            case Ext(name=name):
+                library = name.startswith("torch.") and not name.startswith(("torch.distributed.", "torch.cuda."))
+                return (library and not _MAKES_LIKE.search(name)) or name in _READING_BUILTINS
+    return False
+
+
+def _named(expression: ast.expr) -> Iterator[ast.expr]:
+    """The expressions in an argument that name a buffer."""
+    match expression:
+        case ast.Name() | ast.Attribute():
+            yield expression
+        case ast.Subscript(value=ast.Name() | ast.Attribute()):
+            yield expression
+        case ast.List(elts=elts) | ast.Tuple(elts=elts):
+            for element in elts:
+                yield from _named(element)
+
+
+def _slot(lw: Lowering, expression: ast.expr) -> Key | None:
+    """The slot of a buffer: by the frame of its variable, by the object of its attribute, else by its text in this frame."""
+    match expression:
+        case ast.Name(id=name):
+            frame: Frame | None = lw.here
+            while frame is not None and lw.state.get((frame.id, name)) is None:
+                frame = frame.parent
+            return ("flight", (frame or lw.here).id), name
+        case ast.Attribute(value=ast.Name() as owner, attr=attr):
+            target = the_object(lw.eval(owner))
+            if target is not None:
+                return ("flight", target.key), attr
+            return ("flight", lw.here.id), f"{owner.id}.{attr}"
+        case ast.Attribute() | ast.Subscript():
+            return ("flight", lw.here.id), lw.text(expression)
+    return None
+
+
+__all__ = ["after_call", "is_async", "launch", "rebound", "touch", "touch_gradients", "wait"]
