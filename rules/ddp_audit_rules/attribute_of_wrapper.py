@@ -85,7 +85,8 @@ dist.destroy_process_group()
             related = guard_relations(node)
             if wrapper.made is not None:
                 related.append(Related(wrapper.made.path, wrapper.made.line, "wrap", "wrapped here"))
-            yield self.finding(node.span, message, explanation, related=related, guards=node.guards)
+            sure = "likely" if node.detail["sure"] else "possible"
+            yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by an AttributeError that left the script while some rank stood at this place."""

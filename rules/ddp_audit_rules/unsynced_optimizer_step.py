@@ -112,6 +112,8 @@ dist.destroy_process_group()
             if not any(found for p in before for _, found in p.forwards):
                 continue
             if all(any(s.test is None for s in found) for p in before for _, found in p.forwards):
+                if _never(step):
+                    continue
                 yield self._finding(program, step, before, {})
                 continue
             supposed = _contradiction(program, step, before)
@@ -147,6 +149,13 @@ dist.destroy_process_group()
         if not steps:
             return "not-covered"
         return "confirmed" if any(e.detail.get("unreduced") for e in steps) else "not-observed"
+
+
+def _never(step: Node) -> bool:
+    """Whether the conditions around a step exclude each other, as where a caller's arm says no and the callee asks again."""
+    names = _atoms_of([g.test for g in step.guards])
+    answers = {passes(step.guards, World(0, 2, 2, supposed)) for supposed in suppositions(names or set(), {})} if names else set()
+    return answers == {False}
 
 
 def _passes_before(program: Program, step: Node) -> list[_Pass]:

@@ -11,6 +11,7 @@ from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
     RANDOM,
+    RANK,
     UNIFORM,
     Bound,
     Const,
@@ -148,7 +149,10 @@ def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
         return Const(value=answer, text=lw.text(node))
     if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and ast.unparse(node.func) == "hasattr":
         return Expr(op="hasattr", args=(Const(value=f"{args[0].name}.{args[1].value}"),), text=lw.text(node))
-    return Unknown(text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]))
+    # What kind of thing a value is, is no matter of the numbers in it.
+    return Unknown(
+        text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}
+    )
 
 
 def _answered(question: str, subject: Value, about: Value) -> bool | None:

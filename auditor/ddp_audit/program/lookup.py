@@ -74,11 +74,14 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
         if guess is not None and not isinstance(owner, Const):
             return guess
         text = f"{owner.text}.{attr}" if owner.text else attr
+        if attr == "type" and owner.text.split(".")[-1].endswith("device"):
+            return Unknown(text=text)
         if attr in TENSOR_FACTS:
             return Unknown(taint=owner.taint - {DATA, RANDOM}, text=text)
         return Bound(receiver=owner, name=attr, taint=owner.taint, deps=owner.deps, text=text)
     if target.kind == "ddp":
-        return _wrapper_attribute(lw, target, attr, node)
+        sure = all(isinstance(option, Obj) and option.kind == "ddp" for option in options(owner))
+        return _wrapper_attribute(lw, target, attr, node, sure)
     return object_attribute(lw, target, attr, node, owner)
 
 
@@ -128,7 +131,7 @@ def class_attribute(lw: Lowering, info: ClassInfo, attr: str) -> Value | None:
     return None
 
 
-def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> Value:
+def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sure: bool) -> Value:
     if attr == "module":
         inner: Value = wrapper.info
         return inner
@@ -143,7 +146,7 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST) -> 
         if subclass.cls.find("__getattr__") is not None:
             return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
     if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
-        lw.emit("attribute", node, target=wrapper, name=attr)
+        lw.emit("attribute", node, target=wrapper, name=attr, sure=sure)
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
 
 

@@ -211,6 +211,7 @@ class Lowering:
             found = list(defaults_in(test))
             said = truth(test, self.worlds[0]) if found and all(d.open for d in found) else None
             against = said is not None and said != polarity
+        against = against or (not test.taint and names.single_process_arm(self.text(node), polarity))
         size, depth, loops = self.program.world_size, len(self.calls), len(self.loops)
         return Guard(test, polarity, self.span(node), self.text(node), via, against, size, depth, loops)
 

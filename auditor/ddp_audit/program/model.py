@@ -37,7 +37,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | move | .to(..), .cuda(), .half() and their like | target: the module or wrapper; args: where; detail name |
 | write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
 | scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
-| attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name |
+| attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
 | spawn | torch.multiprocessing.spawn(f, .., nprocs) | args: nprocs |

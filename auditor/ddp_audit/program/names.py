@@ -90,6 +90,14 @@ def is_distributed_flag(text: str) -> bool:
     return bool(_FLAG.search(text)) and "rank" not in text.lower().replace("is_rank", "")
 
 
+def single_process_arm(text: str, polarity: bool) -> bool:
+    """Whether an arm is one that only a job of one process takes: `n_gpus == 1`, the other arm of `args.distributed`."""
+    if not is_distributed_flag(text) or "cuda" in text.lower() or " and " in text or " or " in text:
+        return False
+    denied = text.startswith("not ") or bool(re.search(r"(==|<=|\bis)\s*(1|False|None)\s*\)?$|<\s*2\s*\)?$", text))
+    return denied == polarity and (denied or "==" not in text)
+
+
 def makes_distributed(statements: Sequence[ast.stmt]) -> bool:
     """Whether statements set up a distributed run: they call init_process_group, wrap a model or make a DistributedSampler."""
     for statement in statements:

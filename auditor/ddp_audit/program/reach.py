@@ -38,7 +38,7 @@ from ddp_audit.program.values import (
 )
 
 _COUNTER = re.compile(
-    r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches)(_?(num|idx|count|freq|interval))?$",
+    r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",
     re.IGNORECASE,
 )
 _MEASURE = re.compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
