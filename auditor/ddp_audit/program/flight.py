@@ -77,7 +77,7 @@ def touch(lw: Lowering, expression: ast.expr, node: ast.AST, write: bool = False
 def touch_gradients(lw: Lowering, node: ast.AST) -> None:
     """Notes that an optimizer reads every gradient."""
     for key in list(lw.flying):
-        if key[1].endswith(".grad"):
+        if key[1] == "grad" or key[1].endswith(".grad"):
             _note(lw, key, node, False)
 
 
