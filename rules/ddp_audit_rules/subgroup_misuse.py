@@ -33,8 +33,8 @@ class SubgroupMisuse(Rule):
         "of the group gets a warning, and its tensor stays as it was."
     )
     quiet = (
-        "Each group made on all ranks in one order, use_local_synchronization=True, group_src and group_dst, device meshes, "
-        "groups whose members cannot be told, and calls under a test of membership."
+        "Each group made on all ranks in one order, groups of one rank each, use_local_synchronization=True, group_src and "
+        "group_dst, device meshes, groups whose members cannot be told, and calls under a test of membership."
     )
     confirmed = "The ranks' sequences of new_group calls differ, one rank raises in the collective, or waits in it."
     source = (
@@ -84,7 +84,7 @@ dist.destroy_process_group()
         made = [n for n in program.of("new-group") if not _is_local(n)]
         for node in made:
             ranks = node.args.get("ranks")
-            if ranks is not None and RANK in differs(ranks, worlds_of(program)):
+            if ranks is not None and RANK in differs(ranks, worlds_of(program)) and not _only_itself(ranks, program):
                 yield self._finding(
                     node,
                     f"Each rank asks here for a group of other ranks ({ranks.text or node.text}); new_group must be called by all "
@@ -211,6 +211,12 @@ def _listed(node: Node, world: World) -> object:
         return None
     listed = evaluate(ranks, world)
     return tuple(sorted(listed)) if isinstance(listed, tuple) else MISSING
+
+
+def _only_itself(ranks: Value, program: Program) -> bool:
+    """Whether each rank asks for a group of one: then nobody looks for anybody."""
+    listed = [evaluate(ranks, world) for world in worlds_of(program)]
+    return all(isinstance(found, tuple) and len(found) == 1 for found in listed)
 
 
 def _is_local(node: Node) -> bool:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from found import audited, findings, rules
 
-MINE = ("DDP208", "DDP209", "DDP212")
+from ddp_audit.launch.command import read_command
+
+MINE = ("DDP206", "DDP208", "DDP209", "DDP212")
 HEAD = """\
 import os
 import torch
@@ -23,6 +25,39 @@ world_size = dist.get_world_size()
 """
 
 FOUND = {
+    ("DDP206", "sets joined, and a helper"): HEAD + """
+have, wanted = {"a": torch.ones(1), "b": torch.ones(1)}, {"a", "b"}
+def share(name):
+    dist.all_reduce(have[name])
+for name in wanted & set(have):
+    share(name)  # HERE
+""",
+    ("DDP206", "what was made of a set"): HEAD + """
+names = {"loss", "accuracy"}
+stats = {name: torch.ones(1) for name in names}
+for name, value in stats.items():
+    dist.all_reduce(value)  # HERE
+upper = [name.upper() for name in names]
+for place, name in enumerate(upper):
+    dist.broadcast(stats[name.lower()], 0)  # HERE
+""",
+    ("DDP206", "parameters in a set"): HEAD + """
+net = torch.nn.Linear(4, 1)
+for parameter in set(net.parameters()):
+    dist.all_reduce(parameter.grad)  # HERE
+""",
+    ("DDP206", "directory listings"): HEAD + """
+from pathlib import Path
+for file in os.listdir("shards"):
+    dist.all_reduce(torch.load(file))  # HERE
+for file in Path("shards").glob("*.pt"):
+    dist.all_reduce(torch.load(file))  # HERE
+""",
+    ("DDP206", "groups by name"): HEAD + """
+groups = {}
+for stage in frozenset(["encoder", "decoder"]):
+    groups[stage] = dist.new_group([0, 1])  # HERE
+""",
     ("DDP208", "scaled in place"): HEAD + """
 total = torch.ones(1)
 work = dist.all_reduce(total, async_op=True)
@@ -164,6 +199,35 @@ if is_main_process:  # HERE
 }  # fmt: skip
 
 QUIET = {
+    ("DDP206", "sorted, and sorted in place"): HEAD + """
+import glob
+names = {"loss", "accuracy"}
+stats = {name: torch.ones(1) for name in sorted(names)}
+for name in sorted(names):
+    dist.all_reduce(stats[name])
+for name in stats:
+    dist.all_reduce(stats[name])
+files = glob.glob("*.pt")
+files.sort()
+for file in files:
+    dist.all_reduce(torch.load(file))
+""",
+    ("DDP206", "dicts and sets of numbers or of one element"): HEAD + """
+stats = {"loss": torch.ones(1), "accuracy": torch.ones(1)}
+for name, value in stats.items():
+    dist.all_reduce(value)
+for size in {1, 2, 3}:
+    dist.all_reduce(torch.ones(size))
+for name in {"loss"}:
+    dist.all_reduce(stats[name])
+""",
+    ("DDP206", "nothing but barriers, and no collectives"): HEAD + """
+names = {"loss", "accuracy"}
+for name in names:
+    dist.barrier()
+for name in names:
+    print(name)
+""",
     ("DDP208", "handles in a list"): HEAD + """
 net = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -345,3 +409,10 @@ def test_examples_of_the_page(tmp_path: Path, code: str) -> None:
     assert {f.code for own in MINE for f in findings(own, bad)} == {code}
     good = audited(tmp_path, rule.good)
     assert [f for own in MINE for f in findings(own, good)] == []
+
+
+def test_a_launch_that_fixes_the_hashes_gives_one_order(tmp_path: Path) -> None:
+    text = FOUND["DDP206", "sets joined, and a helper"]
+    launch = read_command("PYTHONHASHSEED=0 torchrun --nproc-per-node 2 train.py")
+    assert len(findings("DDP206", audited(tmp_path, text))) == 1
+    assert findings("DDP206", audited(tmp_path, text, launch=launch)) == []

@@ -6,7 +6,7 @@ import ast
 import string
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contexts, iteration, lookup, names
+from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -93,7 +93,7 @@ def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 @contract("builtins.sorted")
 def _sorted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return args[0] if args else Unknown()
+    return order.in_order(args[0]) if args else Unknown()
 
 
 @contract("builtins.dict")
@@ -264,6 +264,15 @@ def _items_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     return Items(items=owner.keys, kind="list", taint=owner.taint)
 
 
+def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`names.sort()`: the variable holds the same elements in a known order."""
+    if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Name, ast.Attribute)) and not args:
+        if not isinstance(bound.receiver, Obj):
+            lw.assign(node.func.value, order.in_order(bound.receiver))
+        return Const(value=None)
+    return None
+
+
 def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`'cuda:{}'.format(rank)`; a template with anything but plain fields is left unknown."""
     template = bound.receiver.value if isinstance(bound.receiver, Const) else None
@@ -287,7 +296,7 @@ def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     return Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node))
 
 
-BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format)
+BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format, sort=_sort)
 
 
 BY_METHOD["enter_context"] = _enter_context

@@ -20,6 +20,7 @@ from ddp_audit.program.values import (
     Ext,
     Func,
     Items,
+    Made,
     Obj,
     Taint,
     Unknown,
@@ -210,6 +211,7 @@ def _dict(lw: Lowering, keys: list[ast.expr | None], values: list[Value]) -> Val
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
     taint: Taint = UNIFORM
     count: Value | None = None
+    over: Value = Unknown()
     for generator in node.generators:
         over = lw.eval(generator.iter)
         element, passes, _ = iterate(lw, generator.iter, over)
@@ -221,7 +223,7 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
     if isinstance(node, ast.DictComp):
         lw.eval(node.key)
         value = lw.eval(node.value)
-        return Unknown(taint=taint | value.taint, deps=value.deps)
+        return Unknown(taint=taint | value.taint, deps=value.deps, by=Made("builtins.dict", (over,)))
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
-    return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count)
+    return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count, over=over)

@@ -137,7 +137,8 @@ class Expr(Value):
 class Items(Value):
     """A tuple, list or set display, or a dict display where `keys` is set.
 
-    With `many` its one item stands for all of them, as in a comprehension; their number is `count` where that is known.
+    With `many` its one item stands for all of them, as in a comprehension; their number is `count` where that is known, and
+    `over` is what the comprehension ranges over.
     """
 
     items: tuple[Value, ...] = ()
@@ -145,6 +146,7 @@ class Items(Value):
     kind: str = "list"  # list, tuple, set, dict
     many: bool = False
     count: Value | None = None
+    over: Value | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""DDP206: collectives in a loop whose elements come in another order on another rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import COLLECTIVE
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.program.model import Loop, Node, first_of_each_place
+from ddp_audit.program.order import HASHES, LISTING, Unordered, unordered
+from ddp_audit.rule import Context, Rule, guard_relations
+
+
+class UnorderedCollectives(Rule):
+    code = "DDP206"
+    name = "unordered-collectives"
+    level = "error"
+    what = (
+        "A loop over a set of texts or objects, or over a directory listing, that issues a collective (or makes a process group) "
+        "for each element."
+    )
+    why = (
+        "Python salts the hashes of texts in each process, so a set comes in another order on each rank: the third all_reduce of "
+        "one rank is about another name than that of the others. Equal shapes are mixed in silence, other shapes abort. File "
+        "systems list in any order."
+    )
+    quiet = (
+        "sorted() and .sort(), dicts (they keep the order of insertion), sets of numbers and of one element, barriers, a launch "
+        "with PYTHONHASHSEED."
+    )
+    confirmed = "The sizes that the ranks bring to the collectives of this loop come in different orders."
+    source = (
+        "Python's documentation of PYTHONHASHSEED; seen in runs: torchrun's workers iterate one set of five names in different "
+        "orders, and the all-reduced values are those of other names."
+    )
+    remedy = "iterate over `sorted(..)`, or pack all values into one tensor"
+    outcome = "shows mixed up"
+    bad = '''"""Sums statistics by name over the ranks; each rank takes the names in an order of its own."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(1 + dist.get_rank())
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+names = {"loss", "accuracy", "recall", "precision", "norm", "speed", "tokens", "memory"}
+stats = {name: torch.tensor([float(place)]) for place, name in enumerate(sorted(names))}
+for name in names:
+    dist.all_reduce(stats[name])
+right = all(stats[name].item() == 2 * place for place, name in enumerate(sorted(names)))
+print("as they should be" if right else "mixed up", flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace("each rank takes the names in an order of its own", "all ranks take the names in one order").replace(
+        "for name in names:", "for name in sorted(names):"
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        launch = context.launch
+        salted = launch is None or launch.env.get("PYTHONHASHSEED", "random") == "random"
+        nodes = [n for n in context.program.of("collective", "new-group") if n.loops and n.detail.get("op") != "barrier"]
+        for node in first_of_each_place(nodes):
+            for loop in node.loops:
+                why = unordered(loop.over) if loop.kind == "for" else None
+                if why is not None and (salted or why.reason != HASHES):
+                    yield self._finding(node, loop, why)
+                    break
+
+    def _finding(self, node: Node, loop: Loop, why: Unordered) -> Finding:
+        what = "new_group" if node.kind == "new-group" else str(node.detail["op"])
+        effect = (
+            "makes another group at the same turn" if node.kind == "new-group" else "meets that of another element on the others"
+        )
+        message = (
+            f"The loop over {loop.text} issues this {what} for each element, and the order is that of {_short(why)}: it can differ "
+            f"between ranks, and then a rank's {what} {effect}."
+        )
+        explanation = (
+            f"The elements come by {why.reason}. Where the tensors have equal shapes the values are mixed without an error, "
+            "otherwise a rank aborts or waits. It does no harm where every process happens to see one order."
+        )
+        span = _place(node, loop)
+        related = [Related(loop.span.path, loop.span.line, "loop", f"for .. in {loop.text}"), *guard_relations(node)]
+        confidence = "likely" if why.sure else "possible"
+        severity = "warning" if why.reason == LISTING else None
+        return self.finding(
+            span, message, explanation, related=related, confidence=confidence, severity=severity, guards=node.guards
+        )
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where the sizes come in different orders; equal sizes tell nothing."""
+        sizes: dict[int, list[int | None]] = {}
+        for rank, event in run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
+            if event.kind == COLLECTIVE:
+                sizes.setdefault(rank, []).append(event.numel)
+        orders = {tuple(found) for found in sizes.values()}
+        if len(orders) > 1:
+            return "confirmed"
+        varied = any(len(set(order)) > 1 for order in orders)
+        return "not-observed" if varied and len(sizes) > 1 else "not-covered"
+
+
+def _short(why: Unordered) -> str:
+    return "a directory listing" if why.reason == LISTING else "a set"
+
+
+def _place(node: Node, loop: Loop) -> Span:
+    """The line of the loop's body that issues the collective: the node's, or that of the call that leads to it."""
+    inside = [c for c in node.calls if c.path == loop.span.path and loop.span.line <= c.line <= loop.span.end_line]
+    return inside[0] if inside else node.span
