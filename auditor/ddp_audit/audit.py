@@ -15,7 +15,8 @@ from ddp_audit.launch import Launch, LaunchError, read_command, world_launch
 from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.source import suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
-from ddp_audit.source.project import Project
+from ddp_audit.source.project import Project, fits_pattern
+from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.rule import Rule
@@ -41,6 +42,11 @@ class Options:
     settings: Sequence[str] = ()  # NAME=VALUE
     config_files: Sequence[str] = ()
     jobs: int = 1  # processes
+    per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
+    levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
+    target_torch: str | None = None
+    roots: Sequence[str] = ()  # folders that imports are looked up in too
+    helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
@@ -93,9 +99,9 @@ def audit(
     chosen = [rule for rule in every if rule.code in wanted]
     launch = launch_of(options)
     explicit = explicit_overrides(options)
-    project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
+    project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay, roots=options.roots)
     result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
-    job = Job(project, chosen, launch, explicit, options.defaults_hold, lower)
+    job = Job(project, chosen, launch, explicit, options.defaults_hold, lower, told_by(options))
     entries = audit_entries(job, options.jobs)
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
@@ -143,7 +149,21 @@ def _selection(rules: Sequence[Rule], options: Options) -> set[str]:
         raise UsageError(f"no confidence is called '{options.min_confidence}': it is one of {', '.join(CONFIDENCES)}")
     known = rule_names(rules)
     wanted = set(known) if options.select is None else match_rules(options.select, known)
-    return wanted - match_rules(options.ignore, known)
+    off = [name for name, level in options.levels if level == "off"]
+    target = told_by(options).torch
+    late = {rule.code for rule in rules if target is not None and not rule.since <= target}
+    return wanted - match_rules([*options.ignore, *off], known) - late
+
+
+def told_by(options: Options) -> Told:
+    """What the settings tell of the project and its torch. Raises UsageError."""
+    names = {name: kind for kind, own in options.helpers for name in own}
+    if options.target_torch is None:
+        return Told(names)
+    parts = options.target_torch.split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        raise UsageError(f"'{options.target_torch}' is no version of torch")
+    return Told(names, (int(parts[0]), int(parts[1])))
 
 
 def launch_of(options: Options) -> Launch | None:
@@ -226,9 +246,29 @@ def _settle(
     for rest in by_path.values():  # in a file that is no Python source
         kept += rest
     kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
+    names = rule_names(every)
+    kept = _without_ignored(kept, options, names)
+    _set_levels(kept, options, names)
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
     return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+
+
+def _without_ignored(findings: list[Finding], options: Options, names: dict[str, str]) -> list[Finding]:
+    """The findings less those that `per-file-ignores` names for their files."""
+    for pattern, rules in options.per_file_ignores:
+        codes = match_rules(rules, names)
+        findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern)]
+    return findings
+
+
+def _set_levels(findings: list[Finding], options: Options, names: dict[str, str]) -> None:
+    """Gives findings the levels of the settings, the longest name of a rule last."""
+    for name, level in sorted(options.levels, key=lambda pair: len(pair[0])):
+        codes = match_rules([name], names)
+        for finding in findings:
+            if finding.code in codes and level != "off":
+                finding.severity = level
 
 
 def _once(found: Iterable[Finding]) -> list[Finding]:

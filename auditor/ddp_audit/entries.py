@@ -17,6 +17,7 @@ from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.project import Project
 from ddp_audit.source.seen import Seen
+from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Program
@@ -37,6 +38,7 @@ class Job:
     explicit: Mapping[str, Override] = field(default_factory=dict)
     defaults_hold: bool = False
     lower: Lower | None = None
+    told: Told = field(default_factory=Told)
 
 
 @dataclass(slots=True)
@@ -114,7 +116,7 @@ def _audit_number(number: int) -> EntryResult:
 
 def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
     result = EntryResult()
-    context = _context(job, entry, result.failures)
+    context = context_of(job, entry, result.failures)
     if context is not None:
         for rule in job.rules:
             try:
@@ -130,7 +132,7 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
     return result
 
 
-def _context(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:
+def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:
     from ddp_audit.rule import Context
 
     lower = job.lower
@@ -145,6 +147,7 @@ def _context(job: Job, entry: SourceFile, failures: list[SourceError]) -> Contex
             overrides={**launch_overrides(job.launch, entry), **job.explicit},
             world_size=None if job.launch is None else job.launch.world_size,
             defaults_hold=job.defaults_hold,
+            **({} if job.told == Told() else {"told": job.told}),
         )
     except (RecursionError, MemoryError):
         failures.append(SourceError(entry.path, None, "is nested too deeply to be audited"))

@@ -67,6 +67,7 @@ class Rule(ABC):
     outcome: ClassVar[str]  # what a run of `bad` on two CPU ranks shows, in the words of tests/cases/README.md
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
     good: ClassVar[str]  # the same program, mended
+    since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     remedy: ClassVar[str]  # what to do instead, one sentence
 
     @abstractmethod

@@ -17,6 +17,8 @@ COMMANDS = {
     "batch": "launch and batch arithmetic",
     "explain": "the page of a rule",
     "rules": "the catalogue of rules",
+    "config": "the settings that hold for a path, and where each comes from",
+    "debug": "what was read, found, followed and given up on in one script",
     "demo": "show one hazard of the reference trainer, from finding to confirmed diff",
 }
 

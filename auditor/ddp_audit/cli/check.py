@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
 from ddp_audit.cache import cached_audit
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     explained.check_options(args)
     try:
         config = find_config(Path(paths[0]))
-        options = _options(args, config)
+        options = options_for(args, config)
         baseline = known.Known(args, config)
         recorded = None
         if args.trace is not None:
@@ -147,7 +147,8 @@ def _write(path: str | None, write: Callable[[IO[str]], object]) -> None:
         raise Usage(f"--output: {path}: {error.strerror or error}") from None
 
 
-def _options(args: argparse.Namespace, config: Config) -> Options:
+def options_for(args: argparse.Namespace, config: Config) -> Options:
+    """What the command line asks for, over the settings of the project."""
     world_size = args.world_size
     if world_size is None and args.launch is None:
         world_size = config.world_size
@@ -162,7 +163,19 @@ def _options(args: argparse.Namespace, config: Config) -> Options:
         settings=args.settings,
         config_files=args.config_files,
         jobs=args.jobs or os.cpu_count() or 1,
+        **project_options(config),
     )
+
+
+def project_options(config: Config) -> dict[str, Any]:
+    """What the settings say of the project itself, as keywords of Options: no option of the command line has a say in it."""
+    return {
+        "per_file_ignores": tuple((pattern, tuple(rules)) for pattern, rules in config.per_file_ignores.items()),
+        "levels": tuple(config.levels.items()),
+        "target_torch": config.target_torch,
+        "roots": tuple(str(config.folder / root) for root in config.roots),
+        "helpers": tuple((kind, tuple(names)) for kind, names in config.helpers.items()),
+    }
 
 
 def write_report(

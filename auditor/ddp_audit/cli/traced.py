@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
+from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RecordedRun
@@ -86,6 +87,7 @@ def audit_command(command: Sequence[str]) -> tuple[AuditResult | None, str]:
             min_confidence=config.min_confidence or "likely",
             launch=launch,
             defaults_hold=True,
+            **project_options(config),
         )
         return audit([script], options), display_path(script)
     except (ConfigError, UsageError) as error:

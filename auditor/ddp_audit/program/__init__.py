@@ -11,6 +11,7 @@ from ddp_audit.source.files import SourceFile
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
     from ddp_audit.source.project import Project
+    from ddp_audit.source.told import Told
 
 _FRAMEWORKS = {
     "accelerate": "accelerate", "lightning": "lightning", "pytorch_lightning": "lightning", "lightning_fabric": "lightning",
@@ -26,16 +27,18 @@ def lower(
     world_size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     defaults_hold: bool = False,
+    told: Told | None = None,
 ) -> Program:
     """Lowers one entry script with the project files that it imports.
 
     `overrides` are the configuration values of the job at hand (objects with `value`, `where`, `path`, `line`). `defaults_hold`
-    says that options which it does not name keep their defaults, as they do in a launch that is about to run.
+    says that options which it does not name keep their defaults, as they do in a launch that is about to run. `told` is what the
+    settings of the project say of its helpers and of its torch.
     """
     from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
-    lowering = Lowering(project, world_size, overrides or {}, defaults_hold)
+    lowering = Lowering(project, world_size, overrides or {}, defaults_hold, told)
     program = lowering.program
     program.entry = entry.path
     lowering.run_module(entry, main=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import contracts, flight
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.functions import call_function
+from ddp_audit.program.helpers import told_call
 from ddp_audit.program.state import ClassInfo, FunctionInfo
 from ddp_audit.program.values import (
     Bound,
@@ -34,7 +35,8 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     """The value of a call, after its effects."""
     function = lw.eval(node.func)
     args, kwargs = arguments(lw, node)
-    result = dispatch(lw, node, function, args, kwargs)
+    told = told_call(lw, node, args, kwargs) if lw.told.names else None
+    result = dispatch(lw, node, function, args, kwargs) if told is None else told
     flight.after_call(lw, node, function)
     return result
 

@@ -26,6 +26,7 @@ from ddp_audit.program.values import (
     operation,
     the_object,
 )
+from ddp_audit.source.told import has_name
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -148,7 +149,9 @@ def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
     if answer is not None:
         return Const(value=answer, text=lw.text(node))
     if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and ast.unparse(node.func) == "hasattr":
-        return Expr(op="hasattr", args=(Const(value=f"{args[0].name}.{args[1].value}"),), text=lw.text(node))
+        name = f"{args[0].name}.{args[1].value}"
+        has = has_name(lw.told, name)
+        return Expr(op="hasattr", args=(Const(value=name),), text=lw.text(node)) if has is None else Const(value=has)
     # What kind of thing a value is, is no matter of the numbers in it.
     return Unknown(
         text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}

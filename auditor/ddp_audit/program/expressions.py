@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 def evaluate(lw: Lowering, node: ast.expr) -> Value:
     """The value of an expression; nodes that it brings are emitted on the way."""
     from ddp_audit.program.calls import call
+    from ddp_audit.program.helpers import told_value
 
+    if lw.told.names and isinstance(node, (ast.Name, ast.Attribute)) and (told := told_value(lw, node)) is not None:
+        return told
     match node:
         case ast.Constant(value=value):
             return Const(value=value)

@@ -182,7 +182,8 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
         if effect in ("no_grad", "enable_grad"):
             lw.grad = effect == "enable_grad"
         text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")
-        if text.split(".")[-1] in _RANK_ZERO_DECORATORS:
+        name = text.split(".")[-1]
+        if name in _RANK_ZERO_DECORATORS or "main-process" in (lw.told.names.get(name), lw.told.names.get(text)):
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             name, size = f"@{text.split('.')[-1]}", lw.program.world_size
             lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))

@@ -50,6 +50,7 @@ from ddp_audit.program.values import (
     worlds,
 )
 from ddp_audit.source.files import SourceFile
+from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.source.project import Project
@@ -65,11 +66,19 @@ _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", as
 class Lowering:
     """The abstract run of one entry. `overrides` are configuration values that the job at hand is given, by name."""
 
-    def __init__(self, project: Project, world_size: int | None, overrides: Mapping[str, Any], defaults_hold: bool = False) -> None:
+    def __init__(
+        self,
+        project: Project,
+        world_size: int | None,
+        overrides: Mapping[str, Any],
+        defaults_hold: bool = False,
+        told: Told | None = None,
+    ) -> None:
         self.project = project
         self.program = Program(entry="", world_size=world_size)
         self.worlds = worlds(world_size)
         self.overrides = overrides
+        self.told = told or Told()
         self.defaults_hold = defaults_hold
         self.state = self.root = Slots()
         self.frame: Frame | None = None

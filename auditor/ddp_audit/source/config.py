@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_audit.findings import CONFIDENCES
+from ddp_audit.findings import CONFIDENCES, SEVERITIES
 from ddp_audit.source.files import display_path
 
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
@@ -31,17 +33,51 @@ class Config:
     world_size: int | None = None
     format: str | None = None
     baseline: str | None = None  # as given, relative to the folder of the file
+    per_file_ignores: Mapping[str, list[str]] = field(default_factory=dict)
+    levels: Mapping[str, str] = field(default_factory=dict)
+    target_torch: str | None = None
+    roots: list[str] = field(default_factory=list)  # relative to the folder of the file
+    helpers: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that paths in the settings are relative to."""
+        return Path() if self.path is None else Path(self.path).parent
 
 
-_KEYS: dict[str, str] = {
-    "select": "a list of strings",
-    "ignore": "a list of strings",
-    "exclude": "a list of strings",
-    "min-confidence": "one of " + ", ".join(CONFIDENCES),
-    "strict": "true or false",
-    "world-size": "a whole number from 1",
-    "format": "one of " + ", ".join(FORMATS),
-    "baseline": "the name of a file",
+HELPERS = ("rank", "local-rank", "world-size", "main-process", "wrap", "barrier")
+LEVELS = (*SEVERITIES, "off")
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _table_of(fits: Callable[[Any], bool], keys: tuple[str, ...] = ()) -> Callable[[Any], bool]:
+    def holds(value: Any) -> bool:
+        return isinstance(value, dict) and all(fits(item) and (not keys or key in keys) for key, item in value.items())
+
+    return holds
+
+
+# Each key: what its value must be, in words and as a test.
+_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "select": ("a list of strings", _strings),
+    "ignore": ("a list of strings", _strings),
+    "per-file-ignores": ("a table of file patterns, each with a list of rules", _table_of(_strings)),
+    "levels": (f"a table of rules, each with one of {', '.join(LEVELS)}", _table_of(lambda item: item in LEVELS)),
+    "exclude": ("a list of strings", _strings),
+    "min-confidence": ("one of " + ", ".join(CONFIDENCES), lambda value: value in CONFIDENCES),
+    "strict": ("true or false", lambda value: isinstance(value, bool)),
+    "world-size": ("a whole number from 1", lambda value: type(value) is int and value >= 1),
+    "format": ("one of " + ", ".join(FORMATS), lambda value: value in FORMATS),
+    "baseline": ("the name of a file", lambda value: isinstance(value, str) and bool(value)),
+    "target-torch": (
+        "a version of torch, as '2.4'",
+        lambda value: isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?", value) is not None,
+    ),
+    "roots": ("a list of folders", _strings),
+    "helpers": (f"a table of {', '.join(HELPERS)}, each with a list of names", _table_of(_strings, HELPERS)),
 }
 
 
@@ -89,19 +125,8 @@ def _config(table: Any, path: Path) -> Config:
             near = difflib.get_close_matches(key.replace("_", "-"), _KEYS, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else f"; the keys are {', '.join(_KEYS)}"
             raise ConfigError(f"{shown}: unknown key '{key}'{hint}")
-        if not _fits(key, value):
-            raise ConfigError(f"{shown}: '{key}' must be {_KEYS[key]}")
+        words, fits = _KEYS[key]
+        if not fits(value):
+            raise ConfigError(f"{shown}: '{key}' must be {words}")
         values[key.replace("-", "_")] = value
     return Config(path=shown, **values)
-
-
-def _fits(key: str, value: Any) -> bool:
-    if key in ("select", "ignore", "exclude"):
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if key == "strict":
-        return isinstance(value, bool)
-    if key == "baseline":
-        return isinstance(value, str) and bool(value)
-    if key == "world-size":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return value in (CONFIDENCES if key == "min-confidence" else FORMATS)

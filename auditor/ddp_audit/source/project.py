@@ -38,11 +38,13 @@ class Project:
         *,
         force_exclude: bool = False,
         overlay: Mapping[str, bytes] | None = None,
+        roots: Sequence[str] = (),
     ) -> None:
         self.errors: list[SourceError] = []
         self._exclude = tuple(exclude)
         self._force_exclude = force_exclude
         self._overlay = dict(overlay or {})
+        self._own_roots = [os.path.abspath(root) for root in roots]
         self._files: dict[str, SourceFile | None] = {}
         self._bytes: dict[str, bytes] = {}  # read by the gate, dropped once parsed
         self._modules: dict[tuple[str, str], str | None] = {}
@@ -150,8 +152,7 @@ class Project:
 
     def _excluded(self, path: str) -> bool:
         shown = display_path(path)
-        names = (shown, *shown.split("/"))
-        return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for pattern in self._exclude for name in names)
+        return any(fits_pattern(shown, pattern) for pattern in self._exclude)
 
     def _entries_in(self, files: list[Path]) -> list[Path]:
         """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
@@ -232,7 +233,7 @@ class Project:
         """Folders that an absolute import is looked up in: a script's own, the ones above it up to the repository, the cwd."""
         if folder not in self._roots:
             # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
-            roots = dict.fromkeys((folder, _above_packages(folder), *self._script_folders))
+            roots = dict.fromkeys((folder, *self._own_roots, _above_packages(folder), *self._script_folders))
             current = folder
             while True:
                 marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
@@ -254,6 +255,11 @@ class Project:
             if os.path.isfile(candidate):
                 return candidate
         return None
+
+
+def fits_pattern(shown: str, pattern: str) -> bool:
+    """Whether a path, as reports show it, or one of its parts fits a pattern with wildcards."""
+    return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for name in (shown, *shown.split("/")))
 
 
 def imported_modules(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,98 @@
+"""`ddp-audit debug`: what the auditor read, found, followed and gave up on, for a finding that is missing or wrong."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
+from ddp_audit.cli.check import add_job_options, options_for
+from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.source.config import ConfigError, find_config
+
+if TYPE_CHECKING:
+    from ddp_audit.program.model import Program
+    from ddp_audit.rule import Context
+
+_MOST = 12  # places listed of one kind
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "debug", help="what was read, found, followed and given up on", description="Shows what the auditor makes of one script."
+    )
+    parser.add_argument("path", metavar="FILE", help="a script")
+    parser.add_argument("--all", action="store_true", help="every place, where otherwise the first ones of each kind are shown")
+    parser.set_defaults(select=None, ignore=None, exclude=None, force_exclude=False, min_confidence=None, jobs=1)
+    add_job_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints what was made of a script. Raises Usage."""
+    if not Path(args.path).is_file():
+        raise Usage(f"{args.path}: no such file")
+    context, read, errors = _lowered(args)
+    print("\n".join(_report(context, read, None if args.all else _MOST)) if context is not None else "nothing could be read")
+    for error in errors:
+        print(f"error: {error}")
+    return 2 if errors or context is None else 0
+
+
+def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[str], list[str]]:
+    """The script as the rules are given it, the files that were read, and what went wrong. Raises Usage."""
+    from ddp_audit.entries import Job, context_of
+    from ddp_audit.source.files import SourceError, display_path
+    from ddp_audit.source.project import Project
+
+    try:
+        options = options_for(args, find_config(Path(args.path)))
+        launch, explicit, told = launch_of(options), explicit_overrides(options), told_by(options)
+    except (UsageError, ConfigError) as error:
+        raise Usage(str(error)) from None
+    project = Project([args.path], roots=options.roots)
+    failures: list[SourceError] = []
+    context = None
+    if project.entries:
+        context = context_of(Job(project, installed_rules(), launch, explicit, told=told), project.entries[0], failures)
+    errors = [f"{e.path}:{e.line or 1}: {e.message}" for e in [*project.errors, *failures]]
+    return context, sorted(display_path(Path(path)) for path in project.read_paths), errors
+
+
+def _report(context: Context, read: list[str], most: int | None) -> Iterator[str]:
+    program = context.program
+    yield f"read: {len(read)} files"
+    yield from (f"  {path}" for path in read)
+    yield f"frameworks: {', '.join(sorted(program.frameworks)) or 'none'}"
+    yield f"lowered: {len(program.nodes)} nodes" + ("" if program.executed else "; no script: its functions were read one by one")
+    yield from _nodes(program, most)
+    yield "buffers of wrapped modules:"
+    sites = [site for wrap in program.wraps().values() for site in program.buffers_of(wrap)]
+    yield from [f"  {site.span.path}:{site.span.line}: {site.name or site.layer}" for site in sites] or ["  none seen"]
+    yield "configuration values:"
+    values = [f"  {name} = {c.value!r} ({c.origin}, {c.path}:{c.line})" for name, c in sorted(program.config.items())]
+    yield from values[:most] or ["  none seen"]
+    if most is not None and len(values) > most:
+        yield f"  and {len(values) - most} more"
+    yield "launches in documents:"
+    yield from [f"  {launch.where()}: {launch.describe_world()}" for launch in context.documented] or ["  none seen"]
+    yield "given up on:"
+    yield from [f"  {limit}" for limit in program.limits] or ["  nothing"]
+    yield "findings of each rule, at any confidence:"
+    counts = Counter(f"{f.code} {f.name} ({f.confidence})" for rule in installed_rules() for f in rule.check(context))
+    yield from [f"  {name}: {number}" for name, number in sorted(counts.items())] or ["  none"]
+
+
+def _nodes(program: Program, most: int | None) -> Iterator[str]:
+    for kind in sorted({node.kind for node in program.nodes}):
+        nodes = list(program.of(kind))
+        yield f"  {kind}: {len(nodes)}"
+        for node in nodes[:most]:
+            guards = "".join(f" [{guard.describe()}]" for guard in node.guards if guard.taint)
+            calls = "".join(f" < {Path(c.path).name}:{c.line}" for c in reversed(node.calls))
+            yield f"    {node.span.path}:{node.span.line}: {node.text}{guards}{calls}"
+        if most is not None and len(nodes) > most:
+            yield f"    and {len(nodes) - most} more"

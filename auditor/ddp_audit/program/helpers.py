@@ -1,0 +1,33 @@
+"""The values and calls of a project's own helpers, as its settings tell of them (source/told.py)."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import contracts
+from ddp_audit.program.values import Const, Value, leaf, operation
+from ddp_audit.source.told import kind_of
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+
+def told_value(lw: Lowering, node: ast.expr) -> Value | None:
+    """The value of a name or attribute that was told to hold a rank, a world size or a main-process flag."""
+    match kind_of(lw.told, node):
+        case "rank" | "local-rank" | "world-size" as kind:
+            return leaf(kind.replace("-", "_"))
+        case "main-process":
+            return operation("==", leaf("rank"), Const(value=0), text=lw.text(node))
+    return None
+
+
+def told_call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The value of a call of a helper, after its effects; None where nothing was told of it."""
+    kind = kind_of(lw.told, node)
+    if kind == "wrap":
+        return contracts.wrap(lw, node, args, kwargs, "ddp")
+    if kind == "barrier":
+        return contracts.BY_NAME["torch.distributed.barrier"](lw, node, [], {})
+    return told_value(lw, node) if kind else None

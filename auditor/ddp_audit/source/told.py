@@ -1,0 +1,47 @@
+"""What the user tells of a project where its code cannot: names of its own helpers, and the version of torch that it is for.
+
+A name is compared with the last part of what is called, read or used as a decorator, or with the whole of it where it has dots.
+What is told comes before what the code says.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# Names of torch that scripts look for, by the first version that has them (release notes of torch).
+SINCE = {
+    "torch.nn.functional.scaled_dot_product_attention": (2, 0),
+    "torch.compile": (2, 0),
+    "torch.distributed.run": (1, 10),
+    "torch.inference_mode": (1, 9),
+    "torch.distributed.checkpoint": (1, 13),
+    "torch.distributed.device_mesh": (2, 2),
+    "torch.distributed.init_device_mesh": (2, 3),
+    "torch.amp.GradScaler": (2, 3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """`names` maps a helper's name to rank, local-rank, world-size, main-process, wrap or barrier; `torch` is (major, minor)."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    torch: tuple[int, int] | None = None
+
+
+def kind_of(told: Told, node: ast.expr) -> str:
+    """What a name, an attribute or a decorator was told to be; empty where nothing was told of it."""
+    expression = node.func if isinstance(node, ast.Call) else node
+    if isinstance(expression, ast.Name):
+        return told.names.get(expression.id, "")
+    if isinstance(expression, ast.Attribute):
+        return told.names.get(expression.attr, "") or told.names.get(ast.unparse(expression), "")
+    return ""
+
+
+def has_name(told: Told, name: str) -> bool | None:
+    """Whether the torch that was named has a name; None where that is not known."""
+    since = SINCE.get(name)
+    return None if told.torch is None or since is None else told.torch >= since
