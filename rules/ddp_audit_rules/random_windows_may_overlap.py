@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import by_rank
+from ddp_audit.program.loading import by_rank, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import MISSING, World, evaluate
@@ -94,7 +94,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not _trains(program):
+        if not trains(program):
             return
         draws = [node for node in program.of("draw") if _is_window(program, node)]
         by_place: dict[object, list[Node]] = {}
@@ -152,15 +152,6 @@ finally:
         ranks = sorted(batches)
         equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
         return "confirmed" if equal else "not-covered"
-
-
-def _trains(program: Program) -> bool:
-    """Whether a DDP model is trained: a backward of a forward through a wrapper."""
-    return any(
-        forward.kind == "forward" and forward.detail["through"] == "wrapper"
-        for backward in program.of("backward")
-        for forward in program.forwards_of(backward.target)
-    )
 
 
 def _is_window(program: Program, node: Node) -> bool:

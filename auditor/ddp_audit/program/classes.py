@@ -63,6 +63,8 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
     elif kind == "optimizer":
         target = replace(target, info=args[0] if args else kwargs.get("params"))
         lw.emit("optimizer", node, target=target, args={"params": target.info or Unknown()})
+    if kind in ("module", "dataset", "iterable-dataset"):
+        lw.classes_of[target.key] = info
     found = info.find("__init__")
     if found is not None:
         holder, method = found

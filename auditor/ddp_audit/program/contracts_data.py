@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, contract, generic
+from ddp_audit.program.contracts_random import library_of, note_random
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
@@ -96,9 +97,12 @@ BY_METHOD["set_epoch"] = _set_epoch
 def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     text = lw.text(node)
     generator = kwargs.get("generator")
+    name = library_of(lw.eval(node.func))
     if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
         lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=ast.unparse(node.func))
-    return generic(args, kwargs, text, frozenset({RANDOM}))
+    else:
+        note_random(lw, node, name, kwargs)
+    return generic(args, kwargs, text, frozenset({RANDOM}), name or "?")
 
 
 def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import changes, flight, lookup
+from ddp_audit.program import changes, contracts_random, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
@@ -261,6 +261,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         from ddp_audit.program.contracts_data import library_dataset
 
         return library_dataset(lw, node, name, args, kwargs)
+    contracts_random.transform(lw, node, name)
     if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
         made = Obj(
             key=key, kind="optimizer", cls=name, made=span, info=args[0] if args else kwargs.get("params"), text=lw.text(node)

@@ -70,6 +70,15 @@ def training_passes(program: Program) -> list[Pass]:
     return list(found.values())
 
 
+def trains(program: Program) -> bool:
+    """Whether a DDP model is trained: a backward of a forward through a wrapper."""
+    return any(
+        forward.kind == "forward" and forward.detail["through"] == "wrapper"
+        for backward in program.of("backward")
+        for forward in program.forwards_of(backward.target)
+    )
+
+
 def _is_taken_for(iterate: Node, backward: Node) -> bool:
     """Whether a batch that next() takes is on the way to a backward: under no condition of its own, with gradients on."""
     on_the_way = all(any(mine is theirs for theirs in backward.guards) for mine in iterate.guards)

@@ -35,7 +35,7 @@ from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
 from ddp_audit.program.slots import Key, Slots
-from ddp_audit.program.state import Frame, FunctionInfo
+from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
     Alt,
     Const,
@@ -101,6 +101,7 @@ class Lowering:
         self.frame_count = 0
         self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
         self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition
+        self.classes_of: dict[tuple[Any, ...], ClassInfo] = {}  # of the modules and data sets that were made
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
         self.libraries: set[str] = set()

@@ -26,7 +26,6 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, .. |
 | file-content | something is written to an open file | target: the file; args: content |
 | scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |
-| spawn | processes are started that run a function | |
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
 | forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |
@@ -38,9 +37,10 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
 | scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
+| random | other numbers from a process's own generator, or (augments) a transform made that draws them | detail what, library, augments |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
-| spawn | torch.multiprocessing.spawn(f, .., nprocs) | args: nprocs |
+| spawn | torch.multiprocessing.spawn(f, .., nprocs); nodes in it carry the place in `calls` | args: nprocs |
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | jump | break, continue, return, raise, exit | detail what |
@@ -252,6 +252,15 @@ class BufferSite:
     layer: str = ""  # library layer that brings it, e.g. torch.nn.BatchNorm2d; empty for register_buffer
 
 
+@dataclass(frozen=True, slots=True)
+class RandomSite:
+    """A place in a method of a module or data set where numbers are drawn from a process's own generator."""
+
+    what: str  # full name of the function: torch.randn
+    span: Span
+    method: str
+
+
 @dataclass(slots=True)
 class Program:
     """One entry script, lowered. `limits` says what was given up on (depth, budget), for the report."""
@@ -265,6 +274,7 @@ class Program:
     frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
+    random_sites: dict[tuple[Any, ...], list[RandomSite]] = field(default_factory=dict)  # by key of a module or data set
     world_size: int | None = None
     limits: list[str] = field(default_factory=list)
     passed_by: set[tuple[str, int, int]] = field(default_factory=set)  # arms that this job does not take: path, first and last line
@@ -310,6 +320,7 @@ def first_of_each_place(nodes: Iterable[Node]) -> list[Node]:
 
 
 __all__ = [
-    "MISSING", "Branch", "BufferSite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node", "Program", "TryItem",
+    "MISSING", "Branch", "BufferSite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node", "Program",
+    "RandomSite", "TryItem",
     "defaults_in", "evaluate", "first_of_each_place",
 ]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Random numbers: which calls draw from a process's own generators, where modules and data sets do, what transforms do."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddp_audit.program import lookup
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.model import RandomSite
+from ddp_audit.program.state import ClassInfo, Frame
+from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Taint, Value
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_TORCH = (
+    "rand", "randn", "rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson",
+)  # fmt: skip
+_NUMPY = ("rand", "randn", "random", "random_sample", "uniform", "normal", "standard_normal", "beta", "binomial", "poisson")
+_PYTHON = ("random", "uniform", "gauss", "normalvariate", "betavariate", "choice", "choices", "randrange", "triangular")
+_INDICES = ("torch.randint", "torch.randperm", "numpy.random.randint", "numpy.random.permutation", "numpy.random.choice",
+            "random.randint", "random.sample")  # fmt: skip
+DRAWS = frozenset(
+    [*(f"torch.{n}" for n in _TORCH), *(f"numpy.random.{n}" for n in _NUMPY), *(f"random.{n}" for n in _PYTHON), *_INDICES]
+)
+_IN_PLACE = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")
+_TRANSFORMS = ("torchvision.transforms.", "albumentations.")
+_EACH_TIME = ("forward", "__getitem__", "__getitems__", "__iter__", "get")
+_AUGMENTS = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "HorizontalFlip", "VerticalFlip")
+
+
+def library_of(function: Value) -> str:
+    """The full name of a library's function, empty where it is none."""
+    return function.name if isinstance(function, Ext) else ""
+
+
+def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> None:
+    """Notes a draw, unless it is from a generator that the call names."""
+    generator = kwargs.get("generator")
+    if generator is None or (isinstance(generator, Const) and generator.value is None):
+        lw.emit("random", node, what=ast.unparse(node.func), library=name.split(".")[0], augments=False)
+
+
+def _draw(name: str) -> Contract:
+    taint: Taint = UNIFORM if name.startswith("torch.") else frozenset({RANDOM})
+
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        note_random(lw, node, name, kwargs)
+        return generic(args, kwargs, lw.text(node), taint, name)
+
+    return call
+
+
+BY_NAME.update((name, _draw(name)) for name in DRAWS if name not in _INDICES)
+
+
+def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`noise.normal_()`; its value is what any other method's would be."""
+    note_random(lw, node, "torch", kwargs)
+    return None
+
+
+BY_METHOD.update(dict.fromkeys(_IN_PLACE, _in_place))
+
+
+def transform(lw: Lowering, node: ast.Call, name: str) -> None:
+    """Notes that a transform is made which draws: `transforms.RandomCrop(32)`."""
+    if name.startswith(_TRANSFORMS) and any(word in name.rsplit(".", 1)[-1] for word in _AUGMENTS):
+        lw.emit("random", node, what=ast.unparse(node.func), library="torch", augments=True)
+
+
+def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:
+    """The draws in the methods of each module and data set of the project, with those of the modules inside it."""
+    own = {key: _in_class(lw, info) for key, info in lw.classes_of.items()}
+    found: dict[tuple[object, ...], list[RandomSite]] = {}
+    for root in own:
+        seen, queue = {root}, [root]
+        while queue:
+            inside = lw.children.get(queue.pop(), set()) - seen
+            seen |= inside
+            queue += inside
+        sites = {site for key in seen for site in own.get(key, ())}
+        if sites:
+            found[root] = sorted(sites, key=lambda site: (site.span.path, site.span.line, site.span.column))
+    return found
+
+
+def _in_class(lw: Lowering, info: ClassInfo) -> list[RandomSite]:
+    """Draws in what a class runs for each batch or sample, and in the methods of its own that this calls."""
+    reached = {name for name in _EACH_TIME if name in info.methods}
+    queue = list(reached)
+    sites: list[RandomSite] = []
+    while queue:
+        method = info.methods[queue.pop()]
+        for node in ast.walk(method):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                if node.attr in info.methods and node.attr not in reached:
+                    reached.add(node.attr)
+                    queue.append(node.attr)
+            elif isinstance(node, ast.Call) and not any(k.arg == "generator" for k in node.keywords):
+                name = _full_name(lw, info.frame, node.func)
+                if name in DRAWS:
+                    sites.append(RandomSite(name, info.frame.source.span(node), method.name))
+    return sites
+
+
+def _full_name(lw: Lowering, frame: Frame, node: ast.expr) -> str:
+    """The library name that a dotted name stands for in a module, empty where it is none."""
+    if isinstance(node, ast.Attribute):
+        owner = _full_name(lw, frame, node.value)
+        return lookup.canonical(f"{owner}.{node.attr}") if owner else ""
+    if not isinstance(node, ast.Name):
+        return ""
+    value = lw.root.get((frame.top.id, node.id))
+    return value.name if isinstance(value, Ext) else ""

@@ -1,0 +1,193 @@
+"""DDP308: all ranks draw the same numbers, or the seed never reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import FORWARD, SEED
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.program.loading import trains, training_passes
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import RANK, Obj, Value, options
+from ddp_audit.rule import Context, Rule, guard_relations
+
+
+class SameRandomStream(Rule):
+    code = "DDP308"
+    name = "same-random-stream"
+    level = "info"
+    what = (
+        "Every rank sets one seed and keeps it, and then draws noise, time steps, crops or other random input for training; or the "
+        "seed is set only in the process that spawns the ranks, which none of them inherits."
+    )
+    why = (
+        "With equal seeds the streams of all ranks are equal: in one step every rank adds the same noise and takes the same time "
+        "steps, so W ranks average over one draw where they seem to average over W. Workers of a loader derive their seeds from "
+        "the same stream and repeat each other's augmentation. Where spawned ranks get no seed, each starts from chance: the run "
+        "cannot be repeated though a seed was given."
+    )
+    quiet = (
+        "A seed that depends on the rank anywhere, before or after the model is made; draws from a generator of their own; random "
+        "order of data, which the sampler decides with its own seed; dropout, whose masks fall on different data; draws before the "
+        "training loop or on some ranks; seeds that nothing but initial weights rest on; scripts that train no DDP model."
+    )
+    confirmed = "The last seed before training is the same on two ranks, or two ranks forwarded equal inputs."
+    source = (
+        "torch 2.13, torch.manual_seed; utils/data/_utils/worker.py: a worker's seed is a number drawn from the process's stream "
+        "plus the worker's number. Seen in runs on two ranks: equal seeds give equal draws; a process started by spawn has a "
+        "state of its own."
+    )
+    remedy = "build the model, then seed each rank by itself: `torch.manual_seed(seed + rank)`, inside of what is spawned"
+    outcome = "same-samples"
+    bad = '''"""Trains a network to copy random vectors; every rank draws the same ones."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+try:
+    torch.manual_seed(1)
+    model = DDP(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        noise = torch.randn(8, 4)
+        (model(noise) - noise).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+finally:
+    dist.destroy_process_group()
+'''
+    good = bad.replace("every rank draws the same ones", "each rank draws its own").replace(
+        "    optimizer = ", "    torch.manual_seed(1 + dist.get_rank())\n    optimizer = "
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if not trains(program):
+            return
+        unseeded = _only_in_parent(program)
+        if unseeded is not None:
+            yield self._parent(*unseeded)
+            return
+        for draw in _draws(program):
+            seeds = [seed for seed in program.of("seed") if _library(seed) in (draw.library, "")]
+            if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
+                continue
+            before = [seed for seed in seeds if seed.number < draw.number] or seeds
+            yield self._same(before[-1], draw)
+            return
+
+    def _same(self, seed: Node, draw: _Draw) -> Finding:
+        message = f"Every rank has the seed `{seed.args['seed'].text or seed.text}` and none of its own, so {draw.words}."
+        explanation = (
+            "Equal seeds are right until the model is made; kept for training they make the ranks' draws equal in every step, as "
+            "long as all ranks draw equally often. The average over the ranks then rests on one draw in place of as many as there "
+            "are ranks. It is meant so where ranks must agree, as in tensor parallelism."
+        )
+        related = [Related(draw.span.path, draw.span.line, "draw", draw.role), *guard_relations(seed)]
+        return self.finding(seed.span, message, explanation, related=related, guards=seed.guards)
+
+    def _parent(self, seed: Node, spawn: Node) -> Finding:
+        message = (
+            f"`{seed.text}` acts in the process that spawns the ranks and in none of them: each rank starts with a random state of "
+            "its own, and a run cannot be repeated with the seed."
+        )
+        explanation = (
+            "A spawned process does not inherit the generators of its parent. Initial weights are equal all the same, because DDP "
+            "sends those of rank 0; they, the draws of each rank and everything shuffled without a seed differ from run to run."
+        )
+        related = [Related(spawn.span.path, spawn.span.line, "spawn", "the ranks start here, unseeded")]
+        return self.finding(seed.span, message, explanation, related=related)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed by equal last seeds before the first training forward, or by equal inputs; not-observed by different ones."""
+        last: dict[int, object] = {}
+        inputs: dict[int, set[str]] = {}
+        for rank, event in run.all_events():
+            if event.kind == FORWARD and event.detail.get("grad") and event.detail.get("batch"):
+                inputs.setdefault(rank, set()).add(str(event.detail["batch"]))
+            elif event.kind == SEED and rank not in inputs:
+                last[rank] = event.detail.get("seed")
+        if any(place.role == "spawn" for place in finding.related) or len(last) < 2:
+            return "not-covered"
+        if len(set(last.values())) < len(last):
+            return "confirmed"
+        equal = any(inputs[a] & inputs[b] for a in inputs for b in inputs if a < b)
+        return "confirmed" if equal else "not-observed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """A draw that training rests on: where, from which library's stream, and what it means that all ranks make it alike."""
+
+    span: Span
+    library: str
+    number: int  # of the node before which the seed must stand
+    words: str
+    role: str
+
+
+def _library(seed: Node) -> str:
+    """Whose stream a seed starts: torch, numpy, random, or empty for all of them."""
+    what = seed.detail["what"]
+    if what.endswith("manual_seed") or what.endswith("manual_seed_all"):
+        return "torch"
+    if not what.endswith("seed") or what.endswith(("set_seed", "seed_all")):
+        return ""
+    return "numpy" if what.startswith(("np.", "numpy.")) else "random"
+
+
+def _only_in_parent(program: Program) -> tuple[Node, Node] | None:
+    """A seed before the ranks are spawned, and the call that spawns them, where no rank seeds its CPU generator."""
+    for spawn in program.of("spawn"):
+        if "spawn" not in spawn.text and "start_processes" not in spawn.text:
+            continue  # a forked process has its parent's state
+        seeds = [n for n in program.of("seed") if _library(n) in ("torch", "") and "cuda" not in n.detail["what"]]
+        parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
+        ranks = [n for n in seeds if spawn.span in n.calls]
+        inside = any(spawn.span in n.calls for n in program.of("wrap"))
+        if parent and not ranks and inside:
+            return parent[0], spawn
+    return None
+
+
+def _draws(program: Program) -> Iterator[_Draw]:
+    """Draws in a training loop, in the model's forward, in the data set that is trained on; transforms that draw."""
+    trained = {loop for backward in program.of("backward") for loop in backward.loops}
+    innermost = {backward.loops[-1] for backward in program.of("backward") if backward.loops}
+    for node in program.of("random"):
+        here = trained & set(node.loops) and (node.grad is not False or innermost & set(node.loops))
+        if not node.detail["augments"] and here and not node.rank_guards:
+            words = f"`{node.text}` gives all ranks the same numbers in each step"
+            yield _Draw(node.span, node.detail["library"], node.number, words, "drawn in each step of training")
+    passes = training_passes(program)
+    for backward in program.of("backward"):
+        for forward in program.forwards_of(backward.target):
+            wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
+            if wrap is not None and "module" in wrap.args:
+                yield from _sites(program, options(wrap.args["module"]), wrap.number, "the model")
+    for one in passes:
+        if one.made is None or "dataset" not in one.made.args or _seeds_workers(one.made):
+            continue
+        yield from _sites(program, options(one.made.args["dataset"]), one.made.number, "the data set")
+        for node in program.of("random"):
+            if node.detail["augments"] and node.number < one.made.number and not node.rank_guards:
+                words = f"the augmentation (`{node.text}`) is the same on all ranks for samples in the same place of a batch"
+                yield _Draw(node.span, "torch", one.made.number, words, "a transform that draws")
+
+
+def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[_Draw]:
+    for value in values:
+        if isinstance(value, Obj):
+            for site in program.random_sites.get(value.key, []):
+                words = f"what {owner} draws (`{site.what}`) is the same on all ranks in each step"
+                yield _Draw(site.span, site.what.split(".")[0], number, words, f"drawn in {site.method}")
+
+
+def _seeds_workers(loader: Node) -> bool:
+    """Whether a loader gives its workers seeds or a generator that may know the rank."""
+    given = [loader.args[name] for name in ("worker_init_fn", "generator") if name in loader.args]
+    return any(value.taint & {RANK} or not value.text.startswith("None") for value in given)
