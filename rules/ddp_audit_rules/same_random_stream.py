@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SEED
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.loading import trains, training_passes
+from ddp_audit.program.loading import training_passes, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import RANK, Obj, Value, options
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -29,9 +29,10 @@ class SameRandomStream(Rule):
         "cannot be repeated though a seed was given."
     )
     quiet = (
-        "A seed that depends on the rank anywhere, before or after the model is made; draws from a generator of their own; random "
-        "order of data, which the sampler decides with its own seed; dropout, whose masks fall on different data; draws before the "
-        "training loop or on some ranks; seeds that nothing but initial weights rest on; scripts that train no DDP model."
+        "A seed that depends on the rank anywhere, before or after the model is made; draws from a generator of their own; the "
+        "order of data, which the sampler decides with its own seed; single numbers that decide how training goes on, in which "
+        "ranks may have to agree; dropout, whose masks fall on different data; draws before the training loop or on some ranks; "
+        "seeds that nothing but initial weights rest on; scripts that train no DDP model."
     )
     confirmed = "The last seed before training is the same on two ranks, or two ranks forwarded equal inputs."
     source = (
@@ -143,7 +144,7 @@ def _library(seed: Node) -> str:
 def _only_in_parent(program: Program) -> tuple[Node, Node] | None:
     """A seed before the ranks are spawned, and the call that spawns them, where no rank seeds its CPU generator."""
     for spawn in program.of("spawn"):
-        if "spawn" not in spawn.text and "start_processes" not in spawn.text:
+        if "nprocs" not in spawn.args:
             continue  # a forked process has its parent's state
         seeds = [n for n in program.of("seed") if _library(n) in ("torch", "") and "cuda" not in n.detail["what"]]
         parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
@@ -159,8 +160,8 @@ def _draws(program: Program) -> Iterator[_Draw]:
     trained = {loop for backward in program.of("backward") for loop in backward.loops}
     innermost = {backward.loops[-1] for backward in program.of("backward") if backward.loops}
     for node in program.of("random"):
-        here = trained & set(node.loops) and (node.grad is not False or innermost & set(node.loops))
-        if not node.detail["augments"] and here and not node.rank_guards:
+        here = trained & set(node.loops) and (node.grad is not False or node.loops[-1] in innermost)
+        if not node.detail["augments"] and here and not node.rank_guards and not _is_scalar(node):
             words = f"`{node.text}` gives all ranks the same numbers in each step"
             yield _Draw(node.span, node.detail["library"], node.number, words, "drawn in each step of training")
     passes = training_passes(program)
@@ -177,6 +178,11 @@ def _draws(program: Program) -> Iterator[_Draw]:
             if node.detail["augments"] and node.number < one.made.number and not node.rank_guards:
                 words = f"the augmentation (`{node.text}`) is the same on all ranks for samples in the same place of a batch"
                 yield _Draw(node.span, "torch", one.made.number, words, "a transform that draws")
+
+
+def _is_scalar(node: Node) -> bool:
+    """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
+    return node.detail["library"] == "random" or (node.detail["library"] == "numpy" and node.text.endswith("()"))
 
 
 def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[_Draw]:

@@ -9,7 +9,7 @@ from ddp_audit.program.values import MISSING, Const, Value, World, defaults_in, 
 
 def spawned_launches(program: Program) -> list[Launch]:
     """One launch for each place that spawns processes. A number that rests on a default or the devices stays as it is written."""
-    return [_launch(program, node) for node in first_of_each_place(program.of("spawn"))]
+    return [_launch(program, node) for node in first_of_each_place(program.of("spawn")) if "nprocs" in node.args]
 
 
 def _launch(program: Program, node: Node) -> Launch:

@@ -219,7 +219,6 @@ def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("spawn", node)
     function = args[0] if args else kwargs.get("fn")
     given = args[1] if len(args) > 1 else kwargs.get("args")
     rest = list(given.items) if isinstance(given, Items) else []

@@ -37,10 +37,10 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
 | scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
-| random | other numbers from a process's own generator, or (augments) a transform made that draws them | detail what, library, augments |
+| random | numbers from a process's own generator, or (augments) a transform that draws them | detail what, library, augments |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
-| spawn | torch.multiprocessing.spawn(f, .., nprocs); nodes in it carry the place in `calls` | args: nprocs |
+| spawn | mp.spawn(f, .., nprocs), Process(target=f); nodes in f carry the place in `calls` | args: nprocs, for spawn |
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | jump | break, continue, return, raise, exit | detail what |
