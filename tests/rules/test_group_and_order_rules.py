@@ -12,7 +12,7 @@ from found import audited, findings, rules
 
 from ddp_audit.launch.command import read_command
 
-MINE = ("DDP206", "DDP208", "DDP209", "DDP212")
+MINE = ("DDP206", "DDP207", "DDP208", "DDP209", "DDP212")
 HEAD = """\
 import os
 import torch
@@ -25,6 +25,61 @@ world_size = dist.get_world_size()
 """
 
 FOUND = {
+    ("DDP207", "size by rank"): HEAD + """
+counts = torch.zeros(rank + 1, 2)
+dist.all_reduce(counts)  # HERE
+""",
+    ("DDP207", "type by rank"): HEAD + """
+if rank == 0:
+    best = torch.tensor([0.5, 0.25])
+else:
+    best = torch.zeros(2, dtype=torch.long)
+dist.broadcast(best, src=0)  # HERE
+""",
+    ("DDP207", "two branches"): HEAD + """
+def share(model):
+    if rank == 0:
+        dist.broadcast(torch.zeros(2, 3).double(), 0)  # HERE
+    else:
+        dist.broadcast(torch.empty(2, 3), 0)
+share(None)
+""",
+    ("DDP207", "a measure into a whole number"): HEAD + """
+def evaluate(results):
+    if rank == 0:
+        metric = results.stats[0]
+        dist.broadcast(torch.tensor(metric), 0)  # HERE
+    else:
+        metric = torch.tensor(0)
+        dist.broadcast(metric, 0)
+evaluate(os)
+""",
+    ("DDP207", "size by data"): HEAD + """
+loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
+for x in loader:
+    chosen = x[x > 0].cpu()
+    dist.all_gather([torch.empty_like(chosen) for _ in range(world_size)], chosen)  # HERE
+    places = torch.nonzero(x)
+    dist.all_reduce(places)  # HERE
+""",
+    ("DDP207", "objects"): HEAD + """
+objects = ["a", "b"] if rank == 0 else [None]
+dist.broadcast_object_list(objects, src=0)  # HERE
+""",
+    ("DDP207", "lists for the root"): HEAD + """
+x = torch.ones(2)
+dist.scatter(x, [torch.ones(2), torch.ones(2)], src=0)  # HERE
+if rank == 0:
+    dist.gather(x, dst=0)  # HERE
+else:
+    dist.gather(x, dst=0)
+""",
+    ("DDP207", "on the CPU for NCCL"): HEAD.replace("gloo", "nccl") + """
+count = torch.zeros(1)
+dist.all_reduce(count)  # HERE
+dist.all_reduce(count.cuda())
+dist.all_reduce(torch.zeros(1, device=f"cuda:{rank}"))
+""",
     ("DDP206", "sets joined, and a helper"): HEAD + """
 have, wanted = {"a": torch.ones(1), "b": torch.ones(1)}, {"a", "b"}
 def share(name):
@@ -199,6 +254,50 @@ if is_main_process:  # HERE
 }  # fmt: skip
 
 QUIET = {
+    ("DDP207", "one size and type"): HEAD + """
+if rank == 0:
+    best = torch.tensor([0.5, 0.25])
+    dist.broadcast(best, src=0)
+else:
+    best = torch.zeros(2)
+    dist.broadcast(best, src=0)
+rows = torch.zeros(2, 3) if rank == 0 else torch.empty((2, 3))
+dist.broadcast(rows, 0)
+flag = torch.tensor(rank == 0)
+dist.all_reduce(flag)
+dist.all_gather_object([None] * world_size, rows[rows > 0])
+""",
+    ("DDP207", "data of another size, padded or reduced"): HEAD + """
+loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
+for x in loader:
+    total = x[x > 0].sum()
+    dist.all_reduce(total)
+    padded = torch.zeros(32)
+    padded[: len(x[x > 0])] = x[x > 0]
+    dist.all_reduce(padded)
+    dist.all_to_all_single(torch.empty(9), x[x > 0], [4, 5], [3, 3])
+""",
+    ("DDP207", "lists on the root alone"): HEAD + """
+x = torch.ones(2)
+out = [torch.ones(2) for _ in range(world_size)]
+dist.gather(x, out if rank == 0 else None, dst=0)
+dist.scatter(x, scatter_list=out if rank == 1 else [], src=1)
+found = [None] * world_size if rank == 0 else None
+dist.gather_object({}, found, dst=0)
+objects = [1, 2] if rank == 0 else [None, None]
+dist.broadcast_object_list(objects, src=0)
+""",
+    ("DDP207", "CPU tensors where they may be sent"): HEAD.replace("gloo", "cpu:gloo,cuda:nccl") + """
+dist.all_reduce(torch.zeros(1))
+""",
+    ("DDP207", "a default device"): HEAD.replace("gloo", "nccl") + """
+torch.set_default_device("cuda")
+dist.all_reduce(torch.zeros(1))
+""",
+    ("DDP207", "groups of their own"): HEAD.replace("gloo", "nccl") + """
+host = dist.new_group(backend="gloo")
+dist.all_reduce(torch.zeros(1), group=host)
+""",
     ("DDP206", "sorted, and sorted in place"): HEAD + """
 import glob
 names = {"loss", "accuracy"}

@@ -190,15 +190,33 @@ def _nodes_in(items: Sequence[Item]) -> Iterator[Node]:
 
 def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterator[OneSided]:
     """What two ranks of one job do not issue alike."""
+    for mine, theirs in _apart(traffic, one, other):
+        for left, right, difference in _unmatched(mine, theirs):
+            part = _part(left, right, difference, one, other)
+            if part is not None:
+                yield part
+
+
+def met_in_branches(program: Program) -> Iterator[tuple[Node, Node, World, World]]:
+    """Pairs of collectives of one kind that two ranks issue in different branches and that meet there, with these ranks."""
+    for traffic in _roots(program):
+        for job in worlds_by_size(program.world_size):
+            for one, other in itertools.pairwise(job):
+                for mine, theirs in _apart(traffic, one, other):
+                    for left, right in zip(mine, theirs, strict=False):
+                        if _token(left) != _token(right):
+                            break
+                        yield left, right, one, other
+
+
+def _apart(traffic: Sequence[Node], one: World, other: World) -> Iterator[tuple[list[Node], list[Node]]]:
+    """What each of two ranks issues alone between collectives that both reach at one place."""
     mine: list[Node] = []
     theirs: list[Node] = []
     for node in (*traffic, None):
         here, there = (False, False) if node is None else (issues(node, one), issues(node, other))
         if node is None or (here and there):
-            for left, right, difference in _unmatched(mine, theirs):
-                part = _part(left, right, difference, one, other)
-                if part is not None:
-                    yield part
+            yield mine, theirs
             mine, theirs = [], []
         elif here:
             mine.append(node)
@@ -342,6 +360,6 @@ def anchor(node: Node, guard: Guard) -> Span:
 
 
 __all__ = [
-    "OneSided", "anchor", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members", "one_sided",
-    "reduce_op", "worlds_by_size",
+    "OneSided", "anchor", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members", "met_in_branches",
+    "one_sided", "reduce_op", "worlds_by_size",
 ]  # fmt: skip

@@ -97,7 +97,7 @@ class Frame:
 def merge_value(cond: Value, then: Value, orelse: Value) -> Value:
     """`merge`, but a no_sync context against another context keeps the condition under which it is one."""
     if then == orelse:
-        return then
+        return merge(cond, then, orelse)
     for method, other, polarity in ((then, orelse, True), (orelse, then, False)):
         if isinstance(method, Bound) and method.name == "no_sync" and isinstance(other, (Obj, Ext, Func)):
             wrapper = the_object(method.receiver, "ddp")

@@ -453,7 +453,9 @@ def _depth(value: Value) -> int:
 def merge(cond: Value, then: Value, orelse: Value) -> Value:
     """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
     if then == orelse:
-        return then
+        if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
+            return then
+        return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
     taint = then.taint | orelse.taint | cond.taint
     deps = then.deps | orelse.deps
     plain = (Const, Expr)
@@ -468,6 +470,13 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         if option not in alternatives:
             alternatives.append(option)
     return Alt(options=tuple(alternatives[:8]), taint=taint, deps=deps, text=then.text or orelse.text)
+
+
+def _made_otherwise(one: Value, other: Value) -> bool:
+    """Whether two values of which nothing else is known were made by different calls."""
+    if not isinstance(one, Unknown) or not isinstance(other, Unknown):
+        return False
+    return one.by is not None and other.by is not None and one.by != other.by
 
 
 def named(value: Value, text: str) -> Value:

@@ -1,5 +1,5 @@
 # expects: DDP208:20
-# outcome: shows rank 0 has 1.0, 0.0
+# outcome: shows rank 0 has 0.0, 0.0
 """Reads gathered scores in a method that does not wait for them."""
 
 import time

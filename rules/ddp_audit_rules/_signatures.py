@@ -1,0 +1,187 @@
+"""Where ranks bring what does not fit together to one collective: sizes, element types, devices, and lists of a root."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ddp_audit.findings import Related
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.reach import group_of, is_default, issues, met_in_branches, worlds_by_size
+from ddp_audit.program.tensors import Facts, facts, on_rank, sized_by_data
+from ddp_audit.program.values import DATA, RANDOM, RANK, Const, Items, Value, World, constant, evaluate
+
+_SENT = ("input_tensor", "input", "tensor", "tensors", "output_tensor")  # what a rank brings; the first that is given
+_EQUAL_SIZES = frozenset(
+    [
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "gather",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+    ]
+)
+_ROOT_LISTS = {"gather": ("gather_list", "dst"), "scatter": ("scatter_list", "src"), "gather_object": ("object_gather_list", "dst")}
+_MEASURE = re.compile(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mismatch:
+    """A collective to which ranks bring what does not fit, and one sentence that says so."""
+
+    node: Node
+    message: str
+    related: Iterable[Related] = ()
+    severity: str | None = None
+
+
+def mismatches(program: Program) -> Iterator[Mismatch]:
+    """Every mismatch that can be told, the surest kinds first; one collective may come several times."""
+    yield from _by_branch(program)
+    yield from _by_rank(program)
+    yield from _by_data(program)
+    yield from _lists(program)
+    yield from _on_cpu(program)
+
+
+def _by_branch(program: Program) -> Iterator[Mismatch]:
+    for left, right, one, other in met_in_branches(program):
+        mine, theirs = _sent(left), _sent(right)
+        if mine is None or theirs is None or not _on_all(left) or not _on_all(right):
+            continue
+        here, there = facts(mine, one), facts(theirs, other)
+        what = _difference(here, there) or _measure_as_count(mine, here, theirs, there)
+        if what:
+            place = f"the {right.detail['op']} of line {right.span.line}"
+            message = f"Ranks bring different tensors to one {left.detail['op']}, here and in {place}: {what}."
+            related = [Related(right.span.path, right.span.line, "collective", f"what the other ranks issue: {right.text}")]
+            guess = "" in (here.dtype, there.dtype)
+            yield Mismatch(left, message, related, "warning" if guess else None)
+
+
+def _by_rank(program: Program) -> Iterator[Mismatch]:
+    for node in program.of("collective"):
+        sent = _sent(node)
+        if sent is None or node.detail["op"] not in _EQUAL_SIZES or not _on_all(node):
+            continue
+        for job in worlds_by_size(program.world_size):
+            ranks = [world for world in job if issues(node, world)]
+            pairs = itertools.pairwise([(world, facts(sent, world)) for world in ranks])
+            found = next(((a, b, w) for (a, x), (b, y) in pairs if (w := _difference(x, y))), None)
+            if found is not None:
+                one, other, what = found
+                who = f"Rank {one.rank} and rank {other.rank}"
+                message = f"{who} bring different tensors to this {node.detail['op']}: {what}."
+                yield Mismatch(node, message)
+                break
+    for node in program.of("collective"):
+        if node.detail["op"] == "broadcast_object_list" and _on_all(node) and "object_list" in node.args:
+            for job in worlds_by_size(program.world_size):
+                lengths = {_length(node.args["object_list"], world) for world in job if issues(node, world)} - {None}
+                if len(lengths) > 1:
+                    message = f"The ranks bring lists of different lengths to this broadcast_object_list: {_and(lengths)}."
+                    yield Mismatch(node, message)
+                    break
+
+
+def _by_data(program: Program) -> Iterator[Mismatch]:
+    for node in program.of("collective"):
+        sent = _sent(node)
+        if sent is None or node.detail["op"] not in _EQUAL_SIZES or not _on_all(node):
+            continue
+        by = sized_by_data(sent)
+        if by and sent.taint & {DATA, RANK, RANDOM}:
+            message = (
+                f"How many elements this rank brings to the {node.detail['op']} depends on its own data ({by}); the "
+                "other ranks bring other numbers."
+            )
+            yield Mismatch(node, message)
+
+
+def _lists(program: Program) -> Iterator[Mismatch]:
+    for node in program.of("collective"):
+        names = _ROOT_LISTS.get(node.detail["op"])
+        if names is None or not _on_all(node) or f"group_{names[1]}" in node.args:
+            continue
+        for world in (w for job in worlds_by_size(program.world_size) for w in job if issues(node, w)):
+            root = evaluate(node.args.get(names[1], Const(value=0)), world)
+            brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world))
+            if not isinstance(root, int) or brings is None or brings == (world.rank == root):
+                continue
+            if brings:
+                who, rest = f"Rank {world.rank} brings a {names[0]} though rank {root} is the root", "the root waits for it"
+            else:
+                who, rest = f"Rank {root}, the root, brings no {names[0]}", "the other ranks wait"
+            yield Mismatch(node, f"{who}: this {node.detail['op']} raises ValueError there, and {rest}.")
+            break
+
+
+def _on_cpu(program: Program) -> Iterator[Mismatch]:
+    starts = list(program.of("init"))
+    if not starts or any(constant(n.args.get("backend")) != "nccl" or not _is_fixed(n.args["backend"]) for n in starts):
+        return
+    if any(True for _ in lines_with(program, r"set_default_(device|tensor_type)|with torch\.device|with device")):
+        return
+    for node in program.of("collective"):
+        sent = _sent(node)
+        started = node.number > starts[0].number and _on_all(node)
+        if sent is not None and started and facts(sent, World(0, 2, 2)).device == "cpu":
+            message = (
+                f"This {node.detail['op']} is given a tensor on the CPU, and the group's backend is nccl: it raises "
+                "RuntimeError, `No backend type associated with device type cpu`."
+            )
+            yield Mismatch(node, message)
+
+
+def _sent(node: Node) -> Value | None:
+    """The tensor that a rank brings to a collective."""
+    if node.detail.get("hidden") or "object" in node.detail.get("op", ""):
+        return None
+    return next((node.args[name] for name in _SENT if name in node.args), None)
+
+
+def _on_all(node: Node) -> bool:
+    group = group_of(node)
+    return group is None or is_default(group)
+
+
+def _difference(one: Facts, other: Facts) -> str:
+    if one.dtype and other.dtype and one.dtype != other.dtype:
+        return f"{one.dtype} and {other.dtype}"
+    if one.numel is not None and other.numel is not None and one.numel != other.numel:
+        return f"{one.numel} and {other.numel} elements"
+    return ""
+
+
+def _measure_as_count(mine: Value, here: Facts, theirs: Value, there: Facts) -> str:
+    """A whole number on one side against what reads as a measure on the other, and so is a number with a fraction."""
+    for value, found, against in ((mine, here, there), (theirs, there, here)):
+        if not found.dtype and against.dtype == "int64" and found.device and _MEASURE.search(value.text):
+            return f"{value.text} reads as a number with a fraction, and the others have int64"
+    return ""
+
+
+def _length(value: Value, world: World) -> int | None:
+    value = on_rank(value, world)
+    return len(value.items) if isinstance(value, Items) and not value.many and value.keys is None else None
+
+
+def _brings(value: Value) -> bool | None:
+    """Whether a rank brings a list with something in it; None where that is not known."""
+    if isinstance(value, Items):
+        return bool(value.items)
+    return False if isinstance(value, Const) and value.value is None else None
+
+
+def _is_fixed(value: Value) -> bool:
+    return isinstance(value, Const) and (value.default is None or not value.default.open)
+
+
+def _and(numbers: Iterable[object]) -> str:
+    return " and ".join(map(str, sorted(numbers, key=str)))
