@@ -33,7 +33,7 @@ class CollectiveSignatureMismatch(Rule):
     confirmed = "The sizes or types that the ranks brought differ at this place, or a rank raised here."
     source = "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo."
     remedy = "bring one size and type on all ranks: exchange the lengths, pad to the longest, gather, and cut"
-    outcome = "abort 0"
+    outcome = "abort 1"
     bad = '''"""Gathers the losses that are above a limit; how many there are differs between the ranks."""
 
 import torch

@@ -1,0 +1,79 @@
+"""What the ranks do together, and what of it a jump leaves out: shared by the rules on ranks that go their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.reach import local_taint
+from ddp_audit.program.sync import forwards_behind
+from ddp_audit.program.values import ERROR, RANK, Const, Taint
+
+
+def is_together(program: Program, node: Node) -> bool:
+    """Whether all ranks do this together: a collective, a wrapped forward or backward with gradients, a step of it."""
+    if node.kind == "collective":
+        group = node.args.get("group")
+        return group is None or (isinstance(group, Const) and group.value is None)
+    if node.kind == "forward":  # one without a backward, as in an evaluation, is the matter of DDP401
+        trained = any(node.number in n.target.deps for n in program.of("backward") if n.target is not None)
+        return trained and node.detail.get("through") == "wrapper" and node.grad is not False
+    if node.kind == "backward":
+        return bool(forwards_behind(program, node))
+    return node.kind == "step" and any(n.number < node.number and forwards_behind(program, n) for n in program.of("backward"))
+
+
+def what_of(node: Node) -> str:
+    """In words, what the ranks do together at a node."""
+    place = f"line {node.span.line}"
+    if node.kind == "collective":
+        return f"the {node.detail.get('op', 'collective')} of {place}"
+    return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[node.kind] + f" of {place}"
+
+
+def own_taint(guard: Guard) -> Taint:
+    """Why ranks answer a condition differently by themselves; empty for handlers of exceptions and tests that all ranks pass."""
+    taint = local_taint(guard.test)
+    if ERROR in taint or (taint == {RANK} and guard.ranks() in ("all ranks", "some ranks")):
+        return frozenset()
+    return taint
+
+
+def left_out(program: Program, jump: Node) -> Iterator[Node]:
+    """What the ranks do together after the jump, and for a jump out of a loop in its other iterations; what is skipped first."""
+    what = jump.detail["what"]
+    depth = len(jump.calls)
+    if what in ("break", "continue"):
+        around = jump.loops[-1:]
+    elif what == "return":
+        around = tuple(loop for loop in jump.loops if loop.span.path == jump.span.path and _contains(program, jump, loop.span.line))
+    else:
+        around = jump.loops
+    before: list[Node] = []
+    for node in program.nodes:
+        in_loop = any(loop in node.loops for loop in around)
+        in_call = node.calls[:depth] == jump.calls and (len(node.calls) > depth or node.function == jump.function)
+        if not is_together(program, node) or _excluded(node, jump):
+            continue
+        if node.number > jump.number and (what == "exit" or in_loop or (what == "return" and in_call)):
+            yield node
+        elif node.number < jump.number and in_loop and what != "continue":
+            before.append(node)
+    # Of the other iterations, what the fewest conditions stand before: it comes in each of them.
+    yield from sorted(before, key=lambda node: len(node.guards))
+
+
+def _contains(program: Program, jump: Node, line: int) -> bool:
+    """Whether a loop of the jump's file stands in the jump's own function, by the nearest def above both."""
+    lines = program.sources.get(jump.span.path, [])
+    own = next(
+        (i for i in range(jump.span.line, 0, -1) if lines[i - 1 : i] and lines[i - 1].lstrip().startswith(("def ", "async def "))),
+        0,
+    )
+    return own < line <= jump.span.line
+
+
+def _excluded(node: Node, jump: Node) -> bool:
+    """Whether a node is not reached by the ranks that do not jump: it stands in the jump's own arm."""
+    arms = {(g.span, g.polarity) for g in jump.guards if g.via != "early-exit"}
+    return node.number < jump.number and any((g.span, g.polarity) in arms and own_taint(g) for g in node.guards)
