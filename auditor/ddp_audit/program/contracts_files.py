@@ -63,10 +63,18 @@ def _is_open_file(value: Value) -> bool:
     return isinstance(value, Unknown) and value.by is not None and value.by.name == "open"
 
 
+def _content(lw: Lowering, value: Value) -> Value:
+    """What is written: an object with the taint of what it holds now."""
+    holder = value.receiver if isinstance(value, Bound) and value.name == "__dict__" else value
+    if not isinstance(holder, Obj) or holder.kind not in ("namespace", "instance"):
+        return value
+    return Unknown(taint=join_taint(value, *lw.state.of(holder.key).values()), text=value.text)
+
+
 def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if not _is_open_file(bound.receiver):
         return None
-    lw.emit("file-content", node, target=bound.receiver, args={"content": args[0]} if args else {})
+    lw.emit("file-content", node, target=bound.receiver, args={"content": _content(lw, args[0])} if args else {})
     return Unknown(text=lw.text(node))
 
 
@@ -74,7 +82,7 @@ def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target = _given(args, kwargs, 1, "stream")
     if _is_open_file(target):
-        lw.emit("file-content", node, target=target, args={"content": args[0]} if args else {})
+        lw.emit("file-content", node, target=target, args={"content": _content(lw, args[0])} if args else {})
     elif ast.unparse(node.func).startswith("joblib"):
         note(lw, node, "write", target, args[0] if args else None)
     return generic(args, kwargs, lw.text(node))
@@ -180,13 +188,16 @@ def _path_open(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
     return _opened(lw, node, bound.receiver, constant(_given(args, kwargs, 0, "mode")) if args or "mode" in kwargs else "r")
 
 
+_PATH_AGAIN = ("with_suffix", "with_name", "resolve", "absolute", "expanduser")
+
+
 def is_path(value: Value) -> bool:
     """Whether a value is a pathlib.Path, or computed from one by `/`."""
     match value:
-        case Unknown(by=Made(name=name, args=args)):
-            return name.startswith("pathlib.") or (
-                name in ("with_suffix", "with_name", "resolve", "absolute", "expanduser") and is_path(args[0])
-            )
+        case Unknown(by=Made(name=name, args=args)) if name in _PATH_AGAIN:
+            return is_path(args[0])
+        case Unknown(by=Made(name=name)):
+            return name.startswith("pathlib.")
         case Expr(op="/", args=(left, _)):
             return is_path(left)
     return False

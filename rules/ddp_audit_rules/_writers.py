@@ -1,0 +1,149 @@
+"""Which processes of a job reach a place that touches a file: shared by the rules on checkpoints and files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ddp_audit.program.made import path_key
+from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, worlds
+
+SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
+_FLAG = re.compile(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)
+_OWN = re.compile(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
+_IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
+
+
+def is_distributed(program: Program) -> bool:
+    """Whether the script itself sets up a job of several processes, without a framework that decides who writes."""
+    own = any(True for _ in program.of("init", "wrap"))
+    return own and program.executed and not program.frameworks & {"lightning", "composer", "colossalai"}
+
+
+def who(program: Program, node: Node) -> str:
+    """How many ranks of one job may get to a node: SEVERAL, ONE_A_NODE, ONE; empty where that is not known."""
+    if _before_spawn(program, node):
+        return ONE
+    size = program.world_size
+    one_node = worlds(size) if size is not None else [w for w in worlds() if w.world_size == 2]
+    answers = [_passes(node.guards, world) for world in one_node]
+    if None in answers:
+        return ""
+    if sum(map(bool, answers)) > 1:
+        return SEVERAL
+    if size is not None:
+        return ONE
+    answers = [_passes(node.guards, world) for world in worlds() if world.world_size == 4]
+    return "" if None in answers else ONE_A_NODE if sum(map(bool, answers)) > 1 else ONE
+
+
+def passes(node: Node, world: World) -> bool | None:
+    """Whether a rank gets to a node as far as its rank decides; None where that is not known."""
+    return _passes(node.guards, world)
+
+
+def _passes(guards: Iterable[Guard], world: World) -> bool | None:
+    answer: bool | None = True
+    for guard in guards:
+        test = _as_distributed(guard.test)
+        if RANK not in test.taint and test is guard.test:
+            continue
+        held = holds(test, world)
+        if held is None:
+            answer = None if RANK in test.taint else answer
+        elif held != guard.polarity:
+            return False
+    return answer
+
+
+def _as_distributed(value: Value) -> Value:
+    """A condition with the options that say that the job is a distributed one switched on."""
+    match value:
+        case Const(formula=Expr() as formula):
+            switched = _as_distributed(formula)
+            return value if switched is formula else switched
+        case Const(value=bool(), default=default) if default is not None and default.open and _FLAG.search(default.name):
+            return Const(value=True)
+        case Expr(args=args) if args:
+            inner = tuple(_as_distributed(arg) for arg in args)
+            return value if all(a is b for a, b in zip(inner, args, strict=True)) else replace(value, args=inner)
+    return value
+
+
+def _before_spawn(program: Program, node: Node) -> bool:
+    """Whether a place runs in the process that starts the others, and in it alone."""
+    spawns = list(program.of("spawn"))
+    if not spawns or any(spawn.span in node.calls for spawn in spawns):
+        return False
+    # The other arm of `if spawn: .. else: worker(..)` is a job that a launcher started.
+    arms = {(guard.span, not guard.polarity) for spawn in spawns for guard in spawn.guards}
+    return not any((guard.span, guard.polarity) in arms for guard in node.guards)
+
+
+def path_of(node: Node) -> Value | None:
+    """The path that a save, load or file node touches; None where it is no file on disk."""
+    path = node.args.get("path")
+    while isinstance(path, Unknown) and path.by is not None and path.by.name == "open":
+        path = path.by.args[0]
+    if path is None or (isinstance(path, Unknown) and path.by is not None and path.by.name.startswith(_IN_MEMORY)):
+        return None
+    return path
+
+
+def is_of_each_rank(path: Value) -> bool:
+    """Whether a path reads as one of each process's own: made of its rank, or of a name that says so."""
+    key = path_key(path)
+    names = [str(piece) for piece in key or ()]
+    return RANK in path.taint or key is None or any(_OWN.search(name) for name in names)
+
+
+def is_checked(node: Node) -> bool:
+    """Whether a node is reached under a look at the files, such as `if not exists(path)`."""
+    return any(FILES in guard.test.taint for guard in node.guards)
+
+
+def is_called(node: Node) -> bool:
+    """Whether the node's function is called from the script; one that nothing calls has callers that are not known."""
+    return node.function == "<module>" or bool(node.calls)
+
+
+def defaults_that_decide(node: Node) -> list[str]:
+    """Options whose defaults make conditions on ranks let several through, as `name = value`."""
+    found: dict[str, None] = {}
+    for guard in node.guards:
+        if RANK in guard.test.taint and not guard.taint:
+            found.update(dict.fromkeys(_open_operands(guard.test)))
+    return list(found)
+
+
+def _open_operands(test: Value) -> Iterator[str]:
+    match test:
+        case Expr(op="and" | "or" | "not", args=args):
+            for arg in args:
+                yield from _open_operands(arg)
+        case Const(default=default, formula=formula) if default is not None and default.open and not _FLAG.search(default.name):
+            if formula is None:
+                yield f"{default.name} = {test.value}"
+            else:
+                yield from _open_operands(formula)
+
+
+def contents(program: Program, node: Node) -> list[Value]:
+    """What is written to the file that a node opens or saves."""
+    found = [node.args[name] for name in ("obj", "content") if name in node.args]
+    for written in program.of("file-content"):
+        target = written.target
+        by = target.by if isinstance(target, Unknown) else None
+        at = by.argument("at") if by is not None else None
+        if isinstance(at, Const) and at.value == node.span and "content" in written.args:
+            found.append(written.args["content"])
+    return found
+
+
+def plain(value: Value) -> str:
+    """A path for a message."""
+    if isinstance(value, Const):
+        return f"'{value.value}'"
+    return f"`{value.text}`" if value.text and not isinstance(value, Items) else "one path"
