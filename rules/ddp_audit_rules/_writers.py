@@ -13,6 +13,7 @@ from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, V
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
 _FLAG = re.compile(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)
 _OWN = re.compile(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
+_FIRST = re.compile(r"zero_first|process_first|rank_?0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
 _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 
 
@@ -147,3 +148,11 @@ def plain(value: Value) -> str:
     if isinstance(value, Const):
         return f"'{value.value}'"
     return f"`{value.text}`" if value.text and not isinstance(value, Items) else "one path"
+
+
+def in_turn(program: Program, node: Node) -> bool:
+    """Whether ranks go one after the other here: behind a guarded barrier, a lock, or a helper that lets one go first."""
+    for before in program.of("collective"):
+        if before.number < node.number and before.rank_guards and not set(before.rank_guards) <= set(node.guards):
+            return True
+    return any(_FIRST.search(line) for line in program.sources.get(node.span.path, ()))

@@ -15,6 +15,7 @@ from ddp_audit_rules._writers import (
     SEVERAL,
     contents,
     defaults_that_decide,
+    in_turn,
     is_called,
     is_checked,
     is_distributed,
@@ -110,7 +111,7 @@ dist.destroy_process_group()
         many = next((answer for answer in (SEVERAL, ONE_A_NODE) if answer in answers), "")
         node = answers.get(many)
         fault = None if node is None else _fault(program, node)
-        if node is None or fault is None:
+        if node is None or fault is None or (is_checked(node) and in_turn(program, node)):
             return None
         severity, sure, does, then = fault
         path = path_of(node)
@@ -152,7 +153,8 @@ def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
     checked = is_checked(node)
     match what:
         case "save":
-            return "error", True, "saves to", "the file holds what the last of them wrote, or pieces of several"
+            severity = "warning" if checked else "error"
+            return severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several"
         case "mkdir" if not node.tries:
             if checked:
                 return (

@@ -16,6 +16,7 @@ from ddp_audit_rules._writers import (
     ONE,
     ONE_A_NODE,
     SEVERAL,
+    in_turn,
     is_called,
     is_distributed,
     is_of_each_rank,
@@ -27,7 +28,6 @@ from ddp_audit_rules._writers import (
 
 _MAKES = ("write", "append", "mkdir", "download")
 _LOOKS = ("read", "exists")
-_SHARED = re.compile(r"zero_first|process_first|rank0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
 _CLOCK_WORDS = re.compile(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
 
 
@@ -171,7 +171,7 @@ dist.destroy_process_group()
             what = node.detail.get("what", node.kind)
             if what in (*_MAKES, "save") and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
                 written.append((node, key))
-            elif what in (*_LOOKS, "load", "write", "append") and node.span not in told:
+            elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
                 writer = next((w for w, at in written if _is_under(key, at, w) and _other_rank_reads(w, node)), None)
                 if writer is not None and not _asks_for_files(node):
                     told.add(node.span)
@@ -207,7 +207,7 @@ dist.destroy_process_group()
             if node.kind != "file" or node.detail["what"] != "download":
                 continue
             name = str(node.detail["name"])
-            if name in met or _in_turn(program, node):
+            if name in met or in_turn(program, node):
                 continue
             fetched.add(name)
             path = path_of(node)
@@ -259,7 +259,10 @@ def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> 
     """Whether a path is the written one, or lies in the folder that is made."""
     if key == at:
         return True
-    return writer.detail.get("what") == "mkdir" and len(key) >= len(at) and key[: len(at)] == at
+    if writer.detail.get("what") != "mkdir" or not at or len(key) < len(at) or key[: len(at) - 1] != at[:-1]:
+        return False
+    inner, outer = key[len(at) - 1], at[-1]
+    return inner == outer or (isinstance(inner, str) and isinstance(outer, str) and inner.startswith(outer.rstrip("/") + "/"))
 
 
 def _asks_for_files(reader: Node) -> bool:
@@ -269,11 +272,3 @@ def _asks_for_files(reader: Node) -> bool:
         or any(FILES in guard.test.taint for guard in reader.guards)
         or any(loop.kind == "while" for loop in reader.loops[-1:])
     )
-
-
-def _in_turn(program: Program, node: Node) -> bool:
-    """Whether ranks go one after the other here: behind a guarded barrier, a lock, or a helper that lets one go first."""
-    before = [n for n in program.of("collective") if n.number < node.number and n.function == node.function]
-    if any(n.rank_guards and not set(n.rank_guards) <= set(node.guards) for n in before):
-        return True
-    return any(_SHARED.search(line) for line in program.sources.get(node.span.path, ()))

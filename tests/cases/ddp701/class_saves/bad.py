@@ -1,6 +1,6 @@
 # expects: DDP701:28
 # outcome: shows finds the weights of another rank
-"""A trainer class saves the best weights so far, by each rank's own loss, to one path."""
+"""A trainer class saves the weights with each rank's own loss to one path."""
 
 import os
 import time

@@ -1,0 +1,161 @@
+"""Rules on checkpoints and files: other styles of each hazard, and look-alikes that must stay quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import HEAD, audited, findings, rules
+
+from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+from ddp_audit.events import SAVE, Event, Site
+
+CODES = ["DDP701", "DDP702"]
+INIT = f"{HEAD}import time\nfrom pathlib import Path\nrank = int(os.environ['RANK'])\ndist.init_process_group('gloo')\n"
+MODEL = "model = DDP(torch.nn.Linear(4, 1))\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_examples(code: str, tmp_path: Path) -> None:
+    rule = rules()[code]
+    bad = findings(code, audited(tmp_path, rule.bad))
+    assert [(f.code, f.severity) for f in bad] == [(code, rule.level)]
+    assert bad[0].message.endswith(".") and "\n" not in bad[0].message
+    for other in CODES:
+        assert findings(other, audited(tmp_path, rule.good), "possible") == []
+
+
+ALL_WRITE = {
+    "save in a loop": ("error", f"{INIT}{MODEL}for e in range(3):\n    torch.save(model.state_dict(), f'out/{{e}}.pt')\n"),
+    "save by a callee": ("error", f"def save(m, p):\n    torch.save(m, p)\n{INIT}{MODEL}save(model, 'last.pt')\n"),
+    "open file given to save": ("error", f"{INIT}{MODEL}with open('a.pt', 'wb') as f:\n    torch.save(model, f)\n"),
+    "value of the rank": ("error", f"{INIT}with open('a.txt', 'w') as f:\n    f.write(f'rank {{rank}}')\n"),
+    "settings with the rank": (
+        "error",
+        "import argparse, pickle\np = argparse.ArgumentParser()\np.add_argument('--rank', type=int)\nargs = p.parse_args()\n"
+        f"{INIT}pickle.dump(args, open('args.pkl', 'wb'))\n",
+    ),
+    "own loss": (
+        "warning",
+        f"{INIT}{MODEL}loss = model(torch.ones(4))\nwith open('l.txt', 'a') as f:\n    f.write(str(loss.item()))\n",
+    ),
+    "mkdir": ("error", f"{INIT}os.makedirs('runs')\n"),
+    "looks and makes": ("warning", f"{INIT}if not os.path.exists('runs'):\n    os.mkdir('runs')\n"),
+    "rmtree": ("error", f"import shutil\n{INIT}shutil.rmtree('runs')\n"),
+    "path rename": ("error", f"{INIT}Path('a.tmp').rename('a.pt')\n"),
+    "both arms": ("error", f"{INIT}{MODEL}if rank == 0:\n    print('x')\nelse:\n    pass\ntorch.save(model, 'a.pt')\n"),
+    "an option lets all through": (
+        "warning",
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--only_first', action='store_true')\nargs = p.parse_args()\n"
+        f"{INIT}{MODEL}if not args.only_first or rank == 0:\n    torch.save(model, 'a.pt')\n",
+    ),
+}
+ONE_WRITES = {
+    "guard": f"{INIT}{MODEL}if rank == 0:\n    torch.save(model, 'a.pt')\n",
+    "not rank": f"{INIT}{MODEL}if not rank:\n    torch.save(model, 'a.pt')\n",
+    "early return": f"def save(m):\n    if dist.get_rank():\n        return\n    torch.save(m, 'a.pt')\n{INIT}{MODEL}save(model)\n",
+    "decorator": f"from lib import rank_zero_only\n@rank_zero_only\ndef save(m):\n    torch.save(m, 'a.pt')\n{INIT}{MODEL}save(model)\n",
+    "distributed or not": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--distributed', action='store_true')\n"
+    f"args = p.parse_args()\n{INIT}{MODEL}if not args.distributed or rank == 0:\n    torch.save(model, 'a.pt')\n",
+    "object of rank 0": f"class W:\n    def save(self, m):\n        torch.save(m, 'a.pt')\n{INIT}{MODEL}"
+    "w = W() if rank == 0 else None\nif w is not None:\n    w.save(model)\n",
+    "name with the rank": f"{INIT}{MODEL}torch.save(model, 'state_' + str(rank) + '.pt')\n",
+    "name that says so": f"import lib\n{INIT}{MODEL}torch.save(model, lib.shard_path)\n",
+    "exist_ok": f"{INIT}os.makedirs('runs', exist_ok=True)\nPath('x').mkdir(exist_ok=True)\n",
+    "in try": f"{INIT}try:\n    os.makedirs('runs')\nexcept FileExistsError:\n    pass\n",
+    "same text": f"{INIT}with open('settings.txt', 'w') as f:\n    f.write('lr = 0.1')\n",
+    "to memory": f"import io\n{INIT}{MODEL}torch.save(model, io.BytesIO())\n",
+    "reads": f"{INIT}text = open('settings.txt').read()\n",
+    "local rank": f"{INIT}{MODEL}if int(os.environ['LOCAL_RANK']) == 0:\n    torch.save(model, 'a.pt')\n",
+    "before the spawn": "import torch.multiprocessing as mp\nimport torch.distributed as dist\nimport os\ndef work(rank):\n"
+    "    dist.init_process_group('gloo')\nos.makedirs('runs')\nmp.spawn(work, nprocs=2)\n",
+    "one process": "import torch\nmodel = torch.nn.Linear(4, 1)\ntorch.save(model, 'a.pt')\n",
+    "in turn": f"{INIT}if rank != 0:\n    dist.barrier()\nif not os.path.exists('a'):\n    os.mkdir('a')\nif rank == 0:\n    dist.barrier()\n",
+}
+
+
+@pytest.mark.parametrize("style", ALL_WRITE)
+def test_all_ranks_write(style: str, tmp_path: Path) -> None:
+    severity, text = ALL_WRITE[style]
+    (finding,) = findings("DDP701", audited(tmp_path, text))
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize("style", ONE_WRITES)
+def test_one_writer_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP701", audited(tmp_path, ONE_WRITES[style])) == []
+
+
+def test_one_writer_a_node_is_possible(tmp_path: Path) -> None:
+    (finding,) = findings("DDP701", audited(tmp_path, ONE_WRITES["local rank"]), "possible")
+    assert finding.confidence == "possible" and "One rank of each node" in finding.message
+
+
+def test_an_option_that_lets_all_through_is_named(tmp_path: Path) -> None:
+    (finding,) = findings("DDP701", audited(tmp_path, ALL_WRITE["an option lets all through"][1]))
+    assert finding.message.startswith("With only_first = False, every rank")
+
+
+def test_other_ranks_write_one_path(tmp_path: Path) -> None:
+    rule = rules()["DDP701"]
+    (finding,) = findings("DDP701", audited(tmp_path, rule.bad))
+    site = Site("/project/train.py", finding.span.line)
+
+    def run(*paths: str) -> RecordedRun:
+        ranks = {n: RankRun(n, [Event(SAVE, site=site, detail={"path": path})], EXITED) for n, path in enumerate(paths)}
+        return RecordedRun(len(ranks), ranks, complete=True)
+
+    assert rule.witness(finding, run("last.pt", "last.pt")) == "confirmed"
+    assert rule.witness(finding, run("0.pt", "1.pt")) == "not-observed"
+    assert rule.witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-covered"
+    other = rules()["DDP702"]
+    assert other.witness(finding, run("0.pt", "1.pt")) == "confirmed"
+    assert other.witness(finding, run("0.pt", "0.pt")) == "not-observed"
+
+
+NAMES = f"{INIT}folder = os.path.join('runs', time.strftime('%H%M%S'))\n"
+DIFFERS = {
+    "makes": f"{NAMES}os.makedirs(folder, exist_ok=True)\n",
+    "datetime": f"from datetime import datetime\n{INIT}out = f'runs/{{datetime.now():%H%M}}'\nPath(out).mkdir(exist_ok=True)\n",
+    "all save": f"{NAMES}{MODEL}torch.save(torch.get_rng_state(), folder + '/a.pt')\n",
+    "all load": f"{NAMES}{MODEL}dist.barrier()\nmodel.load_state_dict(torch.load(folder + '/a.pt'))\n",
+    "reads at once": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\nx = torch.load('a.pt')\n",
+    "rank 0 makes the folder": f"{INIT}if rank == 0:\n    os.makedirs('out/x')\ntorch.save(torch.ones(4), f'out/x/{{0}}.pt')\n",
+    "downloads": f"import torchvision\n{INIT}data = torchvision.datasets.MNIST('data', train=True, download=True)\n",
+    "fetches": f"import urllib.request\n{INIT}urllib.request.urlretrieve('http://a/b', 'b.zip')\n",
+}
+AGREES = {
+    "broadcast": f"{INIT}name = [time.strftime('%H')]\ndist.broadcast_object_list(name, 0)\nos.makedirs(name[0], exist_ok=True)\n",
+    "rank 0 alone": f"{NAMES}if rank == 0:\n    os.makedirs(folder)\n",
+    "own name on purpose": f"{INIT}os.makedirs(f'runs/{{time.time()}}-{{rank}}', exist_ok=True)\n",
+    "temporary": f"import tempfile\n{INIT}folder = tempfile.mkdtemp()\ntorch.save(torch.ones(4), os.path.join(folder, 'a.pt'))\n",
+    "option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--name', default='x')\n"
+    f"{INIT}os.makedirs(p.parse_args().name, exist_ok=True)\n",
+    "barrier": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\ndist.barrier()\nx = torch.load('a.pt')\n",
+    "the constructor waits": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n{MODEL}x = torch.load('a.pt')\n",
+    "another file": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\nx = torch.load('b.pt')\n",
+    "rank 0 reads what it wrote": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n    x = torch.load('a.pt')\n",
+    "downloaded before": f"import torchvision\n{INIT}if rank == 0:\n    torchvision.datasets.MNIST('data', download=True)\n"
+    "dist.barrier()\ndata = torchvision.datasets.MNIST('data', download=True)\n",
+    "one goes first": f"import torchvision\n{INIT}if rank != 0:\n    dist.barrier()\n"
+    "data = torchvision.datasets.MNIST('data', download=True)\nif rank == 0:\n    dist.barrier()\n",
+    "no download": f"import torchvision\n{INIT}data = torchvision.datasets.MNIST('data', download=False)\n",
+    "hub": f"from transformers import AutoModel\n{INIT}net = AutoModel.from_pretrained('gpt2')\n",
+    "time of a step": f"{INIT}start = time.time()\nopen('settings.txt').read()\nprint(time.time() - start)\n",
+}
+
+
+@pytest.mark.parametrize("style", DIFFERS)
+def test_path_differs_by_rank(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP702", audited(tmp_path, DIFFERS[style]))
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize("style", AGREES)
+def test_agreed_paths_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP702", audited(tmp_path, AGREES[style])) == []
