@@ -1,0 +1,119 @@
+"""The documentation holds: its console blocks are run and show what they say, its links lead somewhere, its settings are accepted.
+
+A block is run where the line before it says so: `<!-- run in example, exit 1 -->`. Lines of the block without an ellipsis must come in the
+output as they are, in their order; `...` alone stands for any lines, and at the end of a line for its rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.source.config import Config, find_config
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
+BLOCK = re.compile(r"<!-- run in example, exit (\d)(, with torch)? -->\n```console\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def blocks() -> Iterator[tuple[str, int, bool, str]]:
+    """Page, exit code, whether torch is needed, and the text of each block that is to be run."""
+    for page in PAGES:
+        for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+            yield page.name, int(match[1]), bool(match[2]), match[3]
+
+
+def missing_line(wanted: list[str], output: list[str]) -> str | None:
+    """The first wanted line that does not come in the output after the ones before it."""
+    at = 0
+    for line in wanted:
+        if line.strip() == "...":
+            continue
+        whole = not line.endswith("...")
+        start = line if whole else line[:-3].rstrip()
+        while at < len(output) and not (output[at].rstrip() == start if whole else output[at].startswith(start)):
+            at += 1
+        if at == len(output):
+            return line
+        at += 1
+    return None
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One copy of the example for the blocks of all pages, in their order."""
+    folder = tmp_path_factory.mktemp("docs") / "example"
+    shutil.copytree(DOCS / "example", folder)
+    return folder
+
+
+@pytest.mark.parametrize(("page", "code", "torch", "text"), list(blocks()))
+def test_console_block_shows_what_it_says(page: str, code: int, torch: bool, text: str, example: Path) -> None:
+    if torch:
+        pytest.importorskip("torch")
+    command, *wanted = text.splitlines()
+    assert command.startswith("$ ddp-audit "), f"{page}: {command}"
+    words = shlex.split(command.removeprefix("$ ddp-audit "))
+    if "torchrun" in words:
+        at = words.index("torchrun")
+        words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+    run = subprocess.run(
+        [sys.executable, "-m", "ddp_audit", *words],
+        cwd=example,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == code, run.stdout + run.stderr
+    said = missing_line(wanted, (run.stdout + run.stderr).splitlines())
+    assert said is None, f"{page}: '{said}' is not in\n{run.stdout}{run.stderr}"
+
+
+def test_blocks_are_found() -> None:
+    assert len(list(blocks())) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://", "rules/")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS.glob("*.md") if f" {page.name}\n" not in navigation] == []
+
+
+def test_settings_of_the_configuration_page_are_accepted(tmp_path: Path) -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    settings = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert settings is not None
+    (tmp_path / "pyproject.toml").write_text(settings[1], encoding="utf-8")
+    config = find_config(tmp_path)
+    assert config.helpers["main-process"] == ["is_boss"]
+    for item in fields(Config):
+        assert item.name == "path" or f"`{item.name.replace('_', '-')}`" in text
+
+
+def test_site_is_built(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert (tmp_path / "site" / "rules" / "DDP401" / "index.html").exists()
