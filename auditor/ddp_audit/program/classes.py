@@ -60,6 +60,7 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
         lw.emit("sampler", node, target=target, args=numbered(args, kwargs), cls=info.name, custom=True)
     if kind == "module":
         lw.program.modules.objects[target.key] = target
+        lw.program.modules.arguments[target.key] = (*args, *kwargs.values())
     elif kind == "optimizer":
         target = replace(target, info=args[0] if args else kwargs.get("params"))
         lw.emit("optimizer", node, target=target, args={"params": target.info or Unknown()})

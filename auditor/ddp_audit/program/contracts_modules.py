@@ -57,7 +57,8 @@ def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 
 def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`groups.append(parameters)` on a list, and `layers.append(layer)` on a module list."""
-    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and owners_of(args[0])[0]:
+    growing = isinstance(bound.receiver, Items) or the_object(bound.receiver, "parameters") is not None
+    if isinstance(node.func, ast.Attribute) and growing and args and owners_of(args[0])[0]:
         added = joined_parameters(bound.receiver, args[0] if bound.name == "extend" else Items(items=(args[0],), kind="list"))
         if added is not None:
             lw.assign(node.func.value, added)

@@ -173,6 +173,7 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
     lw.state[(target.key, attr)] = kept
     if the_object(value, "ddp") is not None:
         lw.holders.add(target.key)
+        lw.program.modules.note_wrapper(target.key, value)
     for option in options(value):
         adopt(lw, target, option)
 

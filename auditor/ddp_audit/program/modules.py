@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.program.values import Alt, Bound, Items, Obj, Value, options
+from ddp_audit.program.values import Alt, Bound, Expr, Items, Obj, Value, options
 
 Key = tuple[Any, ...]
 
@@ -25,6 +25,17 @@ class Modules:
     objects: dict[Key, Obj] = field(default_factory=dict)
     children: dict[Key, set[Key]] = field(default_factory=dict)
     wrapped: dict[Key, Obj] = field(default_factory=dict)
+    wrappers_in: dict[Key, set[Key]] = field(default_factory=dict)  # wrappers that are attributes of a module
+    arguments: dict[Key, tuple[Value, ...]] = field(default_factory=dict)  # what a module was made with
+
+    def note_wrapper(self, owner: Key, value: Value) -> None:
+        """Notes that a wrapper is an attribute of an object."""
+        wrappers = {o.key for o in options(value) if isinstance(o, Obj) and o.kind == "ddp"}
+        self.wrappers_in.setdefault(owner, set()).update(wrappers)
+
+    def made_by_rank(self, key: Key) -> bool:
+        """Whether a module was made with the rank or the world size, so that each rank may have its own part of it."""
+        return any(_names_rank(value) for value in self.arguments.get(key, ()))
 
     def inside(self, key: Key) -> set[Key]:
         """The keys of a module and of all modules inside it."""
@@ -66,6 +77,12 @@ class Modules:
         if name.startswith("torch.nn.InstanceNorm"):
             return False
         return True if name.startswith(("torch.nn.", "torchvision.", "timm.")) else None
+
+
+def _names_rank(value: Value) -> bool:
+    if isinstance(value, Expr):
+        return value.op in ("rank", "world_size") or any(_names_rank(arg) for arg in value.args)
+    return isinstance(value, Items) and any(_names_rank(item) for item in value.items)
 
 
 def module_of(value: Value | None) -> Obj | None:

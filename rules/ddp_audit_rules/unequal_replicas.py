@@ -1,0 +1,162 @@
+"""DDP111: replicas start from different weights: changed on some ranks after the wrap, or never sent from rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.modules import module_of, unwrapped
+from ddp_audit.program.values import RANDOM, RANK, Made, Obj, Unknown, Value, constant, options, the_object
+from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_of, wrap_place
+
+
+class UnequalReplicas(Rule):
+    code = "DDP111"
+    name = "unequal-replicas"
+    level = "error"
+    what = (
+        "Weights that differ between ranks when training starts: loaded, drawn or written on some ranks only after the DDP wrap, "
+        "loaded from a file of each rank's own, drawn anew after the wrap from unequal random streams, or never sent because the "
+        "wrapper was made with init_sync=False."
+    )
+    why = (
+        "DDP sends rank 0's parameters once, in its constructor. Afterwards it averages gradients, never parameters: replicas that "
+        "differ then take the same steps from different places, for ever. What rank 0 saves is not what the others computed "
+        "gradients for, and training is worse than on one device, without an error."
+    )
+    quiet = (
+        "A load on rank 0 alone before the wrap (the constructor sends it); the same load on all ranks; parameters that are "
+        "broadcast afterwards or wrapped again; weights drawn anew under one seed; a model that is not trained afterwards, as one "
+        "that rank 0 loads for a last evaluation."
+    )
+    confirmed = "Parameters that differ between ranks at the first optimizer step or at the end."
+    source = (
+        "torch 2.13, nn/parallel/distributed.py: _sync_module_states in the constructor and nowhere else; seen in runs with gloo: "
+        "load_state_dict on rank 0 after the wrap leaves equal gradients and parameters that differ by a constant."
+    )
+    remedy = "load or initialise before the wrap, or the same on every rank, or broadcast the parameters from rank 0 afterwards"
+    outcome = "parameters-differ"
+    bad = '''"""Goes on from saved weights, which rank 0 alone loads into the model that is wrapped already."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+saved = {"weight": torch.ones(1, 4), "bias": torch.zeros(1)}
+model = DDP(torch.nn.Linear(4, 1))
+if dist.get_rank() == 0:
+    model.module.load_state_dict(saved)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for step in range(4):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+'''
+    good = bad.replace("into the model that is wrapped already", "before the wrap, which sends them to the others").replace(
+        "model = DDP(torch.nn.Linear(4, 1))\nif dist.get_rank() == 0:\n    model.module.load_state_dict(saved)\n",
+        "net = torch.nn.Linear(4, 1)\nif dist.get_rank() == 0:\n    net.load_state_dict(saved)\nmodel = DDP(net)\n",
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        for node in first_of_each_place(program.of("load-state", "write")):
+            module = module_of(node.target)
+            wrapper = None if module is None else module if module.kind == "ddp" else program.modules.wrapper_around(module.key)
+            wrap = None if wrapper is None else wrap_of(program, wrapper)
+            if wrapper is None or wrap is None or wrap.number > node.number or wrap.detail.get("style") != "ddp":
+                continue
+            why = _unequal(program, node)
+            if why and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
+                yield self._changed(node, wrapper, why)
+        for wrap in first_of_each_place(program.of("wrap")):
+            drawn = _drawn_apart(program, wrap)
+            if drawn is not None:
+                yield self._never_sent(wrap, drawn)
+
+    def _changed(self, node: Node, wrapper: Obj, why: str) -> Finding:
+        line = wrapper.made.line if wrapper.made is not None else 0
+        what = "Weights are loaded" if node.kind == "load-state" else "Weights are drawn or written"
+        message = f"{what} {why}, after the wrap of line {line} has sent them out, so the ranks train different replicas."
+        explanation = (
+            "DDP sends parameters from rank 0 in its constructor and never again. From here on all ranks get the same averaged "
+            "gradients and apply them to different parameters; nothing fails and nothing brings them together. It would be right "
+            "before the wrap, on every rank alike, or with a broadcast of the parameters after it."
+        )
+        related = wrap_place(wrapper) + guard_relations(node)
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards)
+
+    def _never_sent(self, wrap: Node, made: Related) -> Finding:
+        message = (
+            "The wrapper is made with init_sync=False over weights that each rank has drawn for itself, so the replicas differ."
+        )
+        explanation = (
+            "Without the first broadcast every rank keeps its own initial weights; gradients are averaged, parameters never are. "
+            "It would be right where all ranks draw under one seed or load the same file."
+        )
+        return self.finding(wrap.span, message, explanation, related=[made], guards=wrap.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed by parameters that differ between ranks."""
+        places = [r for r in finding.related if r.role == "wrap"]
+        return replicas_drift(run, places or [Related(finding.span.path, finding.span.line, "wrap", "")])
+
+
+def _unequal(program: Program, node: Node) -> str:
+    """Why ranks have different weights after a node; empty where they have not, as far as is known."""
+    guards = node.rank_guards
+    if guards and all(RANK in g.taint for g in guards):
+        other_arm = {(g.span, not g.polarity) for g in guards}
+        twins = [n for n in program.of(node.kind) if any((g.span, g.polarity) in other_arm for g in n.guards)]
+        return "" if twins else f"on {guards[-1].ranks().removeprefix('only ')} alone"
+    if guards:
+        return ""
+    if node.kind == "load-state":
+        return "from a file of each rank's own" if _path_of_rank(node.args.get("state")) else ""
+    if node.detail["what"] == "drawn" and not _one_stream(program, node):
+        return "from random streams that differ between the ranks"
+    return ""
+
+
+def _path_of_rank(state: Value | None, depth: int = 0) -> bool:
+    """Whether a state dict was loaded from a path that holds the rank."""
+    if state is None or depth > 6:
+        return False
+    for option in options(state):
+        if isinstance(option, Unknown) and isinstance(option.by, Made):
+            if option.by.name == "torch.load":
+                return any(RANK in arg.taint for arg in option.by.args[:1])
+            if option.by.args and _path_of_rank(option.by.args[0], depth + 1):
+                return True
+    return False
+
+
+def _one_stream(program: Program, node: Node) -> bool:
+    """Whether all ranks draw the same numbers at a node: torch is seeded before it, with a value that is equal on all of them."""
+    seeds = [
+        n for n in program.of("seed") if n.number < node.number and not n.detail["what"].startswith(("random.", "np.", "numpy."))
+    ]
+    return bool(seeds) and not seeds[-1].args["seed"].taint & {RANK, RANDOM} and not seeds[-1].rank_guards
+
+
+def _drawn_apart(program: Program, wrap: Node) -> Related | None:
+    """Where a module was made whose weights differ by rank and are not sent; None where they are sent, equal or not known."""
+    if constant(wrap.args.get("init_sync")) is not False or wrap.detail.get("style") != "ddp" or shared_again(program, wrap):
+        return None
+    wrapper = the_object(wrap.target, "ddp")
+    module = None if wrapper is None else unwrapped(wrapper)
+    if wrapper is None or module is None or module.made is None or not program.modules.has_parameters(module.key):
+        return None
+    loads = [n for n in program.of("load-state") if not n.rank_guards and (m := module_of(n.target)) is not None]
+    if any(m.key in (module.key, wrapper.key) for n in loads if (m := module_of(n.target)) is not None):
+        return None
+    first = next((n for n in program.nodes if n.span.path == module.made.path and n.span.line > module.made.line), wrap)
+    return (
+        None if _one_stream(program, first) else Related(module.made.path, module.made.line, "model", "each rank draws its weights")
+    )
