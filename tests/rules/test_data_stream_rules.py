@@ -10,7 +10,7 @@ from found import HEAD, audited, findings, rules
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import FORWARD, SEED, Event
 
-CODES = ["DDP308"]
+CODES = ["DDP306", "DDP308"]
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +114,79 @@ def test_seeds_in_a_run(seeds: tuple[int | None, ...], batches: str, verdict: st
         for seed, batch in zip(seeds, batches, strict=True)
     ]
     assert rules()["DDP308"].witness(finding, run_of(*ranks)) == verdict
+
+
+# ---- data sets that differ
+
+TRAINED = "loader = DataLoader(data, sampler=DistributedSampler(data))\nfor x in loader:\n    model(x[0]).sum().backward()\n"
+POINTS = "points = TensorDataset(torch.ones(8, 4))\n"
+LISTED = (
+    "class Set(Dataset):\n    def __init__(self, root):\n        self.files = {}\n    def __len__(self):\n"
+    "        return len(self.files)\n    def __getitem__(self, i):\n        return torch.load(self.files[i])\n"
+)
+LISTING = f"import glob\n{{}}{SETUP}{MODEL}data = Set('x')\n{TRAINED}"
+
+DIFFERENT = {
+    "split": (f"{SETUP}{MODEL}{POINTS}data, test = torch.utils.data.random_split(points, [6, 2])\n{TRAINED}", "error"),
+    "split by a seed a rank": (
+        f"{SETUP}torch.manual_seed(dist.get_rank())\n{MODEL}{POINTS}"
+        f"data, test = torch.utils.data.random_split(points, [6, 2])\n{TRAINED}",
+        "error",
+    ),
+    "split in a helper": (
+        f"def split(d):\n    return torch.utils.data.random_split(d, [6, 2])\n{SETUP}{MODEL}{POINTS}data = split(points)[0]\n{TRAINED}",
+        "error",
+    ),
+    "permutation": (
+        f"{SETUP}{MODEL}{POINTS}order = torch.randperm(8)\ndata = torch.utils.data.Subset(points, order[:6].tolist())\n{TRAINED}",
+        "error",
+    ),
+    "numpy": (
+        f"import numpy as np\n{SETUP}{MODEL}{POINTS}order = np.arange(8)\nnp.random.shuffle(order)\n"
+        f"data = torch.utils.data.Subset(points, order)\n{TRAINED}",
+        "error",
+    ),
+    "shuffled in the data set": (
+        "import random\n"
+        + LISTED.replace("= {}", "= list(range(8))\n        random.shuffle(self.files)")
+        + f"{SETUP}{MODEL}data = Set('x')\n{TRAINED}",
+        "error",
+    ),
+    "listing": (LISTING.format(LISTED.replace("{}", "glob.glob(root + '/*')")), "warning"),
+    "filtered listing": (LISTING.format(LISTED.replace("{}", "[f for f in os.listdir(root) if f[0] != '.']")), "warning"),
+    "path": (
+        "from pathlib import Path\n" + LISTING.format(LISTED.replace("{}", "list(Path(root).rglob('*.pt'))")),
+        "warning",
+    ),
+    "set of texts": (LISTING.format(LISTED.replace("{}", "list({str(i) for i in range(8)})")), "warning"),
+}
+THE_SAME = {
+    "generator": DIFFERENT["split"][0].replace("[6, 2])", "[6, 2], generator=torch.Generator().manual_seed(0))"),
+    "seed": f"torch.manual_seed(3)\n{DIFFERENT['split'][0]}",
+    "unknown seed": f"import library\nlibrary.seed_all(3)\n{DIFFERENT['split'][0]}",
+    "numpy's seed": "import numpy as np\nnp.random.seed(1)\n" + DIFFERENT["numpy"][0],
+    "sorted": LISTING.format(LISTED.replace("{}", "sorted(glob.glob(root + '/*'))")),
+    "sorted later": LISTING.format(LISTED.replace("{}", "glob.glob(root + '/*')\n        self.files.sort()")),
+    "no sampler": DIFFERENT["listing"][0].replace("sampler=DistributedSampler(data)", "shuffle=True"),
+    "divided by rank": DIFFERENT["listing"][0]
+    .replace("sampler=DistributedSampler(data)", "shuffle=True")
+    .replace("glob.glob(root + '/*')", "glob.glob(root + '/*')[dist.get_rank()::2]"),
+    "one process": DIFFERENT["split"][0].replace("DDP(torch.nn.Linear(4, 1))", "torch.nn.Linear(4, 1)"),
+    "before the ranks": f"def run(rank, data):\n    {SETUP}    {MODEL}"
+    + "".join(f"    {line}\n" for line in TRAINED.splitlines())
+    + f"{POINTS}data, test = torch.utils.data.random_split(points, [6, 2])\ntorch.multiprocessing.spawn(run, args=(data,), nprocs=2)\n",
+    "evaluation files": LISTING.format(LISTED).replace("{}", "[]") + "print(os.listdir('x'))\n",
+    "lightning": f"import lightning\n{DIFFERENT['split'][0]}",
+}
+
+
+@pytest.mark.parametrize("style", DIFFERENT)
+def test_data_set_differs_by_rank(style: str, tmp_path: Path) -> None:
+    text, severity = DIFFERENT[style]
+    (finding,) = findings("DDP306", audited(tmp_path, HEAD + text))
+    assert finding.severity == severity and "sampler" in {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", THE_SAME)
+def test_one_data_set_for_all_ranks_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP306", audited(tmp_path, HEAD + THE_SAME[style])) == []

@@ -35,7 +35,7 @@ def lower(
     says that options which it does not name keep their defaults, as they do in a launch that is about to run. `told` is what the
     settings of the project say of its helpers and of its torch.
     """
-    from ddp_audit.program.contracts_random import random_sites
+    from ddp_audit.program.contracts_random import contents, random_sites
     from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
@@ -47,6 +47,7 @@ def lower(
     run_leftovers(lowering, entry)
     program.buffers = _buffers(lowering)
     program.random_sites = random_sites(lowering)
+    program.contents = contents(lowering)
     program.frameworks = frozenset(
         framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root
     ) | ({"fsdp"} if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries) else frozenset())

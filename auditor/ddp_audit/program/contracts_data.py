@@ -136,6 +136,8 @@ def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], k
 def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     whole = library_dataset(lw, node, "random_split", args, kwargs)
     lengths = args[1] if len(args) > 1 else kwargs.get("lengths")
+    given = dict(zip(("dataset", "lengths", "generator"), args, strict=False)) | kwargs
+    lw.emit("split", node, target=whole, args=given)
     count = len(lengths.items) if isinstance(lengths, Items) and not lengths.many else 0
     parts = tuple(replace(whole, key=(*whole.key, part)) for part in range(count))
     return Items(items=parts, kind="list", taint=whole.taint) if parts else whole

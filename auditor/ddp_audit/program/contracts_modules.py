@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_write, scale_gradient, set_requires_grad
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_taint, options, the_object
 
@@ -129,7 +130,10 @@ def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 
 def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`parameter.data.copy_(value)` and its like; not on a gradient."""
-    note_write(lw, node, bound.receiver, "drawn" if bound.name in ("normal_", "uniform_", "trunc_normal_") else "written")
+    drawn = bound.name in ("normal_", "uniform_", "trunc_normal_")
+    note_write(lw, node, bound.receiver, "drawn" if drawn else "written")
+    if drawn:
+        note_random(lw, node, "torch", kwargs)
     return None
 
 

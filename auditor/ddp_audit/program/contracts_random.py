@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.model import RandomSite
+from ddp_audit.program.names import kind_of_class
+from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.state import ClassInfo, Frame
-from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Taint, Value
+from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -24,7 +26,7 @@ _INDICES = ("torch.randint", "torch.randperm", "numpy.random.randint", "numpy.ra
 DRAWS = frozenset(
     [*(f"torch.{n}" for n in _TORCH), *(f"numpy.random.{n}" for n in _NUMPY), *(f"random.{n}" for n in _PYTHON), *_INDICES]
 )
-_IN_PLACE = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")
+_IN_PLACE = ("random_", "bernoulli_", "exponential_")  # normal_ and uniform_ are among the writes of parameters
 _TRANSFORMS = ("torchvision.transforms.", "albumentations.")
 _EACH_TIME = ("forward", "__getitem__", "__getitems__", "__iter__", "get")
 _AUGMENTS = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "HorizontalFlip", "VerticalFlip")
@@ -56,12 +58,38 @@ BY_NAME.update((name, _draw(name)) for name in DRAWS if name not in _INDICES)
 
 
 def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`noise.normal_()`; its value is what any other method's would be."""
+    """`noise.bernoulli_()`; its value is what any other method's would be."""
     note_random(lw, node, "torch", kwargs)
     return None
 
 
 BY_METHOD.update(dict.fromkeys(_IN_PLACE, _in_place))
+
+
+def _shuffle(name: str) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        note_random(lw, node, name, kwargs)
+        plain = bool(args) and not (isinstance(args[0], Obj) and args[0].kind != "range")
+        if plain and isinstance(node.args[0], (ast.Name, ast.Attribute)):
+            made = Made(name, (args[0],), (("at", Const(value=lw.span(node))),))
+            lw.assign(node.args[0], Unknown(taint=args[0].taint | {RANDOM}, deps=args[0].deps, by=made))
+        return Const(value=None)
+
+    return call
+
+
+BY_NAME.update({name: _shuffle(name) for name in ("random.shuffle", "numpy.random.shuffle")})
+
+
+def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`files.sort()`: what was in any order is in one now."""
+    target = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if isinstance(target, (ast.Name, ast.Attribute)) and unordered(bound.receiver) is not None:
+        lw.assign(target, in_order(bound.receiver))
+    return None
+
+
+BY_METHOD["sort"] = _sort
 
 
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:
@@ -84,6 +112,11 @@ def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:
         if sites:
             found[root] = sorted(sites, key=lambda site: (site.span.path, site.span.line, site.span.column))
     return found
+
+
+def contents(lw: Lowering) -> dict[tuple[object, ...], dict[str, Value]]:
+    """What the attributes of each data set of the project held at the end, by its key."""
+    return {key: lw.root.of(key) for key, info in lw.classes_of.items() if kind_of_class(info) != "module"}
 
 
 def _in_class(lw: Lowering, info: ClassInfo) -> list[RandomSite]:

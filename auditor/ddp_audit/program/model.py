@@ -37,6 +37,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
 | scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
+| split | random_split(..) | target: the data set; args: dataset, lengths, generator |
 | random | numbers from a process's own generator, or (augments) a transform that draws them | detail what, library, augments |
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
@@ -275,6 +276,7 @@ class Program:
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
     random_sites: dict[tuple[Any, ...], list[RandomSite]] = field(default_factory=dict)  # by key of a module or data set
+    contents: dict[tuple[Any, ...], dict[str, Value]] = field(default_factory=dict)  # attributes of data sets, by their key
     world_size: int | None = None
     limits: list[str] = field(default_factory=list)
     passed_by: set[tuple[str, int, int]] = field(default_factory=set)  # arms that this job does not take: path, first and last line
