@@ -19,6 +19,7 @@ COMMANDS = {
     "rules": "the catalogue of rules",
     "config": "the settings that hold for a path, and where each comes from",
     "debug": "what was read, found, followed and given up on in one script",
+    "server": "a language server, for editors (extra [lsp])",
     "demo": "show one hazard of the reference trainer, from finding to confirmed diff",
 }
 

@@ -1,0 +1,28 @@
+"""`ddp-audit server`: a language server over standard input and output, for editors."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+
+from ddp_audit.cli.parser import Subparsers, Usage
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the command."""
+    subparsers.add_parser(
+        "server",
+        help="a language server, for editors",
+        description="Speaks the language server protocol over standard input and output: findings as diagnostics with the places\n"
+        "related to them, the rule's page on hover, quick fixes. Needs the extra [lsp].",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until the client ends. Raises Usage."""
+    if find_spec("pygls") is None:
+        raise Usage("server needs pygls: pip install 'ddp-audit[lsp]'")
+    from ddp_audit.server.protocol import serve
+
+    serve()
+    return 0

@@ -1,0 +1,105 @@
+"""What a language server knows of a workspace: open documents, the findings of the last audit, and what can be done about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_audit.audit import Options, UsageError, audit, installed_rules
+from ddp_audit.cli.check import project_options
+from ddp_audit.findings import Finding
+from ddp_audit.report.pages import page_of, suppression_pages
+from ddp_audit.source.config import ConfigError, find_config
+from ddp_audit.source.files import SourceError, display_path
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Lines `start` (from 0) up to `end`, not included, of a file replaced by a text; `title` says what for."""
+
+    title: str
+    start: int
+    end: int
+    text: str
+    safe: bool
+
+
+@dataclass(slots=True)
+class Session:
+    """The open documents by absolute path, and the findings in each. Paths in findings are relative to the server's folder."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    errors: dict[str, list[SourceError]] = field(default_factory=dict)
+
+    def audit(self, path: str) -> str:
+        """Audits one open document with the texts of the others over the disk; a line about what kept it from that, or nothing."""
+        overlay = {name: text.encode() for name, text in self.texts.items()}
+        try:
+            config = find_config(Path(path))
+            options = Options(
+                select=config.select,
+                ignore=config.ignore,
+                exclude=config.exclude,
+                force_exclude=True,
+                min_confidence=config.min_confidence or "likely",
+                world_size=config.world_size,
+                **project_options(config),
+            )
+            result = audit([path], options, overlay=overlay)
+        except (ConfigError, UsageError) as error:
+            self.findings[path], self.errors[path] = [], []
+            return str(error)
+        shown = display_path(path)
+        self.findings[path] = [finding for finding in result.findings if finding.span.path == shown]
+        self.errors[path] = [error for error in result.errors if error.path == shown]
+        return ""
+
+    def close(self, path: str) -> None:
+        """Forgets a document."""
+        for known in (self.texts, self.findings, self.errors):
+            known.pop(path, None)
+
+    def at(self, path: str, line: int) -> list[Finding]:
+        """Findings on a line, counted from 1."""
+        return [finding for finding in self.findings.get(path, ()) if finding.span.line <= line <= finding.span.end_line]
+
+    def changes(self, path: str, finding: Finding) -> list[Change]:
+        """What can be done about a finding: the codemod of its rule, and a comment that keeps it."""
+        text = self.texts[path]
+        fixes = [change] if (change := _mended(text, finding)) is not None else []
+        return [*fixes, _suppressed(text, finding)]
+
+
+def page(code: str) -> str:
+    """The page of a rule as Markdown; empty for an unknown code."""
+    pages: Mapping[str, str] = {rule.code: page_of(rule).markdown() for rule in installed_rules() if rule.code == code}
+    known = {own.code: own.markdown() for own in suppression_pages()} | dict(pages)
+    return known.get(code, "")
+
+
+def _mended(text: str, finding: Finding) -> Change | None:
+    from ddp_audit.fix.rounds import FIXES
+    from ddp_audit.fix.text import edit_between
+    from ddp_audit.fix.tree import Refused, Tree
+
+    if finding.fix is None or finding.fix.safety == "display-only" or finding.code not in FIXES:
+        return None
+    try:
+        edit = edit_between(text, FIXES[finding.code](Tree(text), finding).code)
+    except Refused:
+        return None
+    if edit is None:
+        return None
+    return Change(
+        f"{finding.code}: {finding.fix.description}", edit.start, edit.end, "".join(edit.lines), finding.fix.safety == "safe"
+    )
+
+
+def _suppressed(text: str, finding: Finding) -> Change:
+    line = finding.span.line - 1
+    old = text.split("\n")[line]
+    indent = old[: len(old) - len(old.lstrip())]
+    comment = f"{indent}# ddp-audit: ignore[{finding.code}]\n"
+    return Change(f"{finding.code}: keep it, with a comment", line, line, comment, False)
