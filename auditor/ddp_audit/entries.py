@@ -20,11 +20,13 @@ from ddp_audit.source.seen import Seen
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
     from ddp_audit.program.model import Program
     from ddp_audit.rule import Context, Rule
 
 Lower = Callable[..., "Program"]
 
+_MOST_STATEMENTS = 60_000  # of a rank, where a rule asks for the whole run
 _WORTH_PROCESSES = 4  # entries from which on several processes are started
 
 
@@ -136,6 +138,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
     from ddp_audit.rule import Context
 
     lower = job.lower
+    overrides = {**launch_overrides(job.launch, entry), **job.explicit}
     try:
         if lower is None:
             from ddp_audit.program import lower as installed
@@ -144,7 +147,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
         program = lower(
             job.project,
             entry,
-            overrides={**launch_overrides(job.launch, entry), **job.explicit},
+            overrides=overrides,
             world_size=None if job.launch is None else job.launch.world_size,
             defaults_hold=job.defaults_hold,
             **({} if job.told == Told() else {"told": job.told}),
@@ -159,7 +162,18 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
     documented = [launch for path, text in texts.items() for launch in documented_launches(text, path)]
     documented += spawned_launches(program)
     beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
-    return Context(program, job.launch, [*documented, *beside.launches], beside.texts)
+    launches = [*documented, *beside.launches]
+    return Context(program, job.launch, launches, beside.texts, lambda: _interpreted(job, entry, overrides))
+
+
+def _interpreted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Run:
+    """The run of the script on its ranks, value by value; two ranks where the launch does not say how many."""
+    from ddp_audit.explore.exact import Bounds, predict
+    from ddp_audit.explore.exact import Job as Script
+
+    world_size = (None if job.launch is None else job.launch.world_size) or 2
+    arguments = () if job.launch is None else job.launch.script_args
+    return predict(Script(job.project, entry, world_size, overrides, tuple(arguments), Bounds(ticks=_MOST_STATEMENTS)))
 
 
 def spawned_launches(program: Program) -> list[Launch]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +19,7 @@ from ddp_audit.findings import CONFIDENCES, Finding, Fix, Related, Span
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
     from ddp_audit.explore import Exploration
+    from ddp_audit.explore.exact import Run
     from ddp_audit.launch.model import Launch
     from ddp_audit.program.model import Guard, Node, Program
 
@@ -29,13 +30,14 @@ class Context:
 
     `launch` is the one that the user named (`--launch`, `--world-size`, or the traced command), None where none was named;
     `documented` are those found in docstrings and comments of the audited files, and in the documents beside them (README, shell
-    scripts, manifests), whose texts are in `texts` by path.
+    scripts, manifests), whose texts are in `texts` by path. `interpret` runs the script value by value, for the exploration.
     """
 
     program: Program
     launch: Launch | None = None
     documented: Sequence[Launch] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    interpret: Callable[[], Run] | None = field(default=None, repr=False)
     _exploration: Exploration | None = field(default=None, repr=False)
 
     @property
@@ -44,7 +46,7 @@ class Context:
         if self._exploration is None:
             from ddp_audit.explore import explore
 
-            self._exploration = explore(self.program)
+            self._exploration = explore(self.program, self.interpret)
         return self._exploration
 
     def lines(self, path: str) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ddp_audit.explore import Exploration, Prediction, Scenario, explore
+from ddp_audit.explore.alone import Lone, lone_forward
+from ddp_audit.explore.exact import Bounds, Job, predict
 from ddp_audit.program import lower
 from ddp_audit.source.project import Project
 
@@ -125,3 +127,52 @@ for step in range(2):
 
 def _line(folder: Path, number: int) -> str:
     return (folder / "script.py").read_text().splitlines()[number - 1]
+
+
+# ---- the run of the whole script, value by value
+
+UNSYNCED_LAST = """
+for epoch in range(2):
+    for number in range(BATCHES):
+        ends = (number + 1) % 2 == 0
+        model.require_backward_grad_sync = ends
+        model(torch.randn(8, 4)).mean().backward()
+        if ends:
+            optimizer.step()
+    if rank == 0:
+        with torch.no_grad():
+            model(torch.ones(8, 4))
+    dist.barrier()
+"""
+
+
+def lone(folder: Path, body: str, *, interpret: bool = True) -> list[Lone]:
+    """What comes of the one forward of rank 0 alone."""
+    script = folder / "script.py"
+    script.write_text(HEAD + body)
+    project = Project([script])
+    program = lower(project, project.entries[0])
+    job = Job(project, project.entries[0], limits=Bounds(ticks=5_000))
+    exploration = explore(program, (lambda: predict(job)) if interpret else None)
+    node = next(n for n in program.of("forward") if "ones" in _line(folder, n.span.line))
+    return lone_forward(exploration, node)
+
+
+def test_a_whole_run_knows_that_the_last_forward_before_an_evaluation_was_not_synchronised(tmp_path: Path) -> None:
+    odd = "import json\nBATCHES = len(json.dumps([1]))" + UNSYNCED_LAST  # three batches, which the lowering does not know
+    (walked,) = lone(tmp_path, odd, interpret=False)
+    assert walked.sent and not walked.goes_on
+    (found,) = lone(tmp_path, "BATCHES = len([1, 2, 3])" + UNSYNCED_LAST)
+    assert not found.sent and found.goes_on
+    (synced,) = lone(tmp_path, "BATCHES = len([1, 2, 3, 4])" + UNSYNCED_LAST)
+    assert synced.sent and not synced.goes_on
+
+
+@pytest.mark.parametrize(
+    "top",
+    ["import sys\nBATCHES = len(sys.stdin.read())", "BATCHES = 100_000"],
+    ids=["a length that nobody knows", "too long to follow"],
+)
+def test_a_run_that_was_cut_short_is_no_whole_one(tmp_path: Path, top: str) -> None:
+    (found,) = lone(tmp_path, top + UNSYNCED_LAST)
+    assert found.sent  # by the walk of the lowered tree

@@ -1,13 +1,22 @@
-"""Exploration: the lowered program run on the machine, once for each rank, under stated assumptions.
+"""Exploration: the program run on the machine, once for each rank, under stated assumptions.
 
-`Exploration.predict` gives the event sequences of all ranks, how they end when they meet (completes, hangs or aborts), and where
-they part or cross by the comparison that recorded runs go through. It stands on the lowered tree and on nominal sizes, and so
-serves what-ifs at places that rules name; package `exact` runs a script value by value, with the sizes of its layers.
+There are two ways through a program, and each has its use:
+
+- `Exploration.predict` walks the lowered tree. It needs no values: a condition that is open is answered by the scenario, a loop
+  of unknown length runs a few times, sizes are nominal. So it serves what-ifs at places that rules name, in any program, with
+  options that their defaults leave open.
+- `Exploration.whole` is the run of package `exact`, which interprets the script value by value, with the sizes of its layers and
+  the number of its batches. It is the more exact of the two wherever it comes to the end of the program, and is None elsewhere.
+
+A rule asks `whole` first, and `predict` where there is none or where a condition that matters is open (`alone` is the example).
+Both give event sequences, how the ranks end when they meet, and where they part or cross.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
@@ -16,6 +25,9 @@ from ddp_audit.explore.walk import Scenario, Walk
 from ddp_audit.machine.matching import Outcome, match
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import World
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact import Run
 
 
 @dataclass(slots=True)
@@ -46,10 +58,20 @@ class Prediction:
 
 @dataclass(slots=True)
 class Exploration:
-    """The program, ready to be run. Predictions are made on demand."""
+    """The program, ready to be run. Predictions are made on demand. `interpret` runs the script value by value."""
 
     program: Program
     world_size: int = 2
+    interpret: Callable[[], Run] | None = None
+    _whole: Run | None = None
+
+    def whole(self) -> Run | None:
+        """The run of every rank, value by value, from the first statement to the last; None where it was cut short or has gaps."""
+        if self.interpret is not None:
+            run = self.interpret()
+            self.interpret = None
+            self._whole = run if run.is_whole else None
+        return self._whole
 
     def predict(self, scenario: Scenario | None = None) -> Prediction:
         """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""
@@ -64,9 +86,9 @@ class Exploration:
         )
 
 
-def explore(program: Program) -> Exploration:
+def explore(program: Program, interpret: Callable[[], Run] | None = None) -> Exploration:
     """An exploration of a program with two ranks."""
-    return Exploration(program)
+    return Exploration(program, interpret=interpret)
 
 
 __all__ = ["Exploration", "Prediction", "Scenario", "explore"]

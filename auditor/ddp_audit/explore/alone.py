@@ -1,15 +1,19 @@
-"""What comes of a forward through the wrapper that only some ranks make, at each time when it can happen."""
+"""What comes of a forward through the wrapper that only some ranks make, at each time when it can happen.
+
+Where the script can be interpreted to its end, and nothing leaves open whether and when the forward happens, that run tells;
+otherwise the lowered program is walked with the forward at each time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP
+from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP, Event
 from ddp_audit.explore import Exploration, Prediction, Scenario
 from ddp_audit.findings import Span
 from ddp_audit.machine.matching import COMPLETES
 from ddp_audit.program.model import Node
-from ddp_audit.program.values import World, truth
+from ddp_audit.program.values import World, defaults_in, truth
 
 # When the lone forward happens, against the optimizer steps of training.
 ALWAYS = "whenever its own condition holds"
@@ -34,7 +38,10 @@ class Lone:
 
 
 def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
-    """Runs the program with the forward at each time: once where its guards leave the time open, else as the program has it."""
+    """Runs the program with the forward at each time where its guards leave the time open, else as the program has it."""
+    found = _whole(exploration, node)
+    if found is not None:
+        return [found]
     ways = {guard.span: guard.polarity for guard in node.guards}
     rank_0 = World(0, 2, 2)
     open_guards = [g for g in node.guards if g.via != "early-exit" and truth(g.test, rank_0) is None]
@@ -45,6 +52,21 @@ def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
     return [by_time[when] for when in (FIRST, REBUILD, LATER, ALWAYS) if when in by_time]
 
 
+def _whole(exploration: Exploration, node: Node) -> Lone | None:
+    """What the run of the whole script says; None where it does not reach the forward on some ranks alone, or was not whole."""
+    if any(default.open for guard in node.guards for default in defaults_in(guard.test)):
+        return None
+    run = exploration.whole()
+    if run is None or any(run.was_assumed(guard.span.path, guard.span.line) for guard in node.guards):
+        return None
+    here = (node.span.path, node.span.line)
+    made = [sum(_at(e, here) for e in events if e.kind == FORWARD) for events in run.sequences.values()]
+    if len(set(made)) < 2:
+        return None
+    prediction = Prediction(run.sequences, run.outcome, run.raised)
+    return Lone(ALWAYS, prediction, _sent(prediction, here))
+
+
 def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Span | None, hit: int | None) -> Lone:
     def decide(asked: Span, count: int) -> bool | None:
         if place is not None and asked == place:
@@ -53,11 +75,15 @@ def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Sp
 
     prediction = exploration.predict(Scenario(decide=decide, iterations=_TRIES, buffers=True))
     here = (node.span.path, node.span.line)
-    sent = max(
-        sum(e.origin == DDP_BUFFERS and e.site is not None and (e.site.path, e.site.line) == here for e in events)
-        for events in prediction.sequences.values()
-    )
-    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, sent)
+    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, _sent(prediction, here))
+
+
+def _sent(prediction: Prediction, here: tuple[str, int]) -> int:
+    return max(sum(e.origin == DDP_BUFFERS and _at(e, here) for e in events) for events in prediction.sequences.values())
+
+
+def _at(event: Event, here: tuple[str, int]) -> bool:
+    return event.site is not None and (event.site.path, event.site.line) == here
 
 
 def _time(prediction: Prediction, here: tuple[str, int]) -> str:
@@ -66,6 +92,6 @@ def _time(prediction: Prediction, here: tuple[str, int]) -> str:
         steps = 0
         for event in events:
             steps += event.kind == STEP
-            if event.kind == FORWARD and event.site is not None and (event.site.path, event.site.line) == here:
+            if event.kind == FORWARD and _at(event, here):
                 return FIRST if steps == 0 else REBUILD if steps == 1 else LATER
     return ALWAYS

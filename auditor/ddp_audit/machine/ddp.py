@@ -37,7 +37,7 @@ from ddp_audit.machine.buckets import (
 )
 from ddp_audit.machine.comm_hooks import CommHook
 from ddp_audit.machine.errors import MachineError
-from ddp_audit.machine.gradient import ALL_PRESENT, Gradient, Term, divided, summed
+from ddp_audit.machine.gradient import ALL_PRESENT, ANY_FORWARD, Gradient, Term, divided, summed
 from ddp_audit.machine.join import JoinBlock, JoinState
 from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
 from ddp_audit.machine.reducer import Reducer, wrapper_event
@@ -82,7 +82,9 @@ class Ddp:
     before its bias, and modules may be used in another order than they are registered in). It decides on the sizes of rebuilt
     buckets, not on their contents as a whole. `delay_all_reduce_named_params` names parameters that the reducer leaves alone:
     the gradient of `param_to_hook_all_reduce` starts one all-reduce of them, for which nobody waits. Torch compares their names
-    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same.
+    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same. Without
+    `keep_sources` gradients know whether they are averaged or local, and not of which forwards they are the sum, so that a long
+    run costs no more than a short one.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Ddp:
         ready_order: Sequence[str] | None = None,
         delay_all_reduce_named_params: Sequence[str] = (),
         param_to_hook_all_reduce: str | None = None,
+        keep_sources: bool = True,
     ) -> None:
         self.spec = spec
         self.find_unused_parameters = find_unused_parameters
@@ -114,6 +117,7 @@ class Ddp:
         self.root = root
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
+        self._keep_sources = keep_sources
         self._gradients = {p.name: Gradient() for p in spec.params}
         self._spec_of = {p.name: p for p in spec.params}  # by key
         self._keys = {p.name: p.name for p in spec.params}  # the key of the parameter that has a name now
@@ -467,7 +471,7 @@ class Ddp:
                     raise MachineError(errors.FAILED)
                 for source in handles[: position + 1]:
                     if name in source.used and self._requires_grad[name]:
-                        self._gradients[name].add(source.number)
+                        self._gradients[name].add(source.number if self._keep_sources else ANY_FORWARD)
                 if name in self._hooked:
                     self._reducer.hook(self._hooked[name])
 

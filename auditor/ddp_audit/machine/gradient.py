@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 NOBODY: frozenset[int] = frozenset()
+ANY_FORWARD = 0  # a source that says no more than that some forward was it: what many backward passes add stays one term
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,15 @@ class Gradient:
 
     def add(self, source: int) -> None:
         """Accumulates what a backward of forward `source` computed on this rank."""
-        self.terms = (*(self.terms or ()), Term(source))
+        new = Term(source)
+        if source != ANY_FORWARD or new not in (self.terms or ()):
+            self.terms = (*(self.terms or ()), new)
 
 
 def divided(terms: tuple[Term, ...] | None, presence: Presence) -> tuple[Term, ...] | None:
     """The terms divided by the divisor of a reduction."""
-    if terms is None:
-        return None
+    if not terms or terms[0].source == ANY_FORWARD:
+        return terms
     if presence.divide_by_alive:
         return tuple(replace(t, factor=Fraction(t.factor) / presence.alive) for t in terms)
     return tuple(replace(t, divided=t.divided + 1) for t in terms)
@@ -69,6 +72,8 @@ def divided(terms: tuple[Term, ...] | None, presence: Presence) -> tuple[Term, .
 
 def summed(terms: tuple[Term, ...] | None, presence: Presence) -> tuple[Term, ...]:
     """The sum over the ranks of what each holds; a missing gradient counts as zeros."""
+    if terms and terms[0].source == ANY_FORWARD:
+        return (Term(ANY_FORWARD, averaged=True),)
     if not presence.absent and not presence.divide_by_alive:
         return tuple(replace(t, averaged=True, divided=t.divided - 1) for t in terms or ())
     return tuple(

@@ -54,6 +54,16 @@ class Run:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     variants: list[Variant] = field(default_factory=list)
     answers: dict[int, dict[tuple[str, int, str, int], bool]] = field(default_factory=dict)
+    opaque: bool = False  # whether a wrapped module has parameters or buffers that are not known
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank was followed to the end of the program, with modules that are wholly known."""
+        return not (self.cut or self.certain or self.raised or self.opaque)
+
+    def was_assumed(self, path: str, line: int) -> bool:
+        """Whether a condition at a place was open, and taken by the policy for such."""
+        return any((a.path, a.line) == (path, line) for a in self.assumptions)
 
     def guard_of(self, rank: int, event: Event) -> Taken | None:
         """The innermost condition around an event of a rank that another rank took the other way."""
@@ -142,6 +152,7 @@ def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         list(dict.fromkeys(bound for it in runs.values() for bound in it.bounds)),
         list(dict.fromkeys(note for it in runs.values() for note in it.notes)), groups, [],
         {rank: it.answers for rank, it in runs.items()},
+        any(not wrapper.ddp.spec.exact for it in runs.values() for wrapper in it.wrappers),
     )  # fmt: skip
 
 

@@ -211,7 +211,7 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
             del known[name]
-    ddp = Ddp(spec, **known)
+    ddp = Ddp(spec, keep_sources=False, **known)
     params = module.named_parameters() if isinstance(module, Module) else []
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
     try:
