@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, START
@@ -11,7 +12,7 @@ from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, Const, Value, World, constant, evaluate
+from ddp_audit.program.values import MISSING, Const, Expr, Value, World, constant, evaluate, options
 from ddp_audit.rule import Context, Rule, guard_relations
 
 _TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
@@ -90,6 +91,8 @@ finally:
         if _one_node_only(program):
             return
         found = [node for node in first_of_each_place(program.of("device")) if _ranks_past_the_end(node.args["index"])]
+        if any(node.detail["via"] == "torch.device" for node in found):  # said once, where the device is made
+            found = [n for n in found if n.detail["via"] == "torch.device" or not _is_device(n.args["index"])]
         groups: dict[tuple[str, str, str], list[Node]] = {}
         for node in found:
             groups.setdefault((node.span.path, node.function, node.detail["via"]), []).append(node)
@@ -108,7 +111,7 @@ finally:
         node = nodes[0]
         index = node.args["index"]
         rank = _ranks_past_the_end(index)[0]
-        number = _index(index, _TWO_NODES[rank])
+        number = _index(_on_accelerator(index), _TWO_NODES[rank])
         name = index.text or "the index"
         message = (
             f"`{name}` is the global rank and is used {_WHAT.get(node.detail['via'], 'as a device')}: on two nodes of two "
@@ -187,8 +190,22 @@ def _index(value: Value, world: World) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def _is_device(value: Value) -> bool:
+    """Whether a value is a torch.device that was made somewhere else."""
+    return isinstance(value, Expr) and value.op == "device"
+
+
+def _on_accelerator(value: Value) -> Value:
+    """A choice of device without the arm that takes the CPU."""
+    if isinstance(value, Expr) and value.op == "device":
+        return replace(value, args=tuple(_on_accelerator(arg) for arg in value.args))
+    arms = [o for o in options(value) if not (isinstance(o, Const) and isinstance(o.value, str) and o.value.startswith("cpu"))]
+    return arms[0] if len(arms) == 1 else value
+
+
 def _ranks_past_the_end(value: Value) -> list[int]:
     """Ranks of two nodes of two whose index no node has; empty where one is unknown or where one node fails as well."""
+    value = _on_accelerator(value)
     if any(_index(value, world) not in (0, 1) for world in _ONE_NODE):
         return []
     numbers = [_index(value, world) for world in _TWO_NODES]

@@ -204,9 +204,21 @@ def _partial(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return Obj(key=("partial", lw.span(node)), kind="partial", info=(args[0], args[1:], kwargs), text=lw.text(node))
 
 
+@contract("os.environ.update")
+def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = dict(kwargs)
+    if args and isinstance(args[0], Items) and args[0].keys is not None:
+        given |= {str(k.value): v for k, v in zip(args[0].keys, args[0].items, strict=True) if isinstance(k, Const)}
+    for name, value in given.items():
+        lw.emit("environ", node, args={"value": value}, name=name)
+    return Const(value=None)
+
+
 @contract("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
+        if len(args) > 1 and ast.unparse(node.func).endswith("setdefault"):
+            lw.emit("environ", node, args={"value": args[1]}, name=str(args[0].value))
         return iteration.environment(str(args[0].value), args[1] if len(args) > 1 else None)
     return Unknown(text=lw.text(node))
 

@@ -48,6 +48,8 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
     """An if statement: the arm that is known to be taken, else both."""
     guard_functions.check(lw, node.test, node.body)
     value = lw.eval(node.test)
+    if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+        lw.emit("assert", node, args={"test": operation("not", value)}, raises=True)
     settled = lw.settled(node.test, value, node.body, node.orelse)
     if settled is not None:
         passed_by = node.orelse if settled else node.body
@@ -55,8 +57,6 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
             first, last = lw.span(passed_by[0]), lw.span(passed_by[-1])
             lw.program.passed_by.add((first.path, first.line, last.end_line))
         return lw.run_block(node.body if settled else node.orelse)
-    if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
-        lw.emit("assert", node, args={"test": operation("not", value)}, raises=True)
     return two_arms(lw, value, node.test, node.body, node.orelse, "if")
 
 

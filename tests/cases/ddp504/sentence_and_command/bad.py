@@ -1,0 +1,25 @@
+# expects: DDP504:8
+# outcome: clean; shows world size 4
+# launch: torchrun --standalone --nproc-per-node 4 bad.py
+"""Averages one number over all ranks.
+
+Example usage:
+
+To run on a machine with 8 GPUs:
+$ torchrun --standalone --nproc_per_node=4 bad.py
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("gloo")
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    print("world size", int(value.item()), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
