@@ -106,7 +106,7 @@ def _by_data(program: Program) -> Iterator[Mismatch]:
 
 def _lists(program: Program) -> Iterator[Mismatch]:
     for node in program.of("collective"):
-        names = _ROOT_LISTS.get(node.detail["op"])
+        names = None if node.detail.get("hidden") else _ROOT_LISTS.get(node.detail["op"])
         if names is None or not _on_all(node) or f"group_{names[1]}" in node.args:
             continue
         for world in (w for job in worlds_by_size(program.world_size) for w in job if issues(node, w)):
