@@ -124,6 +124,8 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         if left.value in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
             return Const(value=sign == "in", text=text)
         return Unknown(text=text)
+    if sign in ("==", "!=") and isinstance(right, Const) and guard_functions.is_rank_function(left):
+        return Const(value=sign == "!=", text=text)  # a function object is no number
     if isinstance(right, Items) and right.keys is not None and sign in ("in", "not in"):
         right = Items(items=right.keys, taint=right.taint)
     result = operation(sign, _number(left, right), _number(right, left), text=text)

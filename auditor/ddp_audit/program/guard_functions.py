@@ -42,6 +42,12 @@ def _note(lw: Lowering, node: ast.expr, known: frozenset[str], enters: bool, bod
         lw.emit("guard-function", node, target=value, name=name, enters=enters, body=places)
 
 
+def is_rank_function(value: Value) -> bool:
+    """Whether a value is a function that gives a rank, and not what it gives."""
+    name = value.name.rsplit(".", 1)[-1] if isinstance(value, Ext) else getattr(getattr(value, "definition", None), "name", "")
+    return isinstance(value, (Ext, Func)) and name in _NUMBERS
+
+
 def _is_function(value: Value) -> bool:
     """Whether a value is nothing but functions: of the project, or a thing of a library that may be one."""
     return all(isinstance(option, (Func, Ext)) for option in options(value))
