@@ -15,23 +15,21 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "diff",
         help="compare the traces of a finished or dead run",
-        description="Compares what the ranks of a traced run did, and prints where they part. The run may still be alive.",
+        description="Compares what the ranks of a run did, and prints where they part. The run may still be alive.",
         epilog="exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace or a damaged one",
     )
-    parser.add_argument("folder", metavar="DIR", help="the folder of the trace")
+    parser.add_argument("folder", metavar="DIR", help="the folder of a trace, or of dumps of PyTorch's Flight Recorder")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
     from ddp_audit.cli.foretold import kept
-    from ddp_audit.cli.recorded import read_run
-    from ddp_audit.compare.verdict import compare_run
+    from ddp_audit.cli.recorded import read_compared
     from ddp_audit.report import trace_json, trace_text
 
-    recorded = read_run(args.folder)
+    recorded, comparison = read_compared(args.folder)
     root = Path(str(recorded.meta.get("cwd") or "."))
-    comparison = compare_run(recorded, stalled=bool(recorded.meta.get("killed")), root=root)
     prediction = kept(args.folder)
     if args.format == "json":
         out = trace_json.as_object(comparison)

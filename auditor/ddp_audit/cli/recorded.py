@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ddp_audit.cli.parser import Usage
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.trace.store import TraceError, load_run
 
 
@@ -13,3 +16,18 @@ def read_run(folder: str) -> RecordedRun:
         return load_run(folder)
     except TraceError as error:
         raise Usage(str(error)) from None
+
+
+def read_compared(folder: str) -> tuple[RecordedRun, Comparison]:
+    """The run that a folder holds, a trace or dumps of PyTorch's Flight Recorder, and its comparison. Raises Usage."""
+    from ddp_audit.trace import flight
+
+    try:
+        if flight.is_dump_folder(folder):
+            dumps = flight.load_dumps(folder)
+            run = flight.run_of(dumps)
+            return run, flight.compare_dumps(run, dumps)
+        run = load_run(folder)
+    except TraceError as error:
+        raise Usage(str(error)) from None
+    return run, compare_run(run, root=Path(str(run.meta.get("cwd") or ".")))

@@ -30,7 +30,7 @@ def missing(
     found: list[tuple[float, int, Divergence]] = []
     for group in groups.values():
         ranks = group.ranks() & set(runs)
-        ends = {rank: group.ends.get(rank, 0) for rank in ranks}
+        ends = {rank: group.ends.get(rank, group.start) for rank in ranks}
         for index in sorted({end for rank, end in ends.items() if rank in final}):
             holders = group.holders(index)
             if not holders or (group.mismatch is not None and group.mismatch <= index):

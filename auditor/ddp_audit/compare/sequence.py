@@ -82,6 +82,7 @@ class Group:
     rows: dict[int, list[tuple[Signature, list[int]]]] = field(default_factory=dict)
     mismatch: int | None = None  # the first row whose ranks disagree
     crossings: dict[frozenset[object], Crossing] = field(default_factory=dict)
+    start: int = 0  # index of the first collective
 
     def holders(self, index: int) -> dict[int, Entry]:
         """The ranks that have a collective at an index, in order of rank."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ddp_audit.compare.explain import capital, code_text, frames, lines, name, phase, rank_list
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import SilentFault
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
@@ -106,12 +106,18 @@ def _headline(comparison: Comparison) -> Line:
     silent = len(comparison.silent)
     if comparison.verdict == DIVERGED:
         return Line(f"The {ranks} diverged.", "bad")
+    if comparison.verdict == STALLED and not comparison.parted and _all_wait(comparison):
+        return Line(f"The {ranks} stalled: all of them wait, their collectives agree, and no rank is missing.", "bad")
     if comparison.verdict == STALLED:
         return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
     faults = f" {silent} silent fault{'' if silent == 1 else 's'} all the same." if silent else ""
     if comparison.verdict == AGREED:
         return Line(f"The {ranks} agree in {most:,} collectives.{faults}", "bad" if silent else "good")
     return Line(f"The {ranks} agree in what is recorded; the run did not end in order.{faults}", "bad" if silent else "warn")
+
+
+def _all_wait(comparison: Comparison) -> bool:
+    return all(state.state in (WAITING, RUNNING) for state in comparison.ranks.values())
 
 
 # The diff

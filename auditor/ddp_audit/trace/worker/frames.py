@@ -16,41 +16,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ddp_audit import events
+from ddp_audit.trace.worker.markers import CONSTRUCTOR, MARKERS
 
 MOST_FRAMES = 6
 _DEEPEST = 400  # frames looked at before giving up
-
-BACKWARD_ENGINE = "backward-engine"  # a marker only: the payload's type tells a bucket from the unused-parameter map
-_CONSTRUCTOR = "constructor"  # a marker only: DDP's constructor, or join's last synchronisation when join stands further out
-
-# Functions of torch whose presence on the stack says what made a collective; the innermost counts. Names as of torch 2.13.
-_DDP = "nn/parallel/distributed.py"
-_C10D = "distributed/distributed_c10d.py"
-_MARKERS = {
-    (_DDP, "_distributed_broadcast_coalesced"): events.DDP_BUFFERS,
-    (_DDP, "_pre_forward"): events.DDP_REBUILD,
-    (_DDP, "__init__"): _CONSTRUCTOR,
-    (_DDP, "_match_all_reduce_for_bwd_pass"): events.DDP_JOIN,
-    (_DDP, "_check_global_requires_backward_grad_sync"): events.DDP_JOIN,
-    (_DDP, "_find_common_rank"): events.DDP_JOIN,
-    (_DDP, "_sync_final_model"): events.DDP_JOIN,
-    (_DDP, "main_hook"): events.DDP_JOIN,
-    (_DDP, "post_hook"): events.DDP_JOIN,
-    ("distributed/algorithms/join.py", "notify_join_context"): events.DDP_JOIN,
-    ("distributed/algorithms/join.py", "__exit__"): events.DDP_JOIN,
-    ("distributed/utils.py", "_verify_param_shape_across_processes"): _CONSTRUCTOR,
-    ("distributed/utils.py", "_sync_params_and_buffers"): _CONSTRUCTOR,
-    ("distributed/utils.py", "_sync_module_states"): _CONSTRUCTOR,
-    ("autograd/graph.py", "_engine_run_backward"): BACKWARD_ENGINE,
-    ("nn/modules/_functions.py", "forward"): events.SYNC_BATCHNORM,
-    ("nn/modules/_functions.py", "backward"): events.SYNC_BATCHNORM,
-    (_C10D, "all_gather_object"): events.OBJECT,
-    (_C10D, "gather_object"): events.OBJECT,
-    (_C10D, "broadcast_object_list"): events.OBJECT,
-    (_C10D, "scatter_object_list"): events.OBJECT,
-    (_C10D, "send_object_list"): events.OBJECT,
-    (_C10D, "recv_object_list"): events.OBJECT,
-}
 
 _SKIP, _USER, _MAIN = 0, 1, 2
 
@@ -157,7 +126,7 @@ class Frames:
         origin = events.USER
         if markers:
             origin = events.DDP_JOIN if events.DDP_JOIN in markers else markers[0]
-            if origin == _CONSTRUCTOR:
+            if origin == CONSTRUCTOR:
                 origin = events.DDP_CONSTRUCTOR
         stack = Stack(self._define(frames) if frames else 0, origin, frames)
         if len(self._stacks) > 1 << 15:
@@ -177,7 +146,7 @@ class Frames:
             return _SKIP
         path = os.path.realpath(os.path.join(self._cwd, name))
         if path.startswith(self._torch):
-            return _MARKERS.get((path[len(self._torch) :], code.co_name), _SKIP)
+            return MARKERS.get((path[len(self._torch) :], code.co_name), _SKIP)
         if path.startswith(self._own):
             return _SKIP
         if "/site-packages/" in path or "/dist-packages/" in path:

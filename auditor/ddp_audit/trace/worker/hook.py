@@ -20,7 +20,8 @@ from torch import library
 
 from ddp_audit import events
 from ddp_audit.trace.worker import layout
-from ddp_audit.trace.worker.frames import BACKWARD_ENGINE, Stack
+from ddp_audit.trace.worker.frames import Stack
+from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Group, Pending, Tracer
 

@@ -27,8 +27,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout
-from ddp_audit.trace.worker.frames import BACKWARD_ENGINE, Stack
+from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.hook import hide_from_compiler
+from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.ring import mark, set_number
 from ddp_audit.trace.worker.tracer import Tracer
 from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
