@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
-from ddp_audit.program.values import Bound, Const, Items, Obj, Unknown, Value, join_taint, the_object
+from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value, join_taint, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
+_RANKS = re.compile(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "to_empty", "type")
 
 
@@ -71,10 +73,17 @@ def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     lw.emit("move", node, target=module_of(bound.receiver), args={"where": where, **kwargs}, name=bound.name)
 
 
-def scale_gradient(lw: Lowering, node: ast.AST, target: Value, op: str, by: Value) -> None:
-    """Notes `p.grad /= n`, `p.grad.div_(n)` and their like."""
-    if "grad" in attribute_path(target) or ".grad" in target.text:
-        lw.emit("scale-grad", node, target=target, args={"by": by}, op=op)
+def note_scale(lw: Lowering, node: ast.AST, target: Value, op: str, by: Value) -> None:
+    """Notes `p.grad /= n`, `flat.div_(world_size)`, `loss / world_size`: a gradient scaled, or a thing by the number of ranks."""
+    if counts_ranks(by) or "grad" in attribute_path(target) or ".grad" in target.text:
+        lw.emit("scale", node, target=target, args={"by": by}, op=op)
+
+
+def counts_ranks(value: Value) -> bool:
+    """Whether a value has the number of ranks in it."""
+    if isinstance(value, Expr):
+        return value.op == "world_size" or any(counts_ranks(arg) for arg in value.args)
+    return isinstance(value, Unknown) and bool(_RANKS.search(value.text))
 
 
 def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written") -> None:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
-from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_write, scale_gradient, set_requires_grad
+from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
@@ -142,12 +142,12 @@ def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 
 def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if args:
-        scale_gradient(lw, node, bound.receiver, "/" if bound.name.startswith("div") else "*", args[0])
+        note_scale(lw, node, bound.receiver, "/" if bound.name.startswith("div") else "*", args[0])
     return _write(lw, node, bound, args, kwargs) if bound.name == "mul_" else None
 
 
 BY_METHOD.update(
     parameters=_parameters, named_parameters=_parameters, requires_grad_=_requires_grad,
-    apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div_=_scaled, mul_=_scaled,
+    apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
     **dict.fromkeys(_WRITES, _write), **dict.fromkeys(_ADDS, _add),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import flight, guard_functions, names
-from ddp_audit.program.changes import joined_parameters
+from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
@@ -104,6 +104,8 @@ def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -
         lw.emit("floordiv", node, args={"left": left, "right": right}, name="")
     if op == "+" and isinstance(left, Items) and isinstance(right, Items) and left.keys is None:
         return replace(left, items=left.items + right.items, taint=left.taint | right.taint)
+    if op in ("/", "*") and counts_ranks(right):
+        note_scale(lw, node, left, op, right)
     joined = joined_parameters(left, right) if op == "+" else None
     if joined is not None:
         return joined

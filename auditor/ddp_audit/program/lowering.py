@@ -334,7 +334,7 @@ class Lowering:
         if op == "//":
             self.emit("floordiv", node, args={"left": left, "right": right}, name=self.text(node.target))
         elif op in ("/", "*"):
-            changes.scale_gradient(self, node, left, op, right)
+            changes.note_scale(self, node, left, op, right)
         elif op == "+":
             result = changes.joined_parameters(left, right) or result
         self.assign(node.target, result)

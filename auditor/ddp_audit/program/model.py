@@ -35,7 +35,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | change | a module or parameter is put into a wrapped module, or changed there | target: owner; args: value, old; detail what |
 | move | .to(..), .cuda(), .half() and their like | target: the module or wrapper; args: where; detail name |
 | write | values of parameters are drawn anew or written in place | target: their module; detail what: drawn, written |
-| scale-grad | p.grad /= n, p.grad.mul_(x) | target: the gradient; args: by; detail op |
+| scale | p.grad /= n, p.grad.mul_(x), loss / world_size | target: what is scaled; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
 | split | random_split(..) | target: the data set; args: dataset, lengths, generator |
 | random | numbers from a process's own generator, or (augments) a transform that draws them | detail what, library, augments |
