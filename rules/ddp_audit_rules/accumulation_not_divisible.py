@@ -6,11 +6,20 @@ from collections.abc import Iterable, Sequence
 
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.arithmetic import nearest_accumulations, options
 from ddp_audit.launch.model import PYTHON, Launch
 from ddp_audit.launch.notes import accumulation_of, batch_of, block_of
-from ddp_audit.launch.scaling import ACCUMULATION, Divisibility, Job, Number, assigned_number, divisibility_checks, starts
+from ddp_audit.launch.scaling import (
+    ACCUMULATION,
+    Divisibility,
+    Job,
+    Number,
+    assigned_number,
+    divisibility_checks,
+    launch_span,
+    starts,
+)
 from ddp_audit.rule import Context, Rule
 
 
@@ -99,7 +108,7 @@ dist.destroy_process_group()
         related += [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         if launch.path is not None and launch.line is not None:
             related.append(Related(launch.path, launch.line, "launch", launch.text))
-            span = Span(launch.path, launch.line, launch.column or 1, launch.end_line or launch.line, _end(context, launch))
+            span = launch_span(context, launch)
         else:
             span = place
         description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
@@ -167,9 +176,3 @@ def _keeping(job: Job, launch: Launch, value: int) -> str:
         return f"; no micro-batch size keeps the {tokens:,} {unit} of an update"
     best = exact[0]
     return f"; with {batch.name} = {best.batch}, {best.accumulation} keeps the {tokens:,} {unit} of an update"
-
-
-def _end(context: Context, launch: Launch) -> int:
-    lines = context.program.sources.get(launch.path or "", [])
-    last = launch.end_line or launch.line or 0
-    return len(lines[last - 1]) + 1 if 0 < last <= len(lines) else (launch.column or 1)

@@ -82,7 +82,7 @@ if __name__ == "__main__":
                 comments = " ".join(part.partition("#")[2] for part in [around] if "#" in part)
                 if not _DIAGNOSIS.search(comments):
                     yield self._finding(node.span, name, " is set to 1 here")
-        for path, text in program.documents.items():
+        for path, text in {**program.documents, **context.texts}.items():
             yield from self._advice(path, text)
 
     def _advice(self, path: str, text: str) -> Iterator[Finding]:

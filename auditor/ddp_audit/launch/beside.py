@@ -49,11 +49,20 @@ def documents_beside(entry: str, known: frozenset[str] = frozenset()) -> Beside:
         except UnicodeDecodeError:
             continue
         shown = display_path(path)
-        own = [launch for launch in _launches(text, shown) if _starts(launch, path, entry, root)]
+        every = _launches(text, shown)
+        own = [launch for launch in every if _starts(launch, path, entry, root)]
+        own += [launch for launch in every if launch not in own and any(_of_one_job(launch, other) for other in own)]
         if own:
             found.launches += [with_config(launch, path, root) for launch in own]
             found.texts[shown] = text
     return found
+
+
+def _of_one_job(launch: Launch, other: Launch) -> bool:
+    """Whether a command stands beside another one as that of another node: it may start another script by mistake."""
+    near = launch.line is not None and other.line is not None and abs(launch.line - other.line) <= 4
+    nodes = (launch.nnodes, launch.nproc_per_node) == (other.nnodes, other.nproc_per_node) and launch.nnodes != 1
+    return near and nodes and isinstance(launch.node_rank, int) and isinstance(other.node_rank, int)
 
 
 def with_config(launch: Launch, document: str, root: str) -> Launch:

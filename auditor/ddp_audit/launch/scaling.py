@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ddp_audit.findings import Span
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 from ddp_audit.source import seen
+
+if TYPE_CHECKING:
+    from ddp_audit.rule import Context
 
 ACCUMULATION = re.compile(r"accum", re.IGNORECASE)
 
@@ -154,6 +158,14 @@ def starts(launch: Launch, entry: str) -> bool:
     name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
     own = PurePosixPath(entry)
     return name == own.name or (launch.path == entry and not seen.exists(Path(own.parent, name)) and not seen.exists(launch.script))
+
+
+def launch_span(context: Context, launch: Launch) -> Span:
+    """The place of a launch that was found in a file: its lines, to the end of the last one."""
+    path, line, last = launch.path or "", launch.line or 1, launch.end_line or launch.line or 1
+    lines = context.lines(path)
+    column = launch.column or 1
+    return Span(path, line, column, last, len(lines[last - 1]) + 1 if 0 < last <= len(lines) else column)
 
 
 def config_folders(program: Program) -> list[Path]:

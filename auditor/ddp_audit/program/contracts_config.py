@@ -61,6 +61,7 @@ def _parser(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     for parent in parents.items if isinstance(parents, Items) else ():
         if isinstance(parent, Obj):
             lw.parsers[key].update(lw.parsers.get(parent.key, {}))
+            lw.flags.setdefault(key, []).extend(lw.flags.get(parent.key, ()))
     return Obj(key=key, kind="parser", text="parser")
 
 
@@ -72,9 +73,11 @@ def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     dest = kwargs.get("dest")
     long = next((f for f in flags if f.startswith("--")), flags[0])
     name = str(dest.value) if isinstance(dest, Const) else long.lstrip("-").replace("-", "_")
-    lw.parsers.setdefault(target.key, {})[name] = _argument_value(lw, node, name, kwargs)
+    value = _argument_value(lw, node, name, kwargs)
+    lw.parsers.setdefault(target.key, {})[name] = value
+    lw.flags.setdefault(target.key, []).extend(flags)
     if name == "local_rank":
-        lw.emit("local-rank-argument", node, name=long)
+        lw.emit("local-rank-argument", node, args={"default": kwargs.get("default", Const(value=None))}, name=long, flags=flags)
     return Const(value=None)
 
 
@@ -118,6 +121,10 @@ def _parse_args(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     target = the_object(bound.receiver, "parser")
     if target is None:
         return None
+    given = args[0] if args else kwargs.get("args")
+    if given is None or (isinstance(given, Const) and given.value is None):
+        strict = not bound.name.endswith("known_args")
+        lw.emit("parse-args", node, strict=strict, flags=tuple(lw.flags.get(target.key, ())))
     namespace = Obj(key=("namespace", target.key), kind="namespace", text="args")
     for name, value in lw.parsers.get(target.key, {}).items():
         lw.state[(namespace.key, name)] = value

@@ -98,6 +98,7 @@ class Lowering:
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
+        self.flags: dict[tuple[Any, ...], list[str]] = {}  # the spellings of those options
         self.frame_count = 0
         self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
         self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition

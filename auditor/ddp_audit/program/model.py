@@ -42,6 +42,8 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | assert | assert, or `if not ..: raise` | args: test |
 | floordiv | a // b, a //= b | args: left, right; detail name of the target |
 | spawn | mp.spawn(f, .., nprocs), Process(target=f); nodes in f carry the place in `calls` | args: nprocs, for spawn |
+| local-rank-argument | an argparse option for the local rank | args: default; detail name, flags |
+| parse-args | parser.parse_args() of the command line | detail strict: bool, flags: the options that it knows |
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | jump | break, continue, return, raise, exit | detail what |

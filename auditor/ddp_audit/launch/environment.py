@@ -1,0 +1,84 @@
+"""The rendezvous that a script writes into its own environment: an address or a port that cannot be, or differs by process."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.findings import Span
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A finding about one assignment, as the rule reports it."""
+
+    span: Span
+    message: str
+    why: str
+    remedy: str
+    severity: str = "warning"
+    confidence: str = "likely"
+
+
+def environment_faults(program: Program) -> Iterator[Setting]:
+    """The settings of the rendezvous in the code of a program that do not describe a job."""
+    spawns = {node.span for node in program.of("spawn")}
+    for node in first_of_each_place(program.of("environ")):
+        value = node.args.get("value")
+        if value is None:
+            continue
+        if node.detail.get("name") == "MASTER_PORT":
+            yield from _port(node, value, inside=any(call in spawns for call in node.calls), spawns=bool(spawns))
+        elif node.detail.get("name") == "MASTER_ADDR":
+            yield from _address(node, value)
+
+
+def _port(node: Node, value: Value, inside: bool, spawns: bool) -> Iterator[Setting]:
+    number = value.value if isinstance(value, Const) else None
+    if isinstance(number, str) and number.isdigit():
+        number = int(number)
+    if type(number) is int and not 0 <= number <= 65_535:
+        yield Setting(
+            node.span,
+            f"MASTER_PORT is set to {number}, and a port is at most 65535.",
+            "init_process_group refuses it on every rank before anything else happens.",
+            "take a free port between 1024 and 65535",
+        )
+    elif value.taint & {RANDOM, CLOCK, FILES} and (inside or not spawns):
+        yield Setting(
+            node.span,
+            "Every process sets a MASTER_PORT of its own here, so the ranks do not meet.",
+            "The value is drawn or looked up in each process by itself. All ranks must find one port: each waits at its own, until "
+            "the rendezvous times out. It would be right before the processes are spawned, where all of them inherit it.",
+            "choose the port once, before the processes start, or leave it to torchrun",
+            confidence="likely" if inside else "possible",
+        )
+
+
+def _address(node: Node, value: Value) -> Iterator[Setting]:
+    text = value.value if isinstance(value, Const) else None
+    if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){3}", text):
+        return
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        yield Setting(
+            node.span,
+            f"MASTER_ADDR is set to {text}, which no machine can have as its address.",
+            "No rank finds the rendezvous, so init_process_group fails on every rank.",
+            "take the address from the environment, where the launcher puts it",
+        )
+        return
+    if not address.is_loopback and not address.is_unspecified:
+        yield Setting(
+            node.span,
+            f"MASTER_ADDR is fixed to {text} here, whatever the launcher says.",
+            "The script runs on the machine with that address and nowhere else; elsewhere every rank waits for it until the "
+            "rendezvous times out. What torchrun or a batch job sets is overwritten.",
+            "set it only where the environment has none: os.environ.setdefault('MASTER_ADDR', ..)",
+            severity="info",
+        )
