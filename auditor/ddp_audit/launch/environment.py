@@ -12,6 +12,10 @@ from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
 
 
+# A port that the statement itself looks for, and not one that was found before and handed on.
+_DRAWN_HERE = re.compile(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A finding about one assignment, as the rule reports it."""
@@ -48,7 +52,7 @@ def _port(node: Node, value: Value, inside: bool, spawns: bool) -> Iterator[Sett
             "init_process_group refuses it on every rank before anything else happens.",
             "take a free port between 1024 and 65535",
         )
-    elif value.taint & {RANDOM, CLOCK, FILES} and (inside or not spawns):
+    elif value.taint & {RANDOM, CLOCK, FILES} and _DRAWN_HERE.search(node.text) and (inside or not spawns):
         yield Setting(
             node.span,
             "Every process sets a MASTER_PORT of its own here, so the ranks do not meet.",
@@ -73,7 +77,7 @@ def _address(node: Node, value: Value) -> Iterator[Setting]:
             "take the address from the environment, where the launcher puts it",
         )
         return
-    if not address.is_loopback and not address.is_unspecified:
+    if not (address.is_loopback or address.is_unspecified or "setdefault" in node.text):
         yield Setting(
             node.span,
             f"MASTER_ADDR is fixed to {text} here, whatever the launcher says.",
