@@ -11,7 +11,6 @@ from ddp_audit.findings import Span
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
 
-
 # A port that the statement itself looks for, and not one that was found before and handed on.
 _DRAWN_HERE = re.compile(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
 
@@ -36,12 +35,14 @@ def environment_faults(program: Program) -> Iterator[Setting]:
         if value is None:
             continue
         if node.detail.get("name") == "MASTER_PORT":
-            yield from _port(node, value, inside=any(call in spawns for call in node.calls), spawns=bool(spawns))
+            text = program.line(node.span.path, node.span.line)
+            drawn = bool(_DRAWN_HERE.search(text)) and bool(value.taint & {RANDOM, CLOCK, FILES})
+            yield from _port(node, value, drawn, inside=any(call in spawns for call in node.calls), spawns=bool(spawns))
         elif node.detail.get("name") == "MASTER_ADDR":
-            yield from _address(node, value)
+            yield from _address(node, value, "setdefault" in program.line(node.span.path, node.span.line))
 
 
-def _port(node: Node, value: Value, inside: bool, spawns: bool) -> Iterator[Setting]:
+def _port(node: Node, value: Value, drawn: bool, inside: bool, spawns: bool) -> Iterator[Setting]:
     number = value.value if isinstance(value, Const) else None
     if isinstance(number, str) and number.isdigit():
         number = int(number)
@@ -52,7 +53,7 @@ def _port(node: Node, value: Value, inside: bool, spawns: bool) -> Iterator[Sett
             "init_process_group refuses it on every rank before anything else happens.",
             "take a free port between 1024 and 65535",
         )
-    elif value.taint & {RANDOM, CLOCK, FILES} and _DRAWN_HERE.search(node.text) and (inside or not spawns):
+    elif drawn and (inside or not spawns):
         yield Setting(
             node.span,
             "Every process sets a MASTER_PORT of its own here, so the ranks do not meet.",
@@ -63,7 +64,7 @@ def _port(node: Node, value: Value, inside: bool, spawns: bool) -> Iterator[Sett
         )
 
 
-def _address(node: Node, value: Value) -> Iterator[Setting]:
+def _address(node: Node, value: Value, only_default: bool) -> Iterator[Setting]:
     text = value.value if isinstance(value, Const) else None
     if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){3}", text):
         return
@@ -77,7 +78,7 @@ def _address(node: Node, value: Value) -> Iterator[Setting]:
             "take the address from the environment, where the launcher puts it",
         )
         return
-    if not (address.is_loopback or address.is_unspecified or "setdefault" in node.text):
+    if not (address.is_loopback or address.is_unspecified or only_default):
         yield Setting(
             node.span,
             f"MASTER_ADDR is fixed to {text} here, whatever the launcher says.",
