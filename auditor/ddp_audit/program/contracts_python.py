@@ -131,7 +131,10 @@ def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
         target = the_object(args[0])
         if target is not None and target.kind == "ddp" and len(args) > 2:
             return Unknown(text=lw.text(node))
-        return lookup.attribute(lw, args[0], args[1].value, node)
+        asking, lw.asking = lw.asking, lw.asking or len(args) > 2
+        found = lookup.attribute(lw, args[0], args[1].value, node)
+        lw.asking = asking
+        return found
     return generic(args, kwargs, lw.text(node))
 
 

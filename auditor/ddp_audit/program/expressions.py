@@ -159,7 +159,7 @@ def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Va
     """`a and b()`: what comes after the first operand runs only where those before it have not decided."""
     values = [lw.eval(parts[0])]
     for part in parts[1:]:
-        if not any(isinstance(inner, ast.Call) for inner in ast.walk(part)):
+        if not any(isinstance(inner, (ast.Call, ast.Attribute)) for inner in ast.walk(part)):
             values.append(lw.eval(part))
             continue
         before = values[0] if len(values) == 1 else operation(op, *values)

@@ -18,7 +18,7 @@ from ddp_audit.program import (
     iteration,
 )
 from ddp_audit.program.functions import call_function
-from ddp_audit.program.model import Branch, Guard, Item, Loop, LoopItem, NoSync, TryItem
+from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, NoSync, TryItem
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
 from ddp_audit.program.values import (
@@ -239,6 +239,7 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
     body, lw.block = lw.block, []
     after = lw.state
     handlers: list[list[Item]] = []
+    caught: list[Caught] = []
     depth = len(lw.guards)
     for handler in node.handlers:
         lw.state = after.fork()
@@ -246,6 +247,7 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
         place, around = lw.span(handler), (len(lw.calls), len(lw.loops))
         lw.guards.append(Guard(test, True, place, test.text, "except", False, lw.program.world_size, *around))
         gone = lw.run_block(handler.body)
+        caught.append(Caught(place, test.text, gone or ""))
         del lw.guards[depth:]
         if not gone:
             merge_slots(Unknown(), after.fork(), lw.state)
@@ -256,7 +258,7 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
     _in_finally(lw, node.finalbody)
     final, lw.block = lw.block, outer
     if not lw.muted:
-        lw.block.append(TryItem(lw.span(node), body, handlers, final))
+        lw.block.append(TryItem(lw.span(node), body, handlers, final, caught))
     return left
 
 

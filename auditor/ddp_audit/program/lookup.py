@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import names
+from ddp_audit.program import names, presence
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -41,6 +41,8 @@ def name(lw: Lowering, node: ast.Name) -> Value:
     while frame is not None:
         value = lw.state.get((frame.id, node.id))
         if value is not None:
+            if (frame.id, node.id) in lw.bindings:
+                presence.read(lw, (frame.id, node.id), node)
             return _by_name_if_unknown(force(lw, value), node.id)
         frame = frame.parent
     value = lw.state.get((lw.here.top.id, node.id))
@@ -65,6 +67,7 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
     """`owner.attr`."""
     if isinstance(owner, Ext):
         return Ext(name=canonical(f"{owner.name}.{attr}"), text=attr)
+    presence.read_of_none(lw, owner, attr, node)
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
         for option in options(owner):
@@ -94,6 +97,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         return module_attribute(lw, target, attr)
     slot = lw.state.get((target.key, attr))
     if slot is not None:
+        if (target.key, attr) in lw.bindings:
+            presence.read(lw, (target.key, attr), node, target)
         return _by_name_if_unknown(slot, attr)
     info = target.cls
     if isinstance(info, ClassInfo):
@@ -170,6 +175,7 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
     if target.kind in ("module", "ddp"):
         note_assignment(lw, node, target, attr, lw.state.get((target.key, attr)), value)
     kept = value if isinstance(value, Const) else named(value, f"{target.text or 'self'}.{attr}")
+    presence.bound(lw, (target.key, attr))
     lw.state[(target.key, attr)] = kept
     if the_object(value, "ddp") is not None:
         lw.holders.add(target.key)

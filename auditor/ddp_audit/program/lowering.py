@@ -29,6 +29,7 @@ from ddp_audit.program import (
     iteration,
     lookup,
     names,
+    presence,
 )
 from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, run_decorators
@@ -111,6 +112,8 @@ class Lowering:
         self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.flying: dict[Key, None] = {}  # slots of buffers that an asynchronous operation was given
+        self.bindings: dict[Key, presence.Binding] = {}  # of variables and attributes that only some ranks assign
+        self.asking = False  # whether an attribute is looked up with a default, so that it may be missing
         self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 
     # ---- places and nodes
@@ -176,6 +179,7 @@ class Lowering:
         """Binds a variable of the running frame, or of the module where it was declared global."""
         frame = self.here.top if name in self.here.globals else self.here
         self.effects += frame is not self.here
+        presence.bound(self, (frame.id, name))
         self.state[(frame.id, name)] = value
 
     def assign(self, target: ast.expr, value: Value) -> None:

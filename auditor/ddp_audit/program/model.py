@@ -46,6 +46,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | parse-args | parser.parse_args() of the command line | detail strict: bool, flags: the options that it knows |
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
+| absent | a name or attribute that some ranks do not have | detail name, binding; or choice, polarity, attribute where it is None |
 | jump | break, continue, return, raise, exit | detail what |
 | call | a call that the auditor could not follow | detail name |
 """
@@ -221,6 +222,15 @@ class CallItem:
     body: list[Item]
 
 
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """A handler of a try statement: its place, `except RuntimeError as e` without the name, and how every way through it leaves."""
+
+    span: Span
+    text: str
+    left: str  # raise, exit, continue, break, return; empty where some way goes on
+
+
 @dataclass(slots=True, eq=False)
 class TryItem:
     """A try statement: body, one block a handler, and the finally block."""
@@ -229,6 +239,7 @@ class TryItem:
     body: list[Item]
     handlers: list[list[Item]]
     final: list[Item]
+    caught: list[Caught] = field(default_factory=list)
 
 
 Item = Node | Branch | LoopItem | CallItem | TryItem

@@ -166,7 +166,7 @@ def _roots(program: Program) -> Iterator[list[Node]]:
     blocks: list[list[Node]] = []
     for item in program.tree:
         if isinstance(item, CallItem):
-            inside = list(_nodes_in(item.body))
+            inside = list(nodes_in(item.body))
             if inside and inside[0].calls[:1] != (item.span,):
                 of_leftovers.update(n.number for n in inside)
                 blocks.append(inside)
@@ -177,7 +177,8 @@ def _roots(program: Program) -> Iterator[list[Node]]:
             yield traffic
 
 
-def _nodes_in(items: Sequence[Item]) -> Iterator[Node]:
+def nodes_in(items: Sequence[Item]) -> Iterator[Node]:
+    """Every node in some blocks, in order."""
     for item in items:
         if isinstance(item, Node):
             yield item
@@ -185,7 +186,7 @@ def _nodes_in(items: Sequence[Item]) -> Iterator[Node]:
             for name in ("body", "then", "orelse", "handlers", "final"):
                 part = getattr(item, name, None) or []
                 for block in part if name == "handlers" else [part]:
-                    yield from _nodes_in(block)
+                    yield from nodes_in(block)
 
 
 def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterator[OneSided]:
@@ -361,5 +362,5 @@ def anchor(node: Node, guard: Guard) -> Span:
 
 __all__ = [
     "OneSided", "anchor", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members", "met_in_branches",
-    "one_sided", "reduce_op", "worlds_by_size",
+    "nodes_in", "one_sided", "reduce_op", "worlds_by_size",
 ]  # fmt: skip

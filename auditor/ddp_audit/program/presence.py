@@ -1,0 +1,66 @@
+"""Names and attributes that exist on some ranks only: bound under a rank test, or None on the other ranks."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.model import Guard
+from ddp_audit.program.slots import Key
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import RANK, Alt, Const, Obj, Value
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+
+@dataclass(slots=True, eq=False)
+class Binding:
+    """How a variable or attribute comes to be: the rank tests before each of its assignments, or `plain` where one has none."""
+
+    name: str
+    sites: list[tuple[Guard, ...]] = field(default_factory=list)
+    plain: bool = False
+
+
+def bound(lw: Lowering, key: Key) -> None:
+    """Notes an assignment. One to what exists already says nothing new.
+
+    What a constructor assigns, the object has on every rank that has the object.
+    """
+    known = lw.bindings.get(key)
+    here = lw.here
+    own = here.receiver is not None and here.receiver.key == key[0] and here.name.endswith("__init__")
+    guards = tuple(g for g in lw.guards[here.guard_base if own else 0 :] if RANK in g.test.taint)
+    if known is None:
+        if not guards or lw.state.get(key) is not None:
+            return
+        known = lw.bindings[key] = Binding(key[1])
+    if not guards:
+        known.plain = True
+    elif len(known.sites) < 20:
+        known.sites.append(guards)
+
+
+def read(lw: Lowering, key: Key, node: ast.AST, target: Obj | None = None) -> None:
+    """Notes a read of what may not exist on this rank."""
+    known = lw.bindings.get(key)
+    if known is None or known.plain or lw.asking:
+        return
+    if target is not None and (
+        not isinstance(target.cls, ClassInfo) or target.cls.outside_bases() - {"torch.nn.Module", "builtins.object"}
+    ):
+        return
+    mine = {(g.span, g.polarity) for g in lw.guards}
+    if all(mine.isdisjoint((g.span, g.polarity) for g in site) for site in known.sites):
+        lw.emit("absent", node, name=known.name, binding=known, of_object=target is not None)
+
+
+def read_of_none(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> None:
+    """Notes an attribute that is read of a value which is None on the ranks of one side of a rank test."""
+    match owner:
+        case Alt(options=(then, orelse), choice=Value() as choice) if RANK in choice.taint and not lw.asking:
+            none = [isinstance(option, Const) and option.value is None for option in (then, orelse)]
+            if none[0] != none[1]:
+                lw.emit("absent", node, name=owner.text or "it", choice=choice, polarity=none[1], attribute=attr)

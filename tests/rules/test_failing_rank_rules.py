@@ -1,0 +1,275 @@
+"""DDP204, DDP205 and DDP211: what each finds, in several styles, and the look-alikes on which it stays quiet.
+
+In a program `# HERE` marks a line that a finding names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import audited, findings, rules
+
+MINE = ("DDP204",)
+HEAD = """\
+import os, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.tensorboard import SummaryWriter
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+world_size = dist.get_world_size()
+"""
+TRAIN = (
+    HEAD
+    + """
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(60, 4)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+def train(x):
+    loss = model(x).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+)
+
+FOUND = {
+    ("DDP204", "out of memory and on"): TRAIN + """
+for x in loader:
+    try:
+        train(x)
+    except RuntimeError as error:  # HERE
+        if "out of memory" not in str(error):
+            raise
+        torch.cuda.empty_cache()
+""",
+    ("DDP204", "one way raises and the other continues"): TRAIN + """
+for x in loader:
+    try:
+        train(x)
+    except torch.cuda.OutOfMemoryError as error:  # HERE
+        if len(x) > 1:
+            continue
+        raise error
+""",
+    ("DDP204", "swallowed before a barrier"): TRAIN + """
+try:
+    for x in loader:
+        train(x)
+except Exception:  # HERE
+    print("failed")
+dist.barrier()
+""",
+    ("DDP204", "a sample that cannot be read"): TRAIN + """
+for x in loader:
+    try:
+        y = torch.load(x)
+    except (OSError, ValueError):
+        continue  # HERE
+    train(y)
+""",
+    ("DDP204", "a collective in a handler, through a helper"): TRAIN + """
+def save():
+    dist.barrier()
+    torch.save({}, "crash.pt")
+try:
+    y = torch.load("data.pt")
+except Exception:
+    save()  # HERE
+    raise
+""",
+    ("DDP204", "a barrier in finally"): TRAIN + """
+try:
+    for x in loader:
+        train(x)
+finally:
+    dist.barrier()  # HERE
+    dist.destroy_process_group()
+""",
+    ("DDP204", "a variable of rank 0"): TRAIN + """
+if rank == 0:
+    writer = SummaryWriter()
+for x in loader:
+    writer.add_scalar("loss", train(x))  # HERE
+""",
+    ("DDP204", "None on the other ranks"): TRAIN + """
+writer = None
+if rank == 0:
+    writer = SummaryWriter()
+log = SummaryWriter() if rank == 0 else None
+for x in loader:
+    loss = train(x)
+    writer.add_scalar("loss", loss)  # HERE
+    log.flush()  # HERE
+""",
+    ("DDP204", "an attribute of rank 0, used in another method"): TRAIN + """
+class Trainer:
+    def before(self, kind):
+        self.rank = dist.get_rank()
+        if self.rank == 0:
+            if kind == "board":
+                self.board = SummaryWriter()
+            else:
+                self.other = SummaryWriter()
+    def after(self, kind):
+        dist.barrier()
+        if kind == "board":
+            self.board.flush()  # HERE
+        if self.rank == 0 and kind != "board":
+            self.other.flush()
+trainer = Trainer()
+trainer.before(os.environ.get("KIND"))
+trainer.after(os.environ.get("KIND"))
+""",
+}  # fmt: skip
+
+QUIET = {
+    ("DDP204", "the handler ends the process or raises"): TRAIN + """
+import sys
+for x in loader:
+    try:
+        train(x)
+    except RuntimeError:
+        print("failed")
+        raise
+    except Exception:
+        sys.exit(1)
+""",
+    ("DDP204", "an agreed flag"): TRAIN + """
+for x in loader:
+    broken = torch.zeros(1)
+    try:
+        y = torch.load(x)
+    except OSError:
+        broken += 1
+    dist.all_reduce(broken)
+    if broken.item():
+        continue
+    train(y)
+""",
+    ("DDP204", "exceptions of the program's shape"): TRAIN + """
+batches = iter(loader)
+while True:
+    try:
+        x = next(batches)
+    except StopIteration:
+        break
+    train(x)
+try:
+    dist.all_gather_into_tensor(torch.zeros(2), torch.zeros(1))
+except AttributeError:
+    dist.all_gather([torch.zeros(1), torch.zeros(1)], torch.zeros(1))
+""",
+    ("DDP204", "the last thing that the program does"): TRAIN + """
+try:
+    for x in loader:
+        train(x)
+except KeyboardInterrupt:
+    print("stopped")
+except Exception as error:
+    print(error)
+finally:
+    dist.destroy_process_group()
+""",
+    ("DDP204", "only what one rank does for itself"): TRAIN + """
+for x in loader:
+    loss = train(x)
+    try:
+        print(loss.item())
+    except ValueError:
+        continue
+""",
+    ("DDP204", "names that are asked for"): TRAIN + """
+writer = SummaryWriter() if rank == 0 else None
+if rank == 0:
+    board = SummaryWriter()
+class Trainer:
+    def __init__(self):
+        if rank == 0:
+            self.log = SummaryWriter()
+trainer = Trainer()
+for x in loader:
+    loss = train(x)
+    if writer is not None:
+        writer.add_scalar("loss", loss)
+    if writer:
+        writer.flush()
+    if rank == 0 and board.flush():
+        board.add_scalar("loss", loss)
+    if not rank:
+        board.flush()
+    if hasattr(trainer, "log"):
+        trainer.log.flush()
+    if getattr(trainer, "log", None) is not None and writer is not None:
+        writer.flush()
+""",
+    ("DDP204", "made on all ranks, one way or the other"): TRAIN + """
+class Silent:
+    def flush(self):
+        pass
+if rank == 0:
+    board = SummaryWriter()
+else:
+    board = Silent()
+if rank == 0:
+    path = "main"
+elif rank > 0:
+    path = "other"
+board.flush()
+print(path)
+def label(name):
+    if rank == 0:
+        name = "main"
+    return name.upper()
+label("x")
+""",
+    ("DDP204", "an object that exists on rank 0 and its attributes"): TRAIN + """
+class Log:
+    def __init__(self):
+        self.path = None
+        self.path = "x"
+    def write(self):
+        if rank == 0 and self.path:
+            print(self.path)
+if rank == 0:
+    log = Log()
+    log.write()
+""",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("code", "name"), FOUND)
+def test_found_at_the_marked_lines(tmp_path: Path, code: str, name: str) -> None:
+    text = FOUND[code, name]
+    lines = [number for number, row in enumerate(text.splitlines(), 1) if "# HERE" in row]
+    context = audited(tmp_path, text)
+    found = sorted((finding for own in MINE for finding in findings(own, context)), key=lambda finding: finding.span.line)
+    assert [(f.code, f.span.line) for f in found] == [(code, line) for line in lines]
+    assert all(f.message.endswith(".") and f.explanation.endswith(".") for f in found)
+
+
+@pytest.mark.parametrize(("code", "name"), QUIET)
+def test_quiet_on_look_alikes(tmp_path: Path, code: str, name: str) -> None:
+    context = audited(tmp_path, QUIET[code, name])
+    assert [(f.code, f.span.line, f.message) for own in MINE for f in findings(own, context)] == []
+
+
+@pytest.mark.parametrize("code", MINE)
+def test_examples_of_the_page(tmp_path: Path, code: str) -> None:
+    rule = rules()[code]
+    bad = audited(tmp_path, rule.bad)
+    assert {f.code for own in MINE for f in findings(own, bad)} == {code}
+    good = audited(tmp_path, rule.good)
+    assert [f for own in MINE for f in findings(own, good)] == []
