@@ -106,6 +106,11 @@ def audit(
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
     result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))
+    result.notes += [
+        f"{file.path}: {file.notebook.skipped} lines of magics and shell commands were passed over."
+        for file in project.files
+        if file.notebook is not None and file.notebook.skipped
+    ]
     result.notes += _limits(project, entries)
     result.sources = {file.path: file.lines for file in project.files}
     result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
@@ -236,6 +241,10 @@ def _settle(
         own = by_path.pop(file.path, [])
         for finding in own:
             finding.source_line = finding.source_line or file.line(finding.span.line).strip()
+        if file.notebook is not None:
+            for finding in own:
+                cell, line = file.notebook.place(finding.span.line)
+                finding.message = f"Cell {cell}, line {line}: {finding.message}"
         comments = suppress.suppressions(file)
         stay, gone = suppress.apply(own, comments)
         kept += stay

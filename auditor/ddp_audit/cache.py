@@ -21,6 +21,7 @@ from ddp_audit import __version__
 from ddp_audit.audit import AuditResult, Options, audit, installed_rules
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.source.files import SourceError, decode
+from ddp_audit.source.notebook import SUFFIX, read_notebook
 from ddp_audit.source.seen import Seen, noting
 
 if TYPE_CHECKING:
@@ -102,10 +103,15 @@ def _load(entry: Path) -> AuditResult | None:
         )
         named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
         named &= result.looked_at
-        result.sources = {path: decode(Path(path).read_bytes(), path).split("\n") for path in named}
+        result.sources = {path: _text_of(path).split("\n") for path in named}
         return result
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SourceError):
         return None
+
+
+def _text_of(path: str) -> str:
+    data = Path(path).read_bytes()
+    return read_notebook(data, path).text if path.endswith(SUFFIX) else decode(data, path)
 
 
 def _finding(item: dict[str, Any]) -> Finding:

@@ -20,6 +20,7 @@ from ddp_audit.fix import insertions, moves
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
 from ddp_audit.fix.tree import Refused, Tree
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
+from ddp_audit.source.notebook import SUFFIX
 
 Codemod = Callable[[Tree, Finding], cst.Module]
 Audit = Callable[[Mapping[str, bytes]], AuditResult]
@@ -96,6 +97,8 @@ def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[s
     done: dict[str, _Done] = {}
     for path, findings in by_file.items():
         try:
+            if path.endswith(SUFFIX):
+                raise Refused("a notebook is not mended")
             data = {**overlay, **mended.after}.get(path)
             if data is None:
                 data = read_bytes(Path(path))

@@ -15,20 +15,8 @@ from pathlib import Path
 
 from ddp_audit.findings import Span
 from ddp_audit.source import seen
-
-
-class SourceError(Exception):
-    """A file that could not be found, read or parsed. `line` is None where the trouble has no line."""
-
-    def __init__(self, path: str, line: int | None, message: str) -> None:
-        super().__init__(path, line, message)
-        self.path = path
-        self.line = line
-        self.message = message
-
-    def __str__(self) -> str:
-        place = self.path if self.line is None else f"{self.path}:{self.line}"
-        return f"{place}: {self.message}"
+from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
+from ddp_audit.source.problems import SourceError
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +33,7 @@ class SourceFile:
     tree: ast.Module
     lines: list[str]
     module: str
+    notebook: Notebook | None = None  # where the text is the code of one
     _ascii: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -170,8 +159,19 @@ def _is_newer_python(text: str) -> bool:
 
 
 def parse_file(path: Path, module: str, data: bytes | None = None) -> SourceFile:
-    """Reads and parses one file. Raises SourceError."""
+    """Reads and parses one file, Python or a notebook. Raises SourceError."""
     shown = display_path(path)
-    text = decode(read_bytes(path) if data is None else data, shown)
-    tree = parse_text(text, shown)
-    return SourceFile(shown, os.path.abspath(path), text, tree, text.split("\n"), module)
+    data = read_bytes(path) if data is None else data
+    notebook = read_notebook(data, shown) if path.suffix == SUFFIX else None
+    text = decode(data, shown) if notebook is None else notebook.text
+    try:
+        tree = parse_text(text, shown)
+    except SourceError as error:
+        if notebook is None or error.line is None:
+            raise
+        cell, line = notebook.place(error.line)
+        raise SourceError(shown, error.line, f"cell {cell}, line {line}: {error.message}") from None
+    return SourceFile(shown, os.path.abspath(path), text, tree, text.split("\n"), module, notebook)
+
+
+__all__ = ["SourceError", "SourceFile", "decode", "display_path", "parse_file", "parse_text", "read_bytes"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
+from ddp_audit.source.notebook import SUFFIX
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})  # and hidden ones
@@ -147,7 +148,7 @@ class Project:
             )
             for name in sorted(names):
                 path = os.path.join(top, name)
-                if name.endswith(".py") and os.path.isfile(path) and not self._excluded(path):
+                if name.endswith((".py", SUFFIX)) and os.path.isfile(path) and not self._excluded(path):
                     yield Path(path)
 
     def _excluded(self, path: str) -> bool:
@@ -167,6 +168,8 @@ class Project:
                 if matters(data):
                     matter[absolute] = None
                     self._bytes[absolute] = data
+                elif absolute.endswith(SUFFIX):
+                    self.passed_by.add(absolute)
                 else:
                     shown = display_path(path)
                     parse_text(decode(data, shown), shown)

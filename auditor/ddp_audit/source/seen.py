@@ -154,7 +154,7 @@ def digest_of(path: str) -> str:
 
 def _name(entry: os.DirEntry[str]) -> str:
     link = "@" if entry.is_symlink() else ""
-    if entry.name.endswith(".py"):
+    if entry.name.endswith((".py", ".ipynb")):
         return f"{entry.name}{link}{'' if entry.is_file() else '?'}"
     if entry.is_dir() and not entry.name.startswith(".") and entry.name != "__pycache__":
         return f"{entry.name}{link}/"
