@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
@@ -9,9 +10,11 @@ from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import Key, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj, options
+from ddp_audit.program.values import Const, Expr, Obj, Unknown, Value, options
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._training import reduced_by_hand, shared_again
+
+_FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
 
 
 class TrainableModuleUnwrapped(Rule):
@@ -125,16 +128,34 @@ def _outside(program: Program, optimizer: Node) -> Iterator[tuple[Obj, Node | No
     covered: set[Key] = set()
     for key in modules.wrapped:
         covered |= modules.inside(key)
+    wrapped_places = {modules.objects[key].made for key in covered if key in modules.objects}
     for module in dict.fromkeys(unwrapped(o.module) for o in owners):
         if module is None or module.made is None or module.kind != "module" or module.key in covered:
             continue
-        if modules.made_by_rank(module.key):
+        # The same place may be reached by another way on which it is wrapped.
+        if modules.made_by_rank(module.key) or module.made in wrapped_places or not _is_new(program, module):
             continue
         inside = modules.inside(module.key)
         rest = {k for k in inside - covered if modules.objects.get(k) is not None and not modules.children.get(k)}
         if any(modules.has_parameters(k) for k in rest):
             parts = [w for w in program.of("wrap") if _holds(program, module, w)]
             yield module, parts[0] if parts else None
+
+
+def _is_new(program: Program, module: Obj) -> bool:
+    """Whether a parameter that stands alone is made of new numbers, and is no copy of other parameters in another precision."""
+    if module.cls != "torch.nn.Parameter":
+        return True
+    return any(_is_drawn(value) for value in program.modules.arguments.get(module.key, ()))
+
+
+def _is_drawn(value: Value, depth: int = 0) -> bool:
+    if depth > 6:
+        return False
+    if isinstance(value, Expr):
+        return any(_is_drawn(arg, depth + 1) for arg in value.args)
+    made = value.by if isinstance(value, Unknown) else None
+    return made is not None and (bool(_FACTORY.match(made.name)) or any(_is_drawn(arg, depth + 1) for arg in made.args))
 
 
 def _holds(program: Program, module: Obj, wrap: Node) -> bool:

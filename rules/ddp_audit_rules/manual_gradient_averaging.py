@@ -1,0 +1,211 @@
+"""DDP110: gradients are averaged by hand, and the average is not one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import COLLECTIVE, DDP_BUCKET
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.changes import counts_ranks
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.modules import attribute_path
+from ddp_audit.program.sync import forwards_behind, switches
+from ddp_audit.program.values import Const, Items, Unknown, Value
+from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._training import after, excludes, shares_loop
+
+_GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
+_MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
+_ON_TOP = (
+    "DDP has averaged these gradients already, and this all-reduce adds the means of all ranks up, so each is as many times too "
+    "large as there are ranks."
+)
+_UNDIVIDED = (
+    "This all-reduce sums gradients over the ranks and nothing divides them by their number, so the step is as many times too long "
+    "as there are ranks."
+)
+_TWICE = "The gradients are divided by the number of ranks twice, so the step is as many times too short as there are ranks."
+
+
+class ManualGradientAveraging(Rule):
+    code = "DDP110"
+    name = "manual-gradient-averaging"
+    level = "warning"
+    what = (
+        "An all-reduce of gradients by the program whose result is not their mean: a sum that nothing divides by the number of "
+        "ranks, a mean that is divided once more, a sum on top of DDP's own mean, or one that comes after the optimizer's step."
+    )
+    why = (
+        "The gradient is as many times too large as there are ranks, or too small: the learning rate is scaled by the size of the "
+        "job without anybody saying so, clipping and weight decay weigh differently, and results change with every other number of "
+        "ranks. After the step the reduction is for nothing, and every rank has stepped with gradients of its own."
+    )
+    quiet = (
+        "A division of the gradient, of the loss before its backward or of the learning rate by the number of ranks; ReduceOp.AVG; "
+        "a reduction over a group that is given; norms, counts and flags; gradients inside an autograd function; a redundant mean "
+        "on top of DDP's, which changes nothing; optimizers that divide by themselves, as far as that is visible."
+    )
+    confirmed = (
+        "For a sum on top of DDP: bucket all-reduces and this all-reduce in one run. A factor takes a run in one process beside "
+        "it, which one trace does not hold."
+    )
+    source = (
+        "torch 2.13: all_reduce sums by default, reducer.cpp divides by the world size; seen in runs with gloo: a sum by hand on "
+        "top of DDP gives twice the gradient on two ranks, a mean by hand on top of it changes nothing."
+    )
+    remedy = "divide once by dist.get_world_size() (or use ReduceOp.AVG) between backward and step, or let DDP do it alone"
+    outcome = "shows 2.00 times the mean gradient"
+    bad = '''"""Averages gradients by hand and forgets to divide: the step is as many times too long as there are ranks."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for step in range(3):
+    optimizer.zero_grad()
+    net(torch.randn(8, 4)).square().mean().backward()
+    every = [torch.zeros(1) for _ in range(2)]
+    dist.all_gather(every, net.bias.grad)
+    for parameter in net.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    print(f"{(net.bias.grad / torch.stack(every).mean(0)).item():.2f} times the mean gradient", flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace(
+        "Averages gradients by hand and forgets to divide: the step is as many times too long as there are ranks",
+        "Averages gradients by hand: the sum over the ranks, divided by their number",
+    ).replace(
+        "        dist.all_reduce(parameter.grad)\n",
+        "        dist.all_reduce(parameter.grad)\n        parameter.grad /= dist.get_world_size()\n",
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        reductions = [n for n in program.of("collective") if n.detail.get("op") == "all_reduce" and _is_of_gradients(n)]
+        for node in first_of_each_place(reductions):
+            backward = _backward_before(program, node)
+            if backward is None or _has_group(node):
+                continue
+            step = _step_before(program, node)
+            divisions = _divisions(program, node, backward)
+            if step is not None:
+                yield self._late(node, step)
+            elif len(divisions) > 1 or (divisions and _averages(node)):
+                places = [Related(d.span.path, d.span.line, "division", "divides by the number of ranks") for d in divisions]
+                yield self._finding(node, _TWICE, places)
+            elif not divisions and not _averages(node):
+                wrapped = _synced_wrap(program, backward)
+                yield self._finding(node, _ON_TOP if wrapped else _UNDIVIDED, [] if wrapped is None else [wrapped])
+
+    def _finding(self, node: Node, message: str, related: list[Related]) -> Finding:
+        explanation = (
+            "All ranks get the same wrong gradient, so nothing hangs and their parameters stay equal. Plain SGD then trains with "
+            "another learning rate on every number of ranks; Adam hides it, up to epsilon, clipping and weight decay. It is right "
+            "where the loss or the learning rate was meant to make up for it."
+        )
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards)
+
+    def _late(self, node: Node, step: Node) -> Finding:
+        message = (
+            f"This all-reduce of gradients comes after the step of line {step.span.line} has used them, and they are zeroed or "
+            "overwritten before the next one, so every rank trains on its own."
+        )
+        explanation = (
+            "Each rank steps with the gradients of its own batch; the reduced ones are never used. The parameters of the ranks "
+            "differ from the first step on, without an error."
+        )
+        related = [Related(step.span.path, step.span.line, "step", "uses the gradients before they are reduced")]
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards, severity="error")
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where buckets were reduced beside this all-reduce; a factor alone cannot be told from one run."""
+        if not any(r.role == "wrap" for r in finding.related):
+            return "not-covered"
+        here = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == COLLECTIVE]
+        if not here:
+            return "not-covered"
+        return "confirmed" if any(e.origin == DDP_BUCKET for _, e in run.all_events()) else "not-observed"
+
+
+def _is_of_gradients(node: Node) -> bool:
+    target = node.target
+    if target is None or node.function.endswith((".backward", "backward")):
+        return False
+    if _holds_gradients(target):
+        return True
+    said = node.text.split("(", 1)[-1]
+    return bool(_GRADIENT.search(said)) and not _MEASURE.search(said.split(",", 1)[0])
+
+
+def _holds_gradients(value: Value, depth: int = 0) -> bool:
+    """Whether a value is a gradient, or was made of gradients (concatenated, flattened)."""
+    if "grad" in attribute_path(value):
+        return True
+    made = value.by if isinstance(value, Unknown) and depth < 6 else None
+    if made is not None and _MEASURE.search(made.name):
+        return False
+    parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
+    return any(_holds_gradients(part, depth + 1) for part in parts)
+
+
+def _has_group(node: Node) -> bool:
+    group = node.args.get("group")
+    return group is not None and not (isinstance(group, Const) and group.value is None)
+
+
+def _averages(node: Node) -> bool:
+    """Whether the operation is a mean, or is not known to be a sum."""
+    op = node.args.get("op")
+    return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
+
+
+def _backward_before(program: Program, node: Node) -> Node | None:
+    """The last backward before a reduction, in its order or around the loop that both stand in."""
+    found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
+    return max(found, key=lambda b: (b.number < node.number, b.number)) if found else None
+
+
+def _step_before(program: Program, node: Node) -> Node | None:
+    """The step that comes between the backward and the reduction, where the reduction is lost before the next step."""
+    steps = [s for s in program.of("step") if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
+    backwards = [b for b in program.of("backward") if b.number < node.number and shares_loop(b, node)]
+    if not steps or not backwards or backwards[-1].number > steps[-1].number:
+        return None
+    for later in after(program, node, "step", "zero-grad", "backward"):
+        return None if later.kind == "step" else steps[-1]
+    return None
+
+
+def _divisions(program: Program, node: Node, backward: Node) -> list[Node]:
+    """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
+    root, loss = _root(node.target), _root(backward.target)
+    found = []
+    for scale in program.of("scale"):
+        if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
+            continue
+        text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
+        of_gradient = bool(_GRADIENT.search(text)) or (root and _root(scale.target) == root)
+        of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
+        if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
+            found.append(scale)
+    return first_of_each_place(found)
+
+
+def _root(value: Value | None) -> str:
+    return "" if value is None else re.split(r"[.\[(]", value.text)[0]
+
+
+def _synced_wrap(program: Program, backward: Node) -> Related | None:
+    """The wrapper that reduces a backward's gradients itself, as a related place."""
+    for forward in forwards_behind(program, backward):
+        made = forward.object.made if forward.object is not None else None
+        if made is not None and not switches(program, forward):
+            return Related(made.path, made.line, "wrap", "averages gradients in backward")
+    return None
