@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from found import audited, findings, rules
 
-MINE = ("DDP204",)
+MINE = ("DDP204", "DDP205")
 HEAD = """\
 import os, time
 import torch
@@ -40,6 +40,43 @@ def train(x):
 )
 
 FOUND = {
+    ("DDP205", "a stride, in a loader, over epochs"): TRAIN + """
+mine = DataLoader(Subset(data, range(rank, len(data), world_size)), batch_size=4)
+for epoch in range(3):
+    for x in mine:  # HERE
+        train(x)
+""",
+    ("DDP205", "a part of a split, by its length"): TRAIN + """
+import numpy as np
+part = np.array_split(data, world_size)[rank]
+for first in range(0, len(part), 8):  # HERE
+    train(part[first : first + 8])
+""",
+    ("DDP205", "a filter by rank, in a function"): TRAIN + """
+def fit(rows):
+    for x in rows:  # HERE
+        train(x)
+fit([x for i, x in enumerate(data) if i % world_size == rank])
+""",
+    ("DDP205", "each rank's clock"): TRAIN + """
+start = time.time()
+while time.time() - start < 60:  # HERE
+    train(data)
+""",
+    ("DDP205", "a stream dealt out by rank"): TRAIN + """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for i, x in enumerate(data):
+            if i % world_size == rank:
+                yield x
+for x in DataLoader(Stream(), batch_size=2):  # HERE
+    train(x)
+""",
+    ("DDP205", "collectives in a loop over a rank's own rows"): HEAD + """
+rows = torch.randn(61, 4)[rank::world_size]
+for row in rows:  # HERE
+    dist.all_reduce(row)
+""",
     ("DDP204", "out of memory and on"): TRAIN + """
 for x in loader:
     try:
@@ -130,6 +167,59 @@ trainer.after(os.environ.get("KIND"))
 }  # fmt: skip
 
 QUIET = {
+    ("DDP205", "a sampler that pads"): TRAIN + """
+for epoch in range(3):
+    for x in loader:
+        train(x)
+""",
+    ("DDP205", "ranks may end when they like"): TRAIN + """
+from torch.distributed.algorithms.join import Join
+with Join([model]):
+    for x in data[rank::world_size]:
+        train(x)
+with model.join():
+    for x in data[rank::world_size]:
+        train(x)
+""",
+    ("DDP205", "an agreed count"): TRAIN + """
+mine = data[rank::world_size]
+count = torch.tensor(len(mine))
+dist.all_reduce(count, op=dist.ReduceOp.MIN)
+for i in range(int(count.item())):
+    train(mine[i])
+for i, x in zip(range(10), mine):
+    train(x)
+""",
+    ("DDP205", "equal contiguous shares"): TRAIN + """
+each = len(data) // world_size
+for x in data[rank * each : (rank + 1) * each]:
+    train(x)
+for x in data.split(len(data) // world_size)[rank]:
+    train(x)
+""",
+    ("DDP205", "nothing done together in the loop"): TRAIN + """
+for x in data[rank::world_size]:
+    print(x)
+with torch.no_grad():
+    for x in data[rank::world_size]:
+        model.module(x)
+""",
+    ("DDP205", "a stream without an end, left on a step count"): TRAIN + """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            for i, x in enumerate(data):
+                if i % world_size == rank:
+                    yield x
+for step, x in enumerate(DataLoader(Stream(), batch_size=2)):
+    if step == 100:
+        break
+    train(x)
+for step, x in enumerate(data[rank::world_size]):
+    if step == 10:
+        break
+    train(x)
+""",
     ("DDP204", "the handler ends the process or raises"): TRAIN + """
 import sys
 for x in loader:

@@ -18,6 +18,7 @@ from ddp_audit.program.values import (
     Expr,
     Ext,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -49,7 +50,7 @@ def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     value = args[0] if args else Unknown()
     if isinstance(value, Items) and not value.many:
         return Const(value=len(value.items))
-    return Unknown(text=lw.text(node), taint=value.taint)
+    return Unknown(text=lw.text(node), taint=value.taint, by=Made("builtins.len", (value,)))
 
 
 @contract("builtins.min", "builtins.max")
@@ -63,7 +64,7 @@ def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     bounds = [Const(value=0), *args] if len(args) == 1 else args
     missing = (Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))
     start, stop, step = (*bounds, *missing[len(bounds) :])[:3]
-    count: Value = Unknown(text=lw.text(node), taint=join_taint(*args))
+    count: Value = Unknown(text=lw.text(node), taint=join_taint(*args), by=Made("builtins.range", tuple(args)))
     if isinstance(step, Const) and step.value == 1:
         count = stop if isinstance(start, Const) and start.value == 0 else operation("-", stop, start, text=lw.text(node))
     key, taint = ("range", lw.span(node)), join_taint(*args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
+_JOIN = re.compile(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 
@@ -194,8 +196,12 @@ def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
             entered = _call_method(lw, manager, "__enter__", entry.context_expr)
         if entry.optional_vars is not None:
             lw.assign(entry.optional_vars, entered)
+    first = len(lw.program.nodes)
     left = lw.run_block(node.body)
     start = len(lw.program.nodes)
+    if any(_JOIN.search(lw.text(entry.context_expr)) for entry in node.items):
+        for made in lw.program.nodes[first:start]:
+            made.detail["join"] = True
     for manager, expression in reversed(managers):
         _call_method(lw, manager, "__exit__", expression)
     for made in lw.program.nodes[start:]:
