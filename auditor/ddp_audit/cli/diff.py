@@ -20,22 +20,36 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a trace, or of dumps of PyTorch's Flight Recorder")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a worker's log or standard error, or a folder of logs: known error texts in it are explained",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
     from ddp_audit.cli.foretold import kept
-    from ddp_audit.cli.recorded import read_compared
-    from ddp_audit.report import trace_json, trace_text
+    from ddp_audit.cli.recorded import read_compared, read_notes
+    from ddp_audit.compare.logs import with_diff
+    from ddp_audit.report import log_lines, trace_json, trace_text
 
     recorded, comparison = read_compared(args.folder)
     root = Path(str(recorded.meta.get("cwd") or "."))
+    notes = read_notes(args.folder, args.log)
+    together = with_diff(notes, comparison.parted, int(recorded.meta.get("first_index") or 0))
     prediction = kept(args.folder)
     if args.format == "json":
         out = trace_json.as_object(comparison)
         if prediction is not None:
             out["prediction"] = prediction
+        if notes:
+            out["log"] = log_lines.as_objects(notes)
         print(json.dumps(out, indent=2, ensure_ascii=False))
     else:
         trace_text.show(comparison, sys.stdout, root=root)
+        if notes:
+            print("", *log_lines.lines(notes, together), sep="\n")
     return comparison.exit_code

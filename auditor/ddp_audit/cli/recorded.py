@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_audit.cli.parser import Usage
+from ddp_audit.compare.logs import LogNote, read_logs
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.trace.store import TraceError, load_run
+from ddp_audit.trace.worker.layout import ERRORS_FILE
 
 
 def read_run(folder: str) -> RecordedRun:
@@ -31,3 +34,12 @@ def read_compared(folder: str) -> tuple[RecordedRun, Comparison]:
     except TraceError as error:
         raise Usage(str(error)) from None
     return run, compare_run(run, root=Path(str(run.meta.get("cwd") or ".")))
+
+
+def read_notes(folder: str, logs: Sequence[str]) -> list[LogNote]:
+    """The known error texts in logs and in what the traced command wrote to its standard error. Raises Usage."""
+    own = Path(folder) / ERRORS_FILE
+    try:
+        return read_logs([*logs, *([own] if own.is_file() else [])])
+    except OSError as error:
+        raise Usage(f"{error.filename}: {error.strerror}") from None

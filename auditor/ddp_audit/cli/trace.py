@@ -8,9 +8,13 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, Usage
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.logs import LogNote
+    from ddp_audit.compare.sequence import Divergence
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -33,6 +37,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="the kernel that records: auto the native one where it is built (default), on builds it, off the Python one",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="json: COMMAND's output goes to stderr")
+    parser.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also explain known error texts in this log, or folder of logs, at the end; COMMAND's standard error is read anyway",
+    )
     parser.add_argument("--no-check", action="store_true", help="do not audit the script first, and predict nothing")
     parser.add_argument(
         "--prediction",
@@ -69,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
     from ddp_audit.cli import foretold, traced
-    from ddp_audit.report import text, trace_json, trace_text
+    from ddp_audit.cli.recorded import read_notes
+    from ddp_audit.report import log_lines, text, trace_json, trace_text
 
     kernel = traced.choose_kernel(args.native, told)
     audited = None
@@ -90,9 +102,13 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         native=kernel,
     )
     findings = result.findings.findings
-    if result.comparison is not None and result.run is not None:
+    notes = read_notes(args.dir, args.log)
+    if result.comparison is None or result.run is None:
+        _tell_notes(told, notes, [])
+    else:
         traced.tell(told, "")
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
+        _tell_notes(told, notes, result.comparison.parted)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
         prediction = foretold.foretold(command, result.run) if predicts else None
         if prediction is not None:
@@ -103,6 +119,18 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             out["command_code"] = result.command_code
             if prediction is not None:
                 out["prediction"] = foretold.as_object(prediction, full=full)
+            if notes:
+                out["log"] = log_lines.as_objects(notes)
             out["findings"] = [finding.to_json() for finding in findings]
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     return result.exit_code
+
+
+def _tell_notes(told: IO[str], notes: list[LogNote], parted: list[Divergence]) -> None:
+    """The known error texts of the command's standard error and of logs, beside what the comparison found."""
+    from ddp_audit.cli.traced import tell
+    from ddp_audit.compare.logs import with_diff
+    from ddp_audit.report import log_lines
+
+    if notes:
+        tell(told, "", *log_lines.lines(notes, with_diff(notes, parted)))

@@ -81,7 +81,7 @@ def run_of(dumps: Mapping[int, Dump]) -> RecordedRun:
     labels = _Labels(dumps.values())
     world = max([*dumps, *(rank for ranks in labels.members.values() for rank in ranks)]) + 1
     run = RecordedRun(world, groups=dict(labels.members))
-    run.meta = {"source": SOURCE, "cwd": str(Path.cwd())}
+    run.meta = {"source": SOURCE, "cwd": str(Path.cwd()), "first_index": 1}
     if any(str(entry["profiling_name"]).startswith("nccl:") for dump in dumps.values() for entry in dump.entries):
         run.meta["backend"] = "nccl"
     for rank in range(world):

@@ -23,6 +23,7 @@ from typing import Any
 import ddp_audit
 from ddp_audit.compare.run import RUNNING, WAITING, RecordedRun
 from ddp_audit.events import START
+from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.store import FollowRun, TraceError, process_lives
 from ddp_audit.trace.worker import layout
 
@@ -64,8 +65,8 @@ def run_traced(
 ) -> LaunchResult:
     """Runs COMMAND traced and returns when it has ended.
 
-    `directory` is made, and an earlier trace in it removed. While the command runs, the trace is read every `poll` seconds, and
-    `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
+    `directory` is made, and an earlier trace in it removed. The command's standard error is shown and kept there
+    (`stderr.log`). While the command runs, the trace is read every `poll` seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
     stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
@@ -90,22 +91,23 @@ def run_traced(
         environment[layout.ENV_NATIVE] = native
     if is_plain_python(resolved):
         environment[layout.ENV_SOLO] = str(os.getpid())
-    try:
-        # A group of its own, so that a Ctrl-C at the terminal reaches the command once: from here.
-        process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp)
-    except OSError as error:
-        raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
-    session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report)
-    with _passing_on(process) as signals:
+    with KeptErrors(folder / layout.ERRORS_FILE) as errors:
         try:
-            while process.poll() is None:
-                session.look()
-                if signals.should_end(session.waits()):
-                    kill_tree(process.pid, session.workers())
-                _wait(process, poll)
-        except BaseException:
-            kill_tree(process.pid, session.workers())
-            raise
+            # A group of its own, so that a Ctrl-C at the terminal reaches the command once: from here.
+            process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp, stderr=errors.descriptor)
+        except OSError as error:
+            raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
+        session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report)
+        with _passing_on(process) as signals:
+            try:
+                while process.poll() is None:
+                    session.look()
+                    if signals.should_end(session.waits()):
+                        kill_tree(process.pid, session.workers())
+                    _wait(process, poll)
+            except BaseException:
+                kill_tree(process.pid, session.workers())
+                raise
     session.look(last=True)
     code = process.returncode
     exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
@@ -384,7 +386,7 @@ def _prepare(folder: Path, command: Sequence[str], run_id: str) -> None:
     """Makes the folder, removes an earlier trace from it, and writes run.json."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (*folder.glob("rank-*.ddptrace*"), folder / layout.REQUEST_FILE):
+        for old in (*folder.glob("rank-*.ddptrace*"), folder / layout.REQUEST_FILE, folder / layout.ERRORS_FILE):
             old.unlink(missing_ok=True)
         meta: dict[str, Any] = {
             "version": 1,

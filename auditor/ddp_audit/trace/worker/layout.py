@@ -62,6 +62,7 @@ VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAME
 FILE_PATTERN = "rank-{:05d}.ddptrace"
 RUN_FILE = "run.json"
 REQUEST_FILE = "dump-request"
+ERRORS_FILE = "stderr.log"  # what the traced command wrote to its standard error
 
 # Environment variables that reach from the launcher into the workers.
 ENV_DIRECTORY = "DDP_AUDIT_TRACE_DIR"
