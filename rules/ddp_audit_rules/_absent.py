@@ -15,7 +15,7 @@ from ddp_audit_rules._failures import Failure
 def absent(program: Program) -> Iterator[Failure]:
     """Uses of names and attributes on ranks that do not have them, or have None there."""
     for node in program.of("absent"):
-        without = [w for job in worlds_by_size(program.world_size) for w in job if _lacks(node, w) and node.reached_by(w)]
+        without = [w for job in worlds_by_size(program.world_size) for w in job if _lacks(node, w) and _comes(node, w)]
         if not without or any(f"hasattr({part}" in g.text for g in node.guards for part in ("self", node.text.split(".")[0])):
             continue
         name, ranks = node.text or node.detail["name"], _ranks(without)
@@ -37,6 +37,11 @@ def absent(program: Program) -> Iterator[Failure]:
             [*related, *guard_relations(node)],
             node,
         )
+
+
+def _comes(node: Node, world: World) -> bool:
+    """Whether a rank surely gets here: no condition keeps it away, and of those that ask for the rank none is unknown."""
+    return bool(node.reached_by(world)) and all(guard.admits(world) is not False for guard in node.guards)
 
 
 def _lacks(node: Node, world: World) -> bool:

@@ -28,7 +28,7 @@ TRAIN = (
     + """
 model = DDP(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-data = torch.randn(60, 4)
+data = torch.randn(61, 4)
 loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
 def train(x):
     loss = model(x).mean()
@@ -196,6 +196,15 @@ for x in data[rank * each : (rank + 1) * each]:
     train(x)
 for x in data.split(len(data) // world_size)[rank]:
     train(x)
+""",
+    ("DDP205", "a number of rows that comes out even"): TRAIN + """
+rows = torch.randn(60, 4)
+for x in rows[rank::world_size]:
+    train(x)
+for x in DataLoader(Subset(rows, range(rank, len(rows), world_size)), batch_size=4):
+    train(x)
+for i in range(rank, 60, world_size):
+    train(rows[i])
 """,
     ("DDP205", "nothing done together in the loop"): TRAIN + """
 for x in data[rank::world_size]:

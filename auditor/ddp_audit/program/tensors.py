@@ -14,6 +14,7 @@ from ddp_audit.program.values import (
     Ext,
     Items,
     Made,
+    Obj,
     Unknown,
     Value,
     World,
@@ -98,6 +99,24 @@ def facts(value: Value, world: World) -> Facts:
         dtype = _CASTS.get(last) or next((d for d in map(_dtype_name, made.args[1:]) if d), "") or given or inner.dtype
         return Facts(dtype, inner.numel, ("cpu" if last == "cpu" else "given") if moved else inner.device)
     return Facts()
+
+
+def rows(value: Value, world: World) -> int | None:
+    """How many elements a sequence has along its first axis, where it is made of known numbers."""
+    match value:
+        case Obj(kind="dataset", cls="TensorDataset" | "Subset", info=[*parts]) if parts:
+            return rows(parts[-1] if value.cls == "Subset" else parts[0], world)
+        case Obj(kind="range" | "enumerate", info=Value() as inner):
+            count = evaluate(inner, world) if value.kind == "range" else rows(inner, world)
+            return count if isinstance(count, int) else None
+        case Items(items=items, many=False):
+            return len(items)
+        case Unknown(by=Made(name=name, args=(first, *_))) if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _OF_SIZES:
+            count = evaluate(first.items[0] if isinstance(first, Items) and first.items else first, world)
+            return count if isinstance(count, int) else None
+        case Unknown(by=Made(name=name, args=(first, *_))) if name in _SAME:
+            return rows(first, world)
+    return None
 
 
 def sized_by_data(value: Value) -> str:
@@ -185,4 +204,4 @@ def _device(made: Made) -> str:
     return "given" if named or made.argument("**") is not None else "cpu"
 
 
-__all__ = ["Facts", "facts", "on_rank", "sized_by_data"]
+__all__ = ["Facts", "facts", "on_rank", "rows", "sized_by_data"]
