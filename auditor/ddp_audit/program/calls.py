@@ -121,7 +121,7 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
             if found is not None:
                 info = FunctionInfo("forward", found[1], found[0].frame, found[0])
                 result = call_function(lw, info, args, kwargs, node, receiver=target)
-                by = Made("?", (result, *values))
+                by = Made("returned", (result, *values))
                 return Unknown(taint=result.taint | join_taint(*values), deps=result.deps | join_deps(*values), by=by)
     elif isinstance(target.cls, ClassInfo):
         found = target.cls.find("__call__")

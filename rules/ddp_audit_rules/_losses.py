@@ -1,0 +1,224 @@
+"""What a loss was made of: its factors, its divisors and how it was reduced over its elements. Shared by the rules on scale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Made, Unknown, Value, World, evaluate
+
+MEAN, SUM, NONE = "mean", "sum", "none"
+_LOSS = re.compile(
+    r"torch\.nn\.(functional\.)?(\w*Loss|cross_entropy|nll_loss|mse_loss|l1_loss|smooth_l1_loss|huber_loss|kl_div|"
+    r"binary_cross_entropy\w*|poisson_nll_loss|cosine_embedding_loss|triplet_margin\w*|hinge_embedding_loss)$"
+)
+_THROUGH = frozenset(
+    (
+        "to",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "cuda",
+        "squeeze",
+        "view",
+        "reshape",
+        "contiguous",
+        "clone",
+        "scale",
+        "scale_loss",
+    )
+)
+_REDUCERS = ("torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce")
+_OWN_SCALING = r"\.grad\b[^=]*(/=|\*=|\.div_?\(|\.mul_?\()|_foreach_(div|mul)|register_comm_hook|all_reduce\(\s*\w+\.grad"
+
+
+@dataclass(slots=True)
+class Loss:
+    """The scale of a loss. `worlds` counts multiplications by the world size less divisions by it.
+
+    `reduced` is how the elements became one number: mean, sum, none; empty where that is not known. `parts` are the values on
+    the way to it, `opaque` says that something on the way is not known.
+    """
+
+    worlds: int = 0
+    reduced: str = ""
+    divisors: list[Value] = field(default_factory=list)
+    factors: list[Value] = field(default_factory=list)
+    summed: list[Value] = field(default_factory=list)  # operands of sum()
+    averaged: list[Value] = field(default_factory=list)  # operands of mean()
+    named: dict[str, Value] = field(default_factory=dict)  # keywords of the loss function
+    opaque: bool = False
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a divisor or factor was summed over the ranks, as a global count is."""
+        return any(
+            "reduce" in operation_of(v) or "gather" in operation_of(v) for d in (*self.divisors, *self.factors) for v in behind(d)
+        )
+
+
+def loss_of(value: Value | None) -> Loss:
+    """Reads a loss from the outside in."""
+    loss = Loss()
+    if value is not None:
+        _read(value, loss, 0)
+    return loss
+
+
+def _read(value: Value, loss: Loss, depth: int) -> None:
+    if depth > 40:
+        loss.opaque = True
+        return
+    match value:
+        case Expr(op="/", args=(left, right)):
+            _divide(right, loss)
+            _read(left, loss, depth + 1)
+        case Expr(op="*", args=(left, right)):
+            _product(left, right, loss, depth)
+        case Expr(op="+" | "-", args=(left, right)):
+            _sum_of((left, right), loss, depth)
+        case Expr(op="ifexp", args=(_, then, orelse)):
+            _sum_of((then, orelse), loss, depth)
+        case Alt(options=alternatives):
+            _sum_of(alternatives, loss, depth)
+        case Unknown(by=Made() as by):
+            _call(by, loss, depth)
+        case _:
+            loss.opaque = loss.opaque or not loss.reduced
+
+
+def _call(by: Made, loss: Loss, depth: int) -> None:
+    rest = list(by.args)
+    if _LOSS.match(by.name):
+        how = by.argument("reduction")
+        loss.reduced = loss.reduced or (str(how.value) if isinstance(how, Const) else MEAN if how is None else "")
+        loss.named = dict(by.named)
+    elif by.name in ("mean", "sum", "torch.mean", "torch.sum", "nanmean"):
+        operand, whole = rest[0], len(rest) == 1 and by.argument("dim") is None
+        mean = "mean" in by.name
+        (loss.averaged if mean else loss.summed).append(operand)
+        if whole and not loss.reduced:
+            loss.reduced = MEAN if mean else SUM
+        inner = Loss()
+        _read(operand, inner, depth + 1)
+        loss.worlds += inner.worlds
+        loss.divisors += inner.divisors if not whole or inner.reduced in (MEAN, SUM) else []
+        if not whole:
+            loss.reduced = loss.reduced or inner.reduced
+            loss.averaged += inner.averaged
+            loss.summed += inner.summed
+    elif by.name in ("div", "div_", "true_divide", "torch.div") and len(rest) > 1:
+        _divide(rest[1], loss)
+        _read(rest[0], loss, depth + 1)
+    elif by.name in ("mul", "mul_", "torch.mul", "multiply") and len(rest) > 1:
+        _product(rest[0], rest[1], loss, depth)
+    elif by.name in _REDUCERS:
+        op = by.argument("op")
+        average = op is not None and op.text.upper().endswith(("AVG", "MAX", "MIN"))
+        loss.worlds += 0 if average else 1
+        _read(rest[0], loss, depth + 1)
+    elif by.name == "returned":
+        _read(rest[0], loss, depth + 1)
+    elif by.name in _THROUGH or "reduce" in by.name or by.name == "broadcast":
+        main = next((a for a in rest if a.deps), None)
+        if main is not None:
+            _read(main, loss, depth + 1)
+    else:
+        loss.opaque = loss.opaque or not loss.reduced
+
+
+def _divide(divisor: Value, loss: Loss) -> None:
+    for part in _multiplied(divisor):
+        if is_world_size(part):
+            loss.worlds -= 1
+        else:
+            loss.divisors.append(part)
+
+
+def _product(left: Value, right: Value, loss: Loss, depth: int) -> None:
+    main, other = (left, right) if left.deps or not right.deps else (right, left)
+    if main.deps and other.deps:
+        loss.opaque = True
+        return
+    for part in _multiplied(other):
+        if is_world_size(part):
+            loss.worlds += 1
+        elif isinstance(part, Expr) and part.op == "/" and isinstance(part.args[0], Const):
+            _divide(part.args[1], loss)
+        else:
+            loss.factors.append(part)
+    _read(main, loss, depth + 1)
+
+
+def _sum_of(parts: Iterable[Value], loss: Loss, depth: int) -> None:
+    """Terms of a sum, or alternatives: what they have in common, and the divisors of all."""
+    terms = [part for part in parts if part.deps]
+    if not terms:
+        loss.opaque = True
+        return
+    read = []
+    for term in terms:
+        one = Loss()
+        _read(term, one, depth + 1)
+        read.append(one)
+    furthest = max((one.worlds for one in read), key=abs)
+    loss.worlds += furthest
+    loss.opaque = loss.opaque or any(one.opaque for one in read)
+    reduced = {one.reduced for one in read}
+    loss.reduced = loss.reduced or (reduced.pop() if len(reduced) == 1 else "")
+    for one in read:
+        loss.divisors += one.divisors
+        loss.factors += one.factors
+        loss.summed += one.summed
+        loss.averaged += one.averaged
+        loss.named |= one.named
+
+
+def _multiplied(value: Value) -> Iterator[Value]:
+    """The factors of a product."""
+    match value:
+        case Expr(op="*", args=(left, right)):
+            yield from _multiplied(left)
+            yield from _multiplied(right)
+        case Expr(op="float" | "int", args=(inner,)):
+            yield from _multiplied(inner)
+        case _:
+            yield value
+
+
+def is_world_size(value: Value) -> bool:
+    """Whether a value is the number of ranks, in every job."""
+    if isinstance(value, Const):
+        return False
+    return all(evaluate(value, world) is not MISSING and evaluate(value, world) == world.world_size for world in _JOBS)
+
+
+_JOBS = (World(0, 2, 2), World(1, 3, 3), World(0, 4, 2))
+
+
+def trained_by_ddp(program: Program, backward: Node) -> bool:
+    """Whether a backward goes through a forward of torch's own wrapper whose averaging nobody changed."""
+    if program.frameworks & {"deepspeed", "lightning", "accelerate", "composer", "colossalai", "horovod", "fsdp"}:
+        return False
+    return any(
+        n.detail.get("through") == "wrapper" and n.object is not None and n.object.kind == "ddp"
+        for n in program.forwards_of(backward.target)
+    )
+
+
+def scales_by_hand(program: Program) -> bool:
+    """Whether the code scales gradients itself, or says how they are reduced."""
+    return any(True for _ in lines_with(program, _OWN_SCALING))
+
+
+def scale_matters(program: Program) -> bool:
+    """Whether the scale of the gradients reaches the weights: optimizers of Adam's kind divide it out, unless it is clipped."""
+    if any(True for _ in program.of("clip")):
+        return True
+    kinds = {str(n.object.cls) for n in program.of("step") if n.object is not None and n.object.kind == "optimizer"}
+    return bool(kinds) and all(kind.rsplit(".", 1)[-1] in ("SGD", "ASGD", "LBFGS", "LARS", "FusedSGD") for kind in kinds)

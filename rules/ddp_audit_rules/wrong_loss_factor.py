@@ -1,0 +1,197 @@
+"""DDP802: the loss carries a factor that makes the gradient W, 1/W or N times that of one process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.made import behind
+from ddp_audit.program.model import Loop, Node, Program, first_of_each_place
+from ddp_audit.program.values import Const, Expr, Value
+from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._losses import MEAN, SUM, Loss, is_world_size, loss_of, scale_matters, scales_by_hand, trained_by_ddp
+
+_WINDOW = re.compile(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
+
+
+class WrongLossFactor(Rule):
+    code = "DDP802"
+    name = "wrong-loss-factor"
+    level = "warning"
+    what = (
+        "A mean loss that is divided by the world size, or multiplied by it without a global count, before the backward "
+        "of a DDP "
+        "model; micro-batches that are accumulated without a division by their number, or with two."
+    )
+    why = (
+        "DDP sums the gradients and divides them by the number of ranks. A second division makes them W times smaller "
+        "than those of "
+        "one process with the whole batch, a multiplication W times greater; N accumulated micro-batches make N times the "
+        "gradient. "
+        "The learning rate, the limit of clipping and weight decay then mean something else on every number of ranks."
+    )
+    quiet = (
+        "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of "
+        "means; "
+        "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves; values that "
+        "are only "
+        "logged. Optimizers of Adam's kind divide the factor out, so without clipping it is only possible."
+    )
+    confirmed = "Nothing that one trace holds: it takes the gradient of one process with the same batch."
+    source = (
+        "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the world size before they are summed. "
+        "Seen in runs: "
+        "loss / world_size gives half of the gradient on two ranks."
+    )
+    outcome = "shows gradient is 0.50 of that of one process"
+    remedy = "leave the mean over the ranks to DDP, and divide by the number of accumulated micro-batches once"
+    bad = '''"""Divides the loss by the number of ranks; DDP does that again. Compares with one process and the whole batch."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+alone = torch.nn.Linear(4, 1)
+model = DDP(torch.nn.Linear(4, 1))
+model.module.load_state_dict(alone.state_dict())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+whole = torch.randn(8 * world_size, 4)
+
+x = whole[rank * 8 : (rank + 1) * 8]
+loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+loss = loss / world_size
+loss.backward()
+
+torch.nn.functional.mse_loss(alone(whole), whole.sum(1, keepdim=True)).backward()
+ratio = (model.module.weight.grad.norm() / alone.weight.grad.norm()).item()
+optimizer.step()
+if rank == 0:
+    print(f"the gradient is {ratio:.2f} of that of one process", flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace("loss = loss / world_size\n", "").replace(
+        "Divides the loss by the number of ranks; DDP does that again.", "Leaves the mean over the ranks to DDP."
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if scales_by_hand(program):
+            return
+        for backward in first_of_each_place(program.of("backward")):
+            if not trained_by_ddp(program, backward):
+                continue
+            loss = loss_of(backward.target)
+            if loss.is_global or loss.reduced == SUM:
+                continue
+            if loss.worlds:
+                yield from self._by_world(program, backward, loss)
+            else:
+                yield from self._by_window(program, backward, loss)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """One run cannot tell."""
+        return "not-covered"
+
+    def _by_world(self, program: Program, backward: Node, loss: Loss) -> Iterator[Finding]:
+        down = loss.worlds < 0
+        if not down and loss.reduced != MEAN:
+            return
+        power = "" if abs(loss.worlds) == 1 else f" to the power of {abs(loss.worlds)}"
+        does = "divided by" if down else "multiplied by"
+        times = "one part in as many as there are ranks" if down else "as many times as there are ranks"
+        message = (
+            f"The loss is {does} the world size{power} before this backward, and DDP averages the gradients over the ranks "
+            "by itself, so "
+            f"they are {times} {'of' if down else ''} what one process with the whole batch gets.".replace("  ", " ")
+        )
+        sure = loss.reduced == MEAN and scale_matters(program)
+        yield self._finding(program, backward, message, sure)
+
+    def _by_window(self, program: Program, backward: Node, loss: Loss) -> Iterator[Finding]:
+        """Accumulated micro-batches: how often the loss is divided by their number."""
+        if loss.opaque or loss.reduced != MEAN:
+            return
+        window = _window(program, backward)
+        if window is None:
+            return
+        count = sum(_same(divisor, window) for divisor in loss.divisors) + sum(_inverse(factor, window) for factor in loss.factors)
+        if count == 1 or (count == 0 and (loss.divisors or loss.factors)):
+            return
+        name = window.text or "the window"
+        if count == 0:
+            message = (
+                f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a "
+                "step uses as "
+                "many times the gradient of the whole batch."
+            )
+        else:
+            message = f"The loss is divided by `{name}` {count} times before this backward, so the gradient is that much too small."
+        yield self._finding(program, backward, message, scale_matters(program))
+
+    def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
+        explanation = (
+            "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another "
+            "meaning than in "
+            "a run of one process. Optimizers of Adam's kind hide it until gradients are clipped."
+        )
+        related = [Related(n.span.path, n.span.line, "forward", n.text) for n in program.forwards_of(backward.target)[:1]]
+        wraps = program.wraps()
+        related += [
+            Related(wrap.span.path, wrap.span.line, "wrap", "averages the gradients")
+            for n in program.forwards_of(backward.target)[:1]
+            if n.object is not None and (wrap := wraps.get(n.object.key)) is not None
+        ]
+        confidence = "likely" if sure else "possible"
+        return self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
+
+
+def _window(program: Program, backward: Node) -> Value | None:
+    """The number of micro-batches that are accumulated for one step, where the code says it in one value."""
+    for step in program.of("step"):
+        if step.number < backward.number or backward.calls[:1] != step.calls[:1]:
+            continue
+        if backward.loops == step.loops:
+            own = [g for g in step.guards if not any(g.span == other.span for other in backward.guards)]
+            zeros = [z for z in program.of("zero-grad") if z.loops == step.loops]
+            guarded = zeros and all(any(g.span == o.span for o in z.guards for g in own) for z in zeros)
+            found = [w for g in own for w in _modulus(g.test)]
+            return found[0] if found and guarded else None
+        if backward.loops[:-1] == step.loops:
+            inner = backward.loops[-1]
+            cleared = [z for z in program.of("zero-grad") if inner in z.loops]
+            return inner.count if inner.count is not None and not cleared and _is_window(inner) else None
+    return None
+
+
+def _is_window(loop: Loop) -> bool:
+    return bool(_WINDOW.search(loop.text)) and "len(" not in loop.text
+
+
+def _modulus(test: Value) -> Iterator[Value]:
+    for value in behind(test):
+        if isinstance(value, Expr) and value.op == "%" and len(value.args) == 2:
+            yield value.args[1]
+
+
+def _same(value: Value, window: Value) -> bool:
+    """Whether a divisor is the window: one value, one option, or the same number written twice."""
+    for part in behind(value):
+        if isinstance(part, Const) and isinstance(window, Const):
+            if part.default is not None and window.default is not None:
+                if part.default.name == window.default.name:
+                    return True
+            elif part.value == window.value:
+                return True
+        elif part.text and part.text == window.text:
+            return True
+    return False
+
+
+def _inverse(factor: Value, window: Value) -> bool:
+    """Whether a factor is made of the window, such as 1 / window."""
+    return not is_world_size(factor) and _same(factor, window)

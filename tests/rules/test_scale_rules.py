@@ -1,0 +1,156 @@
+"""Rules on the scale of losses and gradients: other styles of each hazard, and look-alikes that must stay quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import HEAD, audited, findings, rules
+
+from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+
+CODES = ["DDP801", "DDP802"]
+SETUP = (
+    f"{HEAD}import torch.nn.functional as F\nfrom torch import nn\ndist.init_process_group('gloo')\nworld = dist.get_world_size()\n"
+    "model = DDP(torch.nn.Linear(4, 3))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+)
+ADAM = SETUP.replace("SGD(", "AdamW(")
+STEP = "    optimizer.step()\n    optimizer.zero_grad()\n"
+LOOP = f"{SETUP}for i, (x, y, mask) in enumerate(loader):\n"
+AFTER = f"    loss.backward()\n{STEP}"
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_examples(code: str, tmp_path: Path) -> None:
+    rule = rules()[code]
+    bad = findings(code, audited(tmp_path, rule.bad))
+    assert [(f.code, f.severity) for f in bad] == [(code, rule.level)]
+    assert bad[0].message.endswith(".") and "\n" not in bad[0].message
+    for other in CODES:
+        assert findings(other, audited(tmp_path, rule.good), "possible") == []
+
+
+WINDOW = "    if (i + 1) % 4 == 0:\n        optimizer.step()\n        optimizer.zero_grad()\n"
+FACTOR = {
+    "in place": f"{LOOP}    loss = F.cross_entropy(model(x), y)\n    loss /= world\n{AFTER}",
+    "module": f"{SETUP}criterion = nn.MSELoss()\nfor x, y in loader:\n    (criterion(model(x), y) / world).backward()\n{STEP}",
+    "mean of elements": f"{LOOP}    loss = (model(x) - y).abs().mean() / dist.get_world_size()\n{AFTER}",
+    "environment": f"{SETUP}n = int(os.environ['WORLD_SIZE'])\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y) / n\n{AFTER}",
+    "inverse": f"{LOOP}    loss = F.mse_loss(model(x), y) * (1 / world)\n{AFTER}",
+    "times the world": f"{LOOP}    loss = F.mse_loss(model(x), y) * world\n{AFTER}",
+    "scaler": f"{SETUP}scaler = torch.amp.GradScaler('cuda')\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n"
+    f"    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\n",
+    "sum that autograd sees": f"import torch.distributed.nn.functional\n{LOOP}    loss = F.mse_loss(model(x), y)\n"
+    f"    loss = torch.distributed.nn.functional.all_reduce(loss)\n{AFTER}",
+    "value reduced, gradient divided": f"{LOOP}    loss = F.mse_loss(model(x), y)\n    dist.all_reduce(loss)\n    loss = loss / world\n{AFTER}",
+    "Adam with clipping": f"{ADAM}for x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n    loss.backward()\n"
+    f"    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n{STEP}",
+    "window and world": f"{LOOP}    loss = F.mse_loss(model(x), y) / (4 * world)\n    loss.backward()\n{WINDOW}",
+    "window": f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss.backward()\n{WINDOW}",
+    "window twice": f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss = loss / 4\n    loss.backward()\n{WINDOW}",
+    "inner loop": f"{SETUP}accum = int(os.environ.get('ACCUM', 4))\nfor step in range(9):\n    for micro in range(accum):\n"
+    f"        x, y = next(batches)\n        F.mse_loss(model(x), y).backward()\n{STEP}",
+}
+RIGHT = {
+    "mean": f"{LOOP}    loss = F.mse_loss(model(x), y)\n{AFTER}",
+    "logged": f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss.backward()\n{STEP}    print(loss.item() / world)\n",
+    "sum": f"{LOOP}    loss = F.mse_loss(model(x), y, reduction='sum') / world\n{AFTER}",
+    "sum of elements": f"{LOOP}    loss = (model(x) - y).abs().sum() * world\n{AFTER}",
+    "global count": f"{LOOP}    n = mask.sum()\n    dist.all_reduce(n)\n"
+    f"    loss = F.cross_entropy(model(x), y, reduction='sum') * world / n\n{AFTER}",
+    "mean that autograd sees": f"import torch.distributed.nn.functional\n{LOOP}    loss = F.mse_loss(model(x), y)\n"
+    f"    loss = torch.distributed.nn.functional.all_reduce(loss) / world\n{AFTER}",
+    "hook that sums": f"{SETUP}model.register_comm_hook(None, hook)\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
+    "by hand": f"{LOOP}    loss = F.mse_loss(model(x), y) / world\n    loss.backward()\n    for p in model.parameters():\n"
+    f"        p.grad.mul_(world)\n{STEP}",
+    "window": f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss.backward()\n{WINDOW}",
+    "window option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--accum', type=int, default=4)\na = p.parse_args()\n"
+    f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss = loss / a.accum\n    loss.backward()\n"
+    "    if (i + 1) % a.accum == 0:\n        optimizer.step()\n        optimizer.zero_grad()\n",
+    "window by hand": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    if (i + 1) % 4 == 0:\n        for p in model.parameters():\n"
+    "            p.grad /= 4\n        optimizer.step()\n        optimizer.zero_grad()\n",
+    "prints every fourth": f"{LOOP}    loss = F.mse_loss(model(x), y)\n{AFTER}    if i % 4 == 0:\n        print(i)\n",
+    "Adam": f"{ADAM}for x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
+    "accelerate": f"from accelerate import Accelerator\n{LOOP}    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
+    "no wrapper": "import torch\nimport torch.nn.functional as F\nmodel = torch.nn.Linear(4, 1)\nloss = F.mse_loss(model(x), y) / 2\n"
+    "loss.backward()\n",
+    "steps in time": f"{SETUP}for x in loader:\n    for t in range(4):\n        F.mse_loss(model(x[t]), x[t]).backward()\n{STEP}",
+}
+OWN_COUNT = {
+    "mask": f"{LOOP}    losses = F.cross_entropy(model(x), y, reduction='none')\n    loss = (losses * mask).sum() / mask.sum()\n{AFTER}",
+    "labels": f"{LOOP}    n = (y != -100).sum()\n    loss = F.cross_entropy(model(x), y, reduction='sum') / n\n{AFTER}".replace(
+        "F.cross_entropy(model(x), y, reduction='sum')", "F.cross_entropy(model(x), y, reduction='none').sum()"
+    ),
+    "clamped": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n"
+    f"    loss = torch.sum(losses * mask) / (mask.sum().clamp(min=1) + 1e-6)\n{AFTER}",
+    "selection": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n    loss = losses[mask].mean()\n{AFTER}",
+    "boxes": f"{SETUP}for x, targets in loader:\n    number = max(sum(len(t['boxes']) for t in targets), 1)\n"
+    f"    loss = F.l1_loss(model(x), targets, reduction='none').sum() / number\n{AFTER}",
+    "helper": f"def masked(losses, mask):\n    return (losses * mask).sum() / mask.sum().float()\n"
+    f"{LOOP}    loss = masked(F.mse_loss(model(x), y, reduction='none'), mask) + 0.1\n{AFTER}",
+    "sum of a loss function": f"{LOOP}    valid = y >= 0\n    loss = F.nll_loss(model(x), y, reduction='sum') / valid.sum()\n{AFTER}",
+}
+SAME_COUNT = {
+    "all-reduced": f"{LOOP}    n = mask.sum()\n    dist.all_reduce(n)\n    losses = F.mse_loss(model(x), y, reduction='none')\n"
+    f"    loss = (losses * mask).sum() / (n / world).clamp(min=1)\n{AFTER}",
+    "sum that autograd sees": f"import torch.distributed.nn.functional\n{LOOP}    n = torch.distributed.nn.functional.all_reduce(mask.sum())\n"
+    f"    losses = F.mse_loss(model(x), y, reduction='none')\n    loss = (losses * mask).sum() * world / n\n{AFTER}",
+    "size of the batch": f"{LOOP}    loss = F.mse_loss(model(x), y, reduction='none').sum() / x.size(0)\n{AFTER}",
+    "elements": f"{LOOP}    loss = (model(x) - y).abs().sum() / y.numel()\n{AFTER}",
+    "of sequences": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n"
+    f"    loss = ((losses * mask).sum(dim=1) / mask.sum(dim=1)).mean()\n{AFTER}",
+    "printed": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n    print((losses * mask).sum() / mask.sum())\n"
+    f"    loss = losses.mean()\n{AFTER}",
+    "ignore_index": f"{LOOP}    loss = F.cross_entropy(model(x), y, ignore_index=-1)\n{AFTER}",
+    "row of a batch": f"{LOOP}    loss = F.mse_loss(model(x), y, reduction='none')[0].mean()\n{AFTER}",
+    "weights of a model": f"{LOOP}    loss = F.mse_loss(model(x), y) / 3\n{AFTER}",
+}
+
+
+@pytest.mark.parametrize("style", FACTOR)
+def test_wrong_loss_factor(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP802", audited(tmp_path, FACTOR[style]))
+    assert finding.severity == "warning" and "forward" in {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", RIGHT)
+def test_right_factors_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP802", audited(tmp_path, RIGHT[style])) == []
+
+
+def test_a_factor_that_adam_divides_out_is_possible(tmp_path: Path) -> None:
+    (finding,) = findings("DDP802", audited(tmp_path, RIGHT["Adam"]), "possible")
+    assert finding.confidence == "possible"
+
+
+def test_the_direction_of_the_factor_is_told(tmp_path: Path) -> None:
+    (down,) = findings("DDP802", audited(tmp_path, FACTOR["in place"]))
+    (up,) = findings("DDP802", audited(tmp_path, FACTOR["times the world"]))
+    assert "divided by the world size" in down.message and "multiplied by the world size" in up.message
+
+
+@pytest.mark.parametrize("style", OWN_COUNT)
+def test_mean_of_means(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP801", audited(tmp_path, OWN_COUNT[style]))
+    assert finding.severity == "warning" and {"forward", "wrap"} <= {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", SAME_COUNT)
+def test_equal_counts_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP801", audited(tmp_path, SAME_COUNT[style])) == []
+
+
+def test_labels_that_are_ignored_are_possible(tmp_path: Path) -> None:
+    (finding,) = findings("DDP801", audited(tmp_path, SAME_COUNT["ignore_index"]), "possible")
+    assert finding.confidence == "possible"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_one_run_cannot_tell_the_scale(code: str, tmp_path: Path) -> None:
+    (finding,) = findings(code, audited(tmp_path, rules()[code].bad))
+    assert rules()[code].witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-covered"
