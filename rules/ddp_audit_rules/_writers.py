@@ -145,8 +145,10 @@ def contents(program: Program, node: Node) -> list[Value]:
 
 def plain(value: Value) -> str:
     """A path for a message."""
-    if isinstance(value, Const):
+    if isinstance(value, Const) and value.value is not None:
         return f"'{value.value}'"
+    if isinstance(value, Const) and value.default is not None:
+        return f"the path of `{value.default.name}`"
     return f"`{value.text}`" if value.text and not isinstance(value, Items) else "one path"
 
 

@@ -63,8 +63,7 @@ class MeanOfMeans(Rule):
         "agree."
     )
     confirmed = (
-        "Nothing that one trace holds: it takes the counts of the ranks, and the gradient of one process with the same "
-        "data."
+        "Nothing that one trace holds: it takes the counts of the ranks, and the gradient of one process with the same data."
     )
     source = (
         "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the number of ranks and summed, whatever "

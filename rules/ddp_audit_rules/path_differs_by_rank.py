@@ -169,6 +169,8 @@ dist.destroy_process_group()
             if path is None or key is None or is_of_each_rank(path) or path.taint & {CLOCK, RANDOM}:
                 continue
             what = node.detail.get("what", node.kind)
+            if what == "mkdir" and who(program, node) == SEVERAL:  # with the folders above it
+                written = [(w, at) for w, at in written if not (w.detail.get("what") == "mkdir" and _is_under(key, at, w))]
             if what in (*_MAKES, "save") and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
                 written.append((node, key))
             elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:

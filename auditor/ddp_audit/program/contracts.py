@@ -80,6 +80,8 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
     """A call of a library function by its full name."""
     from ddp_audit.program import contracts_torch
 
+    if "device" in kwargs and function.name.startswith("torch."):
+        contracts_torch.note_current_device(lw, node, kwargs["device"])
     known = BY_NAME.get(function.name)
     if known is not None:
         return known(lw, node, args, kwargs)

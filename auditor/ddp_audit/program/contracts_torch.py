@@ -11,6 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, 
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
+    MISSING,
     UNIFORM,
     Bound,
     Const,
@@ -20,6 +21,7 @@ from ddp_audit.program.values import (
     Obj,
     Unknown,
     Value,
+    evaluate,
     join_taint,
     leaf,
     the_object,
@@ -382,11 +384,20 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     where = args[0] if args else kwargs.get("device")
     if bound.name in ("to", "cuda") and where is not None and "rank" in where.taint:
         lw.emit("device", node, args={"index": where}, via=bound.name)
+    elif bound.name in ("to", "cuda"):
+        note_current_device(lw, node, where, bound.name == "cuda")
     if isinstance(bound.receiver, Obj) or the_object(bound.receiver) is not None:
         return bound.receiver
     deps = bound.receiver.deps | bound.deps
     taint = bound.receiver.taint | (UNIFORM if bound.name in ("to", "cuda") else join_taint(*args))
     return Unknown(taint=taint, deps=deps, text=bound.receiver.text, by=method_made(bound, args, kwargs))
+
+
+def note_current_device(lw: Lowering, node: ast.Call, where: Value | None, cuda: bool = False) -> None:
+    """Notes that something is put on the process's current CUDA device, as `.cuda()` and `cuda` without a number do."""
+    named = evaluate(where, lw.worlds[0]) if where is not None else "cuda" if cuda else MISSING
+    if named == "cuda":
+        lw.emit("current-device", node)
 
 
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

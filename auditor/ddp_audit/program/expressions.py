@@ -230,7 +230,7 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
     if isinstance(node, ast.DictComp):
         lw.eval(node.key)
         value = lw.eval(node.value)
-        return Unknown(taint=taint | value.taint, deps=value.deps, by=Made("builtins.dict", (over,)))
+        return Unknown(taint=taint | value.taint, deps=value.deps, by=Made("builtins.dict", (over, value)))
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
     return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count, over=over)

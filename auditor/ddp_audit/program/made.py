@@ -60,6 +60,8 @@ def path_key(value: Value) -> tuple[Hashable, ...] | None:
 
 def _pieces(value: Value, pieces: list[Hashable]) -> bool:
     match value:
+        case Const(value=None):
+            pass
         case Const(value=text):
             pieces.append(str(text))
             return True
@@ -71,6 +73,10 @@ def _pieces(value: Value, pieces: list[Hashable]) -> bool:
             return _pieces(first, pieces) and all(_pieces(Const(value="/"), pieces) and _pieces(r, pieces) for r in rest)
         case Expr(op="str", args=(inner,)):
             return _pieces(inner, pieces)
+    default = value.default if isinstance(value, Const) else None
+    if default is not None:
+        pieces.append(("option", default.name))
+        return True
     if not value.text:
         return False
     pieces.append(("value", value.text))

@@ -94,8 +94,8 @@ class Made:
     """How a value came about: by a call of a library or of something unknown, an index, or an attribute.
 
     `name` is the full name of a function or class, the bare name of a method (its receiver is the first argument), `[]` for an
-    index, `.name` for an attribute, `returned` for what a module of the project gave (the first argument), and `?` where a call was not
-    followed.
+    index, `.name` for an attribute, `returned` for what a module of the project gave (the first argument), and `?` where a
+    call was not followed.
     """
 
     name: str

@@ -1,0 +1,30 @@
+"""What a program says about CUDA devices: shared by the rules on devices."""
+
+from __future__ import annotations
+
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.model import Program
+from ddp_audit.program.values import Const, Value, options
+
+_FRAMEWORKS = {"accelerate", "lightning", "deepspeed", "horovod", "composer", "colossalai"}
+
+
+def may_use_nccl(program: Program) -> bool:
+    """Whether the process group may carry CUDA tensors: its backend may be nccl, or is left to torch."""
+    return any(_may_be_nccl(node.args.get("backend")) for node in program.of("init"))
+
+
+def _may_be_nccl(backend: Value | None) -> bool:
+    if backend is None:
+        return True
+    found = [option.value for option in options(backend) if isinstance(option, Const)]
+    return any(value is None or "nccl" in str(value) for value in found)
+
+
+def places_for_user(program: Program) -> bool:
+    """Whether a framework, or the environment, gives each process its device."""
+    if program.frameworks & _FRAMEWORKS:
+        return True
+    if "transformers" in program.frameworks and any(True for _ in lines_with(program, r"\w*Trainer\(|TrainingArguments")):
+        return True
+    return any(True for _ in lines_with(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device"))

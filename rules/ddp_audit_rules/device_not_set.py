@@ -1,0 +1,147 @@
+"""DDP602: something goes to the current CUDA device before each process has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import DEVICE, GROUP
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import Const
+from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._cuda import may_use_nccl, places_for_user
+from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
+
+_ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
+
+
+class DeviceNotSet(Rule):
+    code = "DDP602"
+    name = "device-not-set"
+    level = "warning"
+    what = (
+        "A `.cuda()`, a device `cuda` without a number, a barrier or an object collective on NCCL, where no process has "
+        "set a "
+        "device of its own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
+    )
+    why = (
+        "The current device of a new process is 0. All ranks of a node put their model, or the tensor behind the barrier, "
+        "on "
+        "the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU detected` or hangs."
+    )
+    quiet = (
+        "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs "
+        "on gloo; "
+        "frameworks that place processes; code that names a device by the local rank everywhere and has no barrier or "
+        "object "
+        "collective."
+    )
+    confirmed = "The ranks of one node set device 0, or none, and get here."
+    source = (
+        "torch 2.13, distributed/distributed_c10d.py: barrier and object collectives on NCCL use the current device "
+        "unless the group "
+        "has one. Without an accelerator the fault cannot show itself; the example falls back to the CPU."
+    )
+    outcome = "clean"
+    remedy = (
+        "call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before anything else that uses CUDA, or give "
+        "init_process_group a device_id"
+    )
+    bad = '''"""Trains a line on the current device of each process, which nobody has set, or on the CPU where there is none."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+model = torch.nn.Linear(4, 1)
+if torch.cuda.is_available():
+    model = model.cuda()
+model = DDP(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    x = torch.randn(8, 4, device=next(model.parameters()).device)
+    (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+'''
+    good = (
+        bad.replace("which nobody has set", "which is that of its local rank")
+        .replace("import torch\nimport torch.d", "import os\n\nimport torch\nimport torch.d")
+        .replace("    model = model.cuda()", '    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n    model = model.cuda()')
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if not is_distributed(program) or not may_use_nccl(program) or places_for_user(program):
+            return
+        if any("device_id" in node.args or "**" in node.args for node in program.of("init")):
+            return
+        use = next((node for node in program.nodes if _uses_current(program, node)), None)
+        if use is None:
+            return
+        every = [n for n in program.of("device") if n.detail["via"] == "set_device"]
+        sets = [n for n in every if not isinstance(n.args["index"], Const)]
+        if any(n.number < use.number for n in sets):
+            return
+        if not every and any(True for _ in lines_with(program, r"set_device|cuda\.device\(|device_id\s*=")):
+            return
+        late = next((n for n in sets if n.number > use.number and is_called(n)), None)
+        if sets and late is None:
+            return
+        yield self._finding(program, use, late)
+
+    def _finding(self, program: Program, use: Node, late: Node | None) -> Finding:
+        what = "puts this on" if use.kind == "current-device" else f"runs this {use.detail['op']} on"
+        never = "which no process has set to its own" if late is None else f"which is set in line {late.span.line} only"
+        message = f"Every rank {what} its current CUDA device, {never}, so all ranks of a node use device 0 here."
+        explanation = (
+            "NCCL wants each rank on a device of its own: it ends with `Duplicate GPU detected` or hangs. Where it does "
+            "not, all "
+            "processes of the node share the memory of the first device. It does no harm where each process sees one "
+            "device, or on "
+            "gloo."
+        )
+        init = next(program.of("init"))
+        related = [
+            Related(init.span.path, init.span.line, "init", "makes the process group without a device"),
+            *guard_relations(use),
+        ]
+        if late is not None:
+            related.append(Related(late.span.path, late.span.line, "device", late.text))
+        confidence = "likely" if is_called(use) else "possible"
+        return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed by ranks that get here without a device of their own, or with device 0 on several."""
+        span = finding.span
+        here = {rank for rank, _ in run.events_at(span.path, span.line, span.end_line)}
+        chosen: dict[int, object] = {}
+        for rank, event in run.all_events():
+            if event.kind == DEVICE:
+                chosen.setdefault(rank, event.detail.get("index"))
+        if len(chosen) > 1 and set(chosen.values()) == {0}:
+            return "confirmed"
+        if len(set(chosen.values())) == len(run.ranks) > 1:
+            return "not-observed"
+        nccl = any(e.kind == GROUP and "nccl" in str(e.detail.get("backend", "")) for _, e in run.all_events())
+        return "confirmed" if here and nccl and not chosen else "not-covered"
+
+
+def _uses_current(program: Program, node: Node) -> bool:
+    """Whether a node uses the current CUDA device on several ranks."""
+    if node.kind == "current-device":
+        return who(program, node) == SEVERAL
+    if node.kind != "collective" or node.detail.get("op") not in _ON_CURRENT or node.detail.get("hidden"):
+        return False
+    if {"device_ids", "device", "group"} & set(node.args):
+        return False
+    return _on_devices(program)
+
+
+def _on_devices(program: Program) -> bool:
+    """Whether tensors are put on CUDA devices at all, and the backend is surely not gloo."""
+    return any(True for _ in program.of("device", "current-device"))
