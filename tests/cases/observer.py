@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.utils.data.dataloader as dataloader
+from pretended import pretend_devices
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -96,8 +97,6 @@ class Observer:
         self._watch_loaders()
         _shorten_timeouts()
         if self._devices:
-            from pretended import pretend_devices
-
             pretend_devices(self._devices, self.chosen)
 
     def record(self) -> dict[str, Any]:

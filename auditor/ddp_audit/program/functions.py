@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contexts, names
+from ddp_audit.program import contexts, decorators, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
@@ -83,6 +83,10 @@ def call_function(
 
     values = [*args, *kwargs.values()]
     unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values), by=Made("?", tuple(values)))
+    if info.node is decorators.PROBE:
+        if lw.probed is not None:
+            lw.probed.append(list(lw.guards))
+        return unknown
     if id(info.node) in lw.active:
         return unknown
     lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1
@@ -174,10 +178,10 @@ def _generated(lw: Lowering, info: FunctionInfo, frame: Frame, grad: bool | None
 
 
 def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
-    decorators = info.decorators
-    if info.owner is not None and not decorators and not isinstance(info.node, ast.Lambda):
-        decorators = tuple(run_decorators(lw, info.node, info.frame))
-    for decorator in decorators:
+    applied = info.decorators
+    if info.owner is not None and not applied and not isinstance(info.node, ast.Lambda):
+        applied = tuple(run_decorators(lw, info.node, info.frame))
+    for decorator in applied:
         effect = contexts.context_effect(decorator)
         if effect in ("no_grad", "enable_grad"):
             lw.grad = effect == "enable_grad"
@@ -187,6 +191,8 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             name, size = f"@{text.split('.')[-1]}", lw.program.world_size
             lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))
+        else:
+            lw.guards.extend(decorators.guards_of(lw, decorator, node))
 
 
 def run_decorators(lw: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame | None = None) -> Iterator[Value]:

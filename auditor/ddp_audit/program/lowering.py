@@ -92,6 +92,8 @@ class Lowering:
         self.no_sync: list[NoSync] = []
         self.grad: bool | None = True
         self.muted = 0
+        self.probed: list[list[Guard]] | None = None  # ways to the probe, while a decorator is looked into
+        self.decorators: dict[tuple[Any, ...], list[Guard]] = {}  # what a decorator asks, by its definition and frame
         self.steps = 0
         self.modules: dict[str, Frame] = {}
         self.inlined: set[int] = set()  # id() of definitions that were reached
