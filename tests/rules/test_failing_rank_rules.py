@@ -1,4 +1,4 @@
-"""DDP204, DDP205 and DDP211: what each finds, in several styles, and the look-alikes on which it stays quiet.
+"""DDP204, DDP205, DDP210 and DDP211: what each finds, in several styles, and the look-alikes on which it stays quiet.
 
 In a program `# HERE` marks a line that a finding names.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from found import audited, findings, rules
 
-MINE = ("DDP204", "DDP205")
+MINE = ("DDP204", "DDP205", "DDP210")
 HEAD = """\
 import os, time
 import torch
@@ -40,6 +40,35 @@ def train(x):
 )
 
 FOUND = {
+    ("DDP210", "both send first"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+def exchange(peer):
+    dist.send(a, peer)  # HERE
+    dist.recv(b, peer)
+exchange(1 - rank)
+""",
+    ("DDP210", "a ring in which all receive first"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+for step in range(4):
+    dist.recv(b, src=(rank - 1) % world_size)  # HERE
+    dist.send(a, dst=(rank + 1) % world_size)
+""",
+    ("DDP210", "a message that nobody receives"): HEAD + """
+if rank == 0:
+    dist.send(torch.ones(1), 1)  # HERE
+""",
+    ("DDP210", "a batch of one side"): HEAD + """
+b = torch.ones(1)
+ops = [dist.P2POp(dist.irecv, b, (rank + 1) % world_size)]
+for work in dist.batch_isend_irecv(ops):  # HERE
+    work.wait()
+""",
+    ("DDP210", "another tag"): HEAD + """
+if rank == 0:
+    dist.send(torch.ones(1), 1, tag=1)  # HERE
+elif rank == 1:
+    dist.recv(torch.ones(1), 0, tag=2)
+""",
     ("DDP205", "a stride, in a loader, over epochs"): TRAIN + """
 mine = DataLoader(Subset(data, range(rank, len(data), world_size)), batch_size=4)
 for epoch in range(3):
@@ -167,6 +196,48 @@ trainer.after(os.environ.get("KIND"))
 }  # fmt: skip
 
 QUIET = {
+    ("DDP210", "in turns by parity"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+if rank % 2 == 0:
+    dist.send(a, (rank + 1) % world_size)
+    dist.recv(b, (rank - 1) % world_size)
+else:
+    dist.recv(b, (rank - 1) % world_size)
+    dist.send(a, (rank + 1) % world_size)
+""",
+    ("DDP210", "a pipeline, and from one to another"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+if rank > 0:
+    dist.recv(b, rank - 1)
+if rank < world_size - 1:
+    dist.send(a, rank + 1)
+if rank == 0:
+    dist.send(a, dst=1)
+elif rank == 1:
+    dist.recv(b, src=0)
+""",
+    ("DDP210", "posted together, or one of them asynchronously"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+ahead, behind = (rank + 1) % world_size, (rank - 1) % world_size
+ops = [dist.P2POp(dist.isend, a, ahead), dist.P2POp(dist.irecv, b, behind)]
+for work in dist.batch_isend_irecv(ops):
+    work.wait()
+work = dist.isend(a, ahead)
+dist.recv(b, behind)
+work.wait()
+""",
+    ("DDP210", "peers that are not known"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+def forward(previous, following):
+    dist.send(a, following)
+    dist.recv(b, previous)
+forward(os.getpid(), int(os.environ["NEXT"]))
+for other in range(1, world_size):
+    if rank == 0:
+        dist.recv(b, src=other)
+    elif rank == other:
+        dist.send(a, dst=0)
+""",
     ("DDP205", "a sampler that pads"): TRAIN + """
 for epoch in range(3):
     for x in loader:

@@ -180,8 +180,12 @@ for _op in COLLECTIVES:
 
 
 def _point_to_point(op: str) -> Contract:
+    peer = "src" if "recv" in op else "dst"
+    parameters = ("ops",) if op == "batch_isend_irecv" else ("tensor", peer, "group", "tag")
+
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=kwargs, op=op)
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=given, op=op)
         if op in ("isend", "irecv"):
             return flight.launch(lw, node, op, ("tensor",), issued)
         return Unknown(text=lw.text(node))
@@ -191,6 +195,13 @@ def _point_to_point(op: str) -> Contract:
 
 for _op in POINT_TO_POINT:
     BY_NAME[f"torch.distributed.{_op}"] = _point_to_point(_op)
+
+
+@contract("torch.distributed.P2POp")
+def _operation(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One message of a batch: which function, which buffer, to or from whom."""
+    given = dict(zip(("op", "tensor", "peer", "group", "tag"), args, strict=False)) | kwargs
+    return Obj(key=("p2p-op", lw.span(node)), kind="p2p-op", made=lw.span(node), info=given, text=lw.text(node))
 
 
 @contract("torch.distributed.new_group", "torch.distributed.split_group", "torch.distributed.new_subgroups")

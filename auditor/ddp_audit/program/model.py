@@ -16,6 +16,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | collective | a collective call | target: the tensor; args: group, root, op, async_op; detail op, hidden: bool, what |
 | wait | a wait for an asynchronous operation | target: its handle, None where that is not known |
 | early-use | a buffer is touched while an operation on it may run | target: handle; detail name, op, write, issued, sometimes |
+| point-to-point | send, recv, isend, irecv, batch_isend_irecv | args: tensor, dst or src, group, tag; or ops; detail op |
 | sync-flag | wrapper.require_backward_grad_sync = value | target: the wrapper; args: value |
 | no-sync | a no_sync() block is entered; the nodes inside carry it | target: the wrapper |
 | sampler, loader | DistributedSampler(..), DataLoader(..) | target: the object; args: dataset, sampler, shuffle, .. |
