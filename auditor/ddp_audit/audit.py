@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
-from ddp_audit.launch import Launch, LaunchError, read_command, world_launch
+from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
 from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.source import suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
@@ -181,7 +181,7 @@ def launch_of(options: Options) -> Launch | None:
         if isinstance(options.launch, Launch):
             return options.launch
         if options.launch is not None:
-            return read_command(options.launch)
+            return named_launch(options.launch)
         assert options.world_size is not None
         return world_launch(options.world_size)
     except LaunchError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding
 from ddp_audit.launch import Launch, documented_launches
-from ddp_audit.launch.beside import documents_beside
+from ddp_audit.launch.beside import documents_beside, with_config
 from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
@@ -174,6 +174,15 @@ def _interpreted(job: Job, entry: SourceFile, overrides: Mapping[str, Override])
     world_size = (None if job.launch is None else job.launch.world_size) or 2
     arguments = () if job.launch is None else job.launch.script_args
     return predict(Script(job.project, entry, world_size, overrides, tuple(arguments), Bounds(ticks=_MOST_STATEMENTS)))
+
+
+def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:
+    """The launches that a script's own files and the documents beside it describe, and the texts of those documents by path."""
+    texts = program.documents or {entry.path: entry.text}
+    found = [launch for path, text in texts.items() for launch in documented_launches(text, path)]
+    found = [with_config(launch, str(Path(launch.path or "").absolute()), str(Path.cwd())) for launch in found]
+    beside = documents_beside(entry.abspath, frozenset(project.read_paths))
+    return [*found, *spawned_launches(program), *beside.launches], beside.texts
 
 
 def spawned_launches(program: Program) -> list[Launch]:

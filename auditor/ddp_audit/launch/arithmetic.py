@@ -93,12 +93,14 @@ def options(world_size: int, tokens: int, block: int, near: int | None = None) -
     return sorted(found, key=lambda o: (abs(o.batch - near), abs(o.tokens - tokens), o.batch))
 
 
-def why_not_exact(world_size: int, tokens: int, block: int) -> str | None:
+def why_not_exact(world_size: int, tokens: int, block: int, noun: str = "tokens") -> str | None:
     """Why no choice keeps K, as a sentence without a stop; None where some does."""
     unit = world_size * block
     if tokens % unit == 0:
         return None
-    return f"{tokens:,} tokens are not a multiple of W x T = {world_size} x {block:,} = {unit:,}"
+    if block == 1 and noun != "tokens":
+        return f"{tokens:,} {noun} are not a multiple of W = {world_size}"
+    return f"{tokens:,} {noun} are not a multiple of W x T = {world_size} x {block:,} = {unit:,}"
 
 
 def current(world_size: int, tokens: int, block: int, batch: int | None, accumulation: int | None) -> Current | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ else:
     import tomli as tomllib
 
 _MAX_BYTES = 1_000_000
-_CONFIG_SUFFIXES = (".py", ".json", ".toml")
+_CONFIG_SUFFIXES = (".py", ".json", ".toml", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*$")
 
 
@@ -48,7 +47,7 @@ def overrides_of(launch: Launch, cwd: Path | Sequence[Path]) -> dict[str, Overri
     """What the arguments of a launch's script set, in order, the last one winning.
 
     Read are `--name=value`, `--name value`, `--flag`, `name=value`, and config files (`.py` with assignments at module level,
-    `.json`, `.toml`) given bare or as the value of an option whose name holds `config` or `cfg`. Dashes in names become
+    `.json`, `.toml`, `.yaml`) given bare or as the value of an option whose name holds `config` or `cfg`. Dashes in names become
     underscores. Paths are relative to `cwd`, or to the first of several folders that has them. A config file that is not there
     sets nothing; see `missing_config_files`.
     """
@@ -95,6 +94,11 @@ def _located(name: str, folders: Path | Sequence[Path]) -> Path:
 
 def config_file_values(path: Path, shown: str) -> dict[str, Override]:
     """The constants that a config file sets, by name. `shown` is the path for messages. Empty where it cannot be read."""
+    if path.suffix in (".yaml", ".yml", ".json"):
+        from ddp_audit.launch.manifests import config_values
+
+        leaves = config_values(path)
+        return _with_last_names({name: Override(value, f"{shown}:{line}", shown, line) for name, (value, line) in leaves.items()})
     seen.content(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -102,7 +106,7 @@ def config_file_values(path: Path, shown: str) -> dict[str, Override]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             return _python_values(ast.parse(text), shown)
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        data = tomllib.loads(text)
     except (OSError, ValueError, SyntaxError, RecursionError):
         return {}
     return _flat(data, shown) if isinstance(data, dict) else {}
@@ -231,6 +235,11 @@ def _flat(data: dict[str, Any], shown: str, prefix: str = "") -> dict[str, Overr
                 leaves[start + key] = Override(value, shown, shown)
 
     walk(data, prefix)
+    return _with_last_names(leaves)
+
+
+def _with_last_names(leaves: dict[str, Override]) -> dict[str, Override]:
+    """Dotted names, and each last part of one that no other shares."""
     last_names = [name.rpartition(".")[2] for name in leaves]
     short = {n.rpartition(".")[2]: o for n, o in leaves.items() if last_names.count(n.rpartition(".")[2]) == 1}
     return {**short, **leaves}

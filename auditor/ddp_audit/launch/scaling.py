@@ -61,6 +61,9 @@ class Job:
         self.overrides: dict[str, Override] = {}
         if launch is not None and starts(launch, program.entry):
             self.overrides = overrides_of(launch, config_folders(program))
+            for alias, name in program.aliases.items():
+                if alias in self.overrides:
+                    self.overrides.setdefault(name, self.overrides[alias])
 
     @property
     def world_size(self) -> int | None:
@@ -109,7 +112,9 @@ class Job:
         if override is not None and not (explicit and config is not None and config.value != override.value):
             return Number(name, override.value, override.where, override.path or "", override.line or 0)
         if config is not None:
-            origin = {"set": "given by --set", "config-file": "given by --config-file"}.get(config.origin, config.origin)
+            origin = {"set": "given by --set"}.get(config.origin, config.origin)
+            if config.origin == "config-file":
+                origin = f"{config.path}:{config.line}, given by --config-file"
             if explicit:
                 return Number(name, config.value, origin)
             return Number(name, config.value, f"{config.path}:{config.line}, default", config.path, config.line)

@@ -73,6 +73,10 @@ def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     dest = kwargs.get("dest")
     long = next((f for f in flags if f.startswith("--")), flags[0])
     name = str(dest.value) if isinstance(dest, Const) else long.lstrip("-").replace("-", "_")
+    for other in {flag.lstrip("-").replace("-", "_") for flag in flags} - {name}:  # `-b 8` and `--total 8` with another dest
+        lw.program.aliases.setdefault(other, name)
+        if other in lw.overrides and name not in lw.overrides:
+            lw.overrides = {**lw.overrides, name: lw.overrides[other]}
     value = _argument_value(lw, node, name, kwargs)
     lw.parsers.setdefault(target.key, {})[name] = value
     lw.flags.setdefault(target.key, []).extend(flags)

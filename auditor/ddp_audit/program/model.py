@@ -285,6 +285,7 @@ class Program:
     nodes: list[Node] = field(default_factory=list)
     tree: list[Item] = field(default_factory=list)
     config: dict[str, ConfigValue] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)  # other spellings of options, without dashes, to their names in `config`
     buffers: dict[tuple[Any, ...], list[BufferSite]] = field(default_factory=dict)  # by key of the module object
     modules: Modules = field(default_factory=Modules)  # the module objects, what is inside what, what is wrapped
     frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
