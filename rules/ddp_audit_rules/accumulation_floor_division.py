@@ -25,7 +25,7 @@ _GLOBAL_BATCH = re.compile(
     r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
 )
 _BATCH = re.compile(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TOTAL = re.compile(r"val|eval|test|len\(|num_batches|batches|samples|epoch", re.IGNORECASE)
+_NO_TOTAL = re.compile(r"val|eval|test|len\(|num_batches|batches|samples|epoch|avg|average|mean", re.IGNORECASE)
 
 
 class AccumulationFloorDivision(Rule):

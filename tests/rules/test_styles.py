@@ -362,6 +362,31 @@ for step in range(9):
     loss.backward()
     optimizer.step()
 """,
+    "reduced by a library": MODEL
+    + """
+from elsewhere import reduce_dict
+for step in range(9):
+    losses = {"square": model(torch.randn(8, 4)).pow(2).mean()}
+    if not math.isfinite(sum(reduce_dict(losses).values())):
+        break
+    losses["square"].backward()
+    optimizer.step()
+""",
+    "whether there is a value": MODEL
+    + """
+class Timer:
+    measured = None
+    def click(self):
+        self.measured = time.time()
+timer = Timer()
+for step in range(9):
+    if timer.measured is None:
+        timer.click()
+        continue
+    model(torch.randn(8, 4)).mean().backward()
+    optimizer.step()
+    timer.click()
+""",
     "scaler": MODEL
     + """
 scaler = torch.amp.GradScaler("cpu")
@@ -833,6 +858,29 @@ if rank == 0:
     print(net.describe())  # DDP115
 print(net.module.describe())
 """,
+    "method of what may be inside": """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x
+    def describe(self):
+        return "net"
+net = Net()
+args = argparse.Namespace(n_gpus=int(sys.argv[1]))
+if args.n_gpus > 1:
+    net = DDP(net)
+inner = net if args.n_gpus == 1 else net.module
+print(inner.describe())
+if args.n_gpus == 1:
+    print(net.describe())
+""",
+}
+
+# ---- arithmetic of the accumulation
+
+ARITHMETIC = {
+    "rounded down": "accumulation_steps = 6 // world_size  # DDP502\n",
+    "checked": "accumulation_steps = 6\nassert accumulation_steps % world_size == 0\naccumulation_steps //= world_size\n",
+    "start of a search": "global_batch_size = 6\nbatch_avg = global_batch_size // world_size\nprint(range(batch_avg - 2, batch_avg + 2))\n",
 }
 
 # ---- devices
@@ -867,6 +915,7 @@ TABLE = (
     | {("shard", name): INIT + DATA + MODEL + text for name, text in SHARDS.items()}
     | {("epoch", name): INIT + DATA + MODEL + text for name, text in EPOCHS.items()}
     | {("wrapper", name): INIT + MODEL + text for name, text in WRAPPERS.items()}
+    | {("arithmetic", name): INIT + text for name, text in ARITHMETIC.items()}
     | {("device", name): INIT + MODEL + text for name, text in DEVICES.items()}
 )
 

@@ -8,6 +8,7 @@ call without a contract gives an unknown value that carries the taint and the fo
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from ddp_audit.program.values import (
     join_taint,
     options,
     the_object,
+    uniform,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +105,17 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
             return generic(args, kwargs, lw.text(node), taint, function.name)
     if lw.in_question(function.name):
         lw.emit("call", node, name=function.name)
-    return generic(args, kwargs, lw.text(node), name=function.name)
+    result = generic(args, kwargs, lw.text(node), name=function.name)
+    return uniform(result, function.name) if makes_equal(function.name) else result
+
+
+_MAKES_EQUAL = re.compile(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
+_NO_RANKS = ("torch.", "functools.", "einops.", "numpy.", "jax.", "tensorflow.", "builtins.", "asyncio.")
+
+
+def makes_equal(name: str) -> bool:
+    """Whether a function that cannot be followed says by its name that the ranks agree on what it gives: `reduce_dict`."""
+    return not name.startswith(_NO_RANKS) and bool(_MAKES_EQUAL.search(name.rsplit(".", 1)[-1]))
 
 
 def _rank_call(name: str) -> Value | None:
@@ -145,6 +157,8 @@ def unknown_call(lw: Lowering, node: ast.Call, function: Value, args: list[Value
     if guess is not None:
         return guess
     result = generic(args, kwargs, lw.text(node))
+    if makes_equal(name):
+        return uniform(result, name)
     by = Made("?", (function, *args), tuple(kwargs.items()))
     return Unknown(taint=result.taint | function.taint, deps=result.deps | function.deps, text=result.text, by=by)
 

@@ -13,7 +13,9 @@ from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
+    CLOCK,
     DATA,
+    RANDOM,
     UNIFORM,
     Const,
     Expr,
@@ -132,7 +134,7 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         right = Items(items=right.keys, taint=right.taint)
     result = operation(sign, _number(left, right), _number(right, left), text=text)
     if sign in ("is", "is not") and isinstance(right, Const) and right.value is None:
-        return replace(result, taint=result.taint - {DATA})  # whether there is a value is no matter of what is in it
+        return replace(result, taint=result.taint - {DATA, CLOCK, RANDOM})  # whether there is a value is no matter of what is in it
     return result
 
 

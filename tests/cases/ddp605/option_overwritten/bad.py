@@ -1,5 +1,5 @@
 # expects: DDP605:20
-# outcome: all-on-device 0
+# outcome: shows device cuda:0
 # launch: torchrun --nnodes 2 --nproc-per-node 1 bad.py --device cpu
 # devices: 1
 """--device cpu is overwritten by the GPU of the process in any distributed run."""
