@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.launch.arithmetic import nearest_accumulations, options
+from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.launch.arithmetic import nearest_accumulations
 from ddp_audit.launch.model import PYTHON, Launch
-from ddp_audit.launch.notes import accumulation_of, batch_of, block_of
+from ddp_audit.launch.notes import accumulation_of
 from ddp_audit.launch.scaling import (
     ACCUMULATION,
     Divisibility,
     Job,
-    Number,
-    assigned_number,
     divisibility_checks,
     launch_span,
     starts,
 )
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._divisible import in_config, judged, keeping, legal, shown
 
 
 class AccumulationNotDivisible(Rule):
@@ -28,8 +28,9 @@ class AccumulationNotDivisible(Rule):
     name = "accumulation-not-divisible"
     level = "error"
     what = (
-        "A launch (named with --launch or --world-size, or documented in the script) whose world size does not divide the "
-        "accumulation count, or another total, that the script asserts it to divide."
+        "A launch (named with --launch or --world-size, or documented in the script or beside it) whose world size does not divide "
+        "the accumulation count, or another total, that the script asserts it to divide; and config files with which no job of "
+        "several processes starts. A number of a config file is reported in that file."
     )
     why = "Every rank fails the same check before the first update, so the job ends as soon as it has started."
     quiet = (
@@ -71,13 +72,70 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         checks = divisibility_checks(context.program)
-        for launch in _judged(context):
+        failing: dict[int, list[Launch]] = {}
+        for launch in judged(context):
             job = Job(context.program, launch)
             for check in checks:
                 finding = self._judge(context, job, launch, check)
                 if finding is not None:
                     yield finding
+                    failing.setdefault(checks.index(check), []).append(launch)
                     break  # the first check that fails is the one that stops the job
+        if context.launch is None:
+            for index, launches in failing.items():
+                yield from self._about_check(context, checks[index], launches)
+            yield from self._for_one_process(context, checks)
+
+    def _about_check(self, context: Context, check: Divisibility, launches: Sequence[Launch]) -> Iterable[Finding]:
+        """The check itself, where documented launches do not pass it: which world sizes do."""
+        job = Job(context.program, launches[0])
+        value, divisor, world = job.value(check.left), job.value(check.right), launches[0].world_size
+        sizes = legal(value, divisor, world)
+        if not sizes:
+            return
+        text = shown(job, check, value, job.numbers(check.left, check.right))
+        places = " and ".join(launch.where() for launch in launches[:4])
+        wanted = ", ".join(dict.fromkeys(str(launch.world_size) for launch in launches))
+        yield self.finding(
+            check.node.span,
+            f"{text} lets only jobs of {', '.join(map(str, sizes))} processes pass this check, and {places} "
+            f"start{'s' * (len(launches) == 1)} {wanted}.",
+            "The number is that of all processes together, so the processes must divide it. Under python -O the assert is not "
+            "evaluated, and the division rounds down.",
+            related=[Related(launch.path or "", launch.line or 1, "launch", launch.text) for launch in launches],
+            severity="warning",
+        )
+
+    def _for_one_process(self, context: Context, checks: Sequence[Divisibility]) -> Iterable[Finding]:
+        """Config files of documented commands with which no job of several processes starts."""
+        entry = context.program.entry
+        own = [launch for launch in context.documented if starts(launch, entry)]
+        if not any((launch.world_size or 2) > 1 for launch in own):
+            return
+        for launch in own:
+            job = Job(context.program, replace(launch, world_size=2, nnodes=1, nproc_per_node=2))
+            for check in checks if launch.kind == PYTHON else ():
+                value, divisor = job.value(check.left), job.value(check.right)
+                numbers = [n for n in job.numbers(check.left) if n.value == value and n.path not in ("", entry) and n.line]
+                if value != 1 or divisor != 2 or not numbers or job.reaches(check.node) is False:
+                    continue
+                number, place = numbers[0], check.node.span
+                line = context.lines(number.path)
+                width = len(line[number.line - 1]) if number.line <= len(line) else 1
+                yield self.finding(
+                    Span(number.path, number.line, 1, number.line, width + 1),
+                    f"{number.name} = 1 lets only one process start: with any more the check of {place.path}:{place.line} stops "
+                    "every rank.",
+                    f"{launch.where()} gives this file to a single process, for which it holds. The number counts the "
+                    "micro-batches of all processes together, so a launch of N processes needs a multiple of N.",
+                    related=[
+                        Related(place.path, place.line, "check", check.node.text),
+                        Related(launch.path or "", launch.line or 1, "launch", launch.text),
+                    ],
+                    severity="warning",
+                    fix=Fix("display-only", f"say --{number.name}=N with a launch of N processes"),
+                )
+                break
 
     def _judge(self, context: Context, job: Job, launch: Launch, check: Divisibility) -> Finding | None:
         reached = job.reaches(check.node)
@@ -87,16 +145,16 @@ dist.destroy_process_group()
         if type(value) is not int or type(divisor) is not int or divisor < 1 or value % divisor == 0:
             return None
         numbers = job.numbers(check.left, check.right)
-        shown = _shown(job, check, value, numbers)
+        text = shown(job, check, value, numbers)
         place = check.node.span
         near = nearest_accumulations(value, divisor)
         counts = " and ".join(f"{count:,}" for count in near)
-        kind = "accumulation counts" if ACCUMULATION.search(shown) else "values"
+        kind = "accumulation counts" if ACCUMULATION.search(text) else "values"
         starts_what = launch.describe_world()
         by = f"{divisor:,}" if divisor == launch.world_size else f"{check.right_text or 'the divisor'} = {divisor:,}"
         who = "This launch" if launch.path is not None else launch.where()[:1].upper() + launch.where()[1:]
         message = (
-            f"{who} starts {starts_what}, and {shown} is not divisible by {by} ({value:,} % {divisor:,} = "
+            f"{who} starts {starts_what}, and {text} is not divisible by {by} ({value:,} % {divisor:,} = "
             f"{value % divisor}), so the check of {place.path}:{place.line} stops every rank; the {kind} next to {value:,} "
             f"that divide are {counts}."
         )
@@ -108,7 +166,9 @@ dist.destroy_process_group()
         related += [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         if launch.path is not None and launch.line is not None:
             related.append(Related(launch.path, launch.line, "launch", launch.text))
-            span = launch_span(context, launch)
+            span = in_config(context, numbers, value) or launch_span(context, launch)
+            if span.path != launch.path:
+                message = message.replace("This launch", f"The launch of {launch.where()}", 1)
         else:
             span = place
         description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
@@ -118,7 +178,7 @@ dist.destroy_process_group()
             self._explain(job, launch, value),
             related=related,
             confidence="likely" if reached else "possible",
-            fix=Fix("display-only", description + _keeping(job, launch, value)),
+            fix=Fix("display-only", description + keeping(job, launch, value)),
         )
 
     def _explain(self, job: Job, launch: Launch, value: int) -> str:
@@ -143,36 +203,3 @@ dist.destroy_process_group()
             return "not-observed"
         states = {rank.state for rank in run.ranks.values()}
         return "confirmed" if states == {RAISED} else "not-covered"
-
-
-def _judged(context: Context) -> Sequence[Launch]:
-    """The named launch alone, else the documented ones that start this script with more than a plain python command."""
-    entry = context.program.entry
-    if context.launch is not None:
-        return [context.launch] if context.launch.world_size is not None and starts(context.launch, entry) else []
-    return [one for one in context.documented if one.world_size is not None and one.kind != PYTHON and starts(one, entry)]
-
-
-def _shown(job: Job, check: Divisibility, value: int, numbers: Sequence[Number]) -> str:
-    """The dividend with its origin: the configuration value that it is, or its text with those it was computed from."""
-    number = next((n for n in numbers if n.value == value and n.name.rpartition(".")[2] in check.left_text), None)
-    number = number or assigned_number(job.program, check.node, check.left_text, value)
-    if number is not None:
-        return str(number)
-    origin = ", ".join(str(number) for number in job.numbers(check.left))
-    return f"{check.left_text or 'the total'} = {value:,}" + (f" (from {origin})" if origin else "")
-
-
-def _keeping(job: Job, launch: Launch, value: int) -> str:
-    """The nearest choice of B that keeps the tokens of an update, where A, B and T are known."""
-    accumulation, batch, block = accumulation_of(job), batch_of(job), block_of(job)
-    if accumulation is None or accumulation.divisor != launch.world_size or accumulation.total.value != value or batch is None:
-        return ""
-    length = block.value if block is not None else 1
-    tokens = value * batch.value * length
-    unit = "tokens" if block is not None else "samples"
-    exact = [o for o in options(accumulation.divisor, tokens, length, batch.value) if o.exact]
-    if not exact:
-        return f"; no micro-batch size keeps the {tokens:,} {unit} of an update"
-    best = exact[0]
-    return f"; with {batch.name} = {best.batch}, {best.accumulation} keeps the {tokens:,} {unit} of an update"

@@ -19,7 +19,9 @@ _VARIABLES = {
 }
 _SETTING = re.compile(r"\b(NCCL_(?:IB|P2P|SHM)_DISABLE)\s*=\s*[\"']?1\b")
 _ADVISES_AGAINST = re.compile(
-    r"\b(?:do not|don't|never|avoid|unset|remove|drop|instead of|rather than|no need|not needed)\b", re.IGNORECASE
+    r"\b(?:do not|don't|never) (?:set|use|export|prepend|add|need|disable)\b"
+    r"|\b(?:avoid|unset|remove|drop|instead of|rather than|no need|not needed)\b",
+    re.IGNORECASE,
 )
 _DIAGNOSIS = re.compile(
     r"\b(?:hangs?|hung|stuck|deadlocks?|crash\w*|errors?|fails?|failing|broken|bugs?|issues?|debug\w*|diagnos\w*"

@@ -68,8 +68,10 @@ def lines(found: list[Finding]) -> list[int]:
 
 
 def test_the_documented_launches_that_do_not_divide(folder: Path) -> None:
-    found = check("DDP505").findings
+    *found, at_check = check("DDP505").findings
     assert lines(found) == [6, 7]
+    assert (at_check.span.line, at_check.severity) == (25, "warning")
+    assert "jobs of 1, 2, 3, 4, 6, 12 processes" in at_check.message and "fit.py:6 and fit.py:7 start 8" in at_check.message
     for finding in found:
         assert finding.severity == "error" and finding.confidence == "likely"
         assert "2 x 4 = 8 processes" in finding.message
@@ -93,7 +95,20 @@ def test_a_named_launch_is_judged_alone(folder: Path) -> None:
 def test_a_setting_goes_before_the_default(folder: Path) -> None:
     assert check("DDP505", settings=["accum_steps=24"]).findings == []
     found = check("DDP505", settings=["accum_steps=7"]).findings
-    assert lines(found) == [4, 6, 7, 9] and "accum_steps = 7 (given by --set)" in found[0].message
+    assert lines(found) == [4, 6, 7, 9, 25] and "accum_steps = 7 (given by --set)" in found[0].message
+
+
+def test_a_number_of_a_config_file_is_reported_there(folder: Path) -> None:
+    (folder / "one.py").write_text("accum_steps = 1\n")
+    (folder / "README.md").write_text("torchrun --nproc_per_node=8 fit.py big.py\npython fit.py one.py\n")
+    found = {finding.span.path: finding for finding in check("DDP505").findings if finding.span.path != "fit.py"}
+    assert sorted(found) == ["big.py", "one.py"]
+    big, one = found["big.py"], found["one.py"]
+    assert (big.severity, big.span.line) == ("error", 1) and "The launch of README.md:1 starts 8 processes" in big.message
+    assert ("launch", "README.md", 1) in {(related.role, related.path, related.line) for related in big.related}
+    assert (one.severity, one.span.line) == ("warning", 1) and "accum_steps = 1 lets only one process start" in one.message
+    (folder / "README.md").write_text("torchrun --nproc_per_node=6 fit.py big.py\npython fit.py big.py\n")
+    assert {finding.span.path for finding in check("DDP505").findings} == {"fit.py"}
 
 
 def test_notes_of_a_named_launch(folder: Path) -> None:
@@ -175,8 +190,9 @@ def test_total_batch_over_tokens_of_all_ranks(folder: Path) -> None:
         grad_accum_steps = total_batch_size // (B * T * world_size)
         ''')
     (folder / "part.py").write_text(program)
-    (finding,) = check("DDP505", "part.py").findings
-    assert finding.span.line == 3
+    finding, at_check = check("DDP505", "part.py").findings
+    assert (finding.span.line, at_check.span.line) == (3, 12)
+    assert "jobs of 1, 2, 4, 8, 16 processes" in at_check.message
     assert "total_batch_size = 65,536 (part.py:9)" in finding.message
     assert "B * T * world_size = 24,576" in finding.message and "49,152 and 73,728" in finding.message
     assert check("DDP502", "part.py").findings == []
