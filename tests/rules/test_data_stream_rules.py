@@ -10,7 +10,7 @@ from found import HEAD, audited, findings, rules
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import FORWARD, SEED, Event
 
-CODES = ["DDP306", "DDP308"]
+CODES = ["DDP306", "DDP308", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -190,3 +190,66 @@ def test_data_set_differs_by_rank(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", THE_SAME)
 def test_one_data_set_for_all_ranks_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP306", audited(tmp_path, HEAD + THE_SAME[style])) == []
+
+
+# ---- metrics of one rank
+
+TRAINING = (
+    f"{SETUP}{MODEL}data = TensorDataset(torch.ones(8, 4))\nloader = DataLoader(data, sampler=DistributedSampler(data))\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for x in loader:\n    loss = model(x[0]).sum()\n    loss.backward()\n"
+)
+EVALUATION = (
+    "def evaluate():\n    total = 0.0\n    with torch.no_grad():\n        for x in loader:\n"
+    "            total += model(x[0]).sum().item()\n    return total\n"
+)
+LOCAL_METRICS = {
+    "loss": (f"{TRAINING}    print(f'loss {{loss.item():.3f}}')\n", "loss.item()"),
+    "rank 0": (f"{TRAINING}    if dist.get_rank() == 0:\n        print('loss', loss.item())\n", "loss.item()"),
+    "number before": (f"{TRAINING}    lossf = loss.item() * 2\n    print(lossf)\n", "lossf ="),
+    "writer": (
+        f"from torch.utils.tensorboard import SummaryWriter\nw = SummaryWriter()\n{TRAINING}    w.add_scalar('loss', loss, 0)\n",
+        "add_scalar",
+    ),
+    "wandb": (f"import wandb\n{TRAINING}    wandb.log({{'train/loss': loss.item()}})\n", "wandb.log"),
+    "evaluation first": (
+        f"{TRAINING}    print(loss)\n{EVALUATION}val_loss = evaluate()\nprint('validation', val_loss)\n",
+        "'validation'",
+    ),
+    "scheduler": (
+        f"{TRAINING}    print(loss)\nscheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\n{EVALUATION}"
+        "val_loss = evaluate()\nscheduler.step(val_loss)\n",
+        "scheduler.step",
+    ),
+    "best": (
+        f"{TRAINING}{EVALUATION}best_loss = 9.0\nval_loss = evaluate()\nif val_loss < best_loss:\n    print('better')\n",
+        "if val_loss",
+    ),
+}
+GLOBAL_METRICS = {
+    "all-reduced": f"{TRAINING}    shown = loss.detach()\n    dist.all_reduce(shown)\n    print('loss', shown.item())\n",
+    "reduced": f"{TRAINING}    shown = loss.detach()\n    dist.reduce(shown, 0)\n    print('loss', shown.item())\n",
+    "helper": "def mean(t):\n    t = t.clone()\n    dist.all_reduce(t)\n    return t / 2\n"
+    f"{TRAINING}    print('loss', mean(loss).item())\n",
+    "gathered": f"{TRAINING}    losses = [torch.zeros(()) for _ in range(2)]\n    dist.all_gather(losses, loss)\n"
+    "    print('loss', sum(losses).item())\n",
+    "rank 0 evaluates": f"{TRAINING}{EVALUATION}if dist.get_rank() == 0:\n    val_loss = evaluate()\n    print('validation', val_loss)\n",
+    "no metric": f"{TRAINING}    print(x[0].shape, len(loader))\n",
+    "progress bar": f"from tqdm import tqdm\n{TRAINING.replace('in loader', 'in (bar := tqdm(loader))')}"
+    "    bar.set_postfix(loss=loss.item())\n",
+    "one process": f"{TRAINING.replace('DDP(torch.nn.Linear(4, 1))', 'torch.nn.Linear(4, 1)')}    print('loss', loss.item())\n",
+    "accelerate": f"import accelerate\n{TRAINING}    print('loss', loss.item())\n",
+}
+
+
+@pytest.mark.parametrize("style", LOCAL_METRICS)
+def test_metric_of_one_rank(style: str, tmp_path: Path) -> None:
+    text, place = LOCAL_METRICS[style]
+    context = audited(tmp_path, HEAD + text)
+    (finding,) = findings("DDP404", context)
+    assert finding.severity == "info" and place in context.program.line("train.py", finding.span.line)
+
+
+@pytest.mark.parametrize("style", GLOBAL_METRICS)
+def test_metric_of_all_ranks_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP404", audited(tmp_path, HEAD + GLOBAL_METRICS[style])) == []

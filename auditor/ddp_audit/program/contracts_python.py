@@ -179,14 +179,14 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
     return False if parallel and isinstance(subject.cls, ClassInfo) else None
 
 
-@contract("builtins.vars", "builtins.super", "builtins.print", "builtins.type", "builtins.id", "builtins.input")
+@contract("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
 def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     name = ast.unparse(node.func)
     if name == "vars" and args:
         return args[0]
     if name == "super":
         return _super(lw)
-    return generic(args, kwargs, lw.text(node)) if name != "print" else Const(value=None)
+    return generic(args, kwargs, lw.text(node))
 
 
 def _super(lw: Lowering) -> Value:

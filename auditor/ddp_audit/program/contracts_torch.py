@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import changes, contracts_random, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
+from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -364,13 +365,16 @@ def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         receiver is None and re.search(r"optim|(^|[._])opt([._]|$|\d)", word)
     ):
         lw.emit("step", node, target=bound.receiver, args=kwargs)
+    elif args and ((receiver is not None and receiver.kind == "scheduler") or (receiver is None and "sched" in word)):
+        note_report(lw, node, args, kwargs, "scheduler")
     return Const(value=None)
 
 
 def _detached(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A tensor or number without the graph that it was computed by."""
     text = bound.receiver.text or lw.text(node)
-    return Unknown(taint=bound.receiver.taint | bound.taint, text=text, by=method_made(bound, args, kwargs))
+    by = Made(bound.name, (bound.receiver, *args), (*kwargs.items(), ("at", Const(value=lw.span(node)))))
+    return Unknown(taint=bound.receiver.taint | bound.taint, text=text, by=by)
 
 
 def _zero_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -14,6 +14,7 @@ from ddp_audit.program import (
     contracts_files,  # noqa: F401
     contracts_frameworks,  # noqa: F401
     contracts_python,  # noqa: F401
+    contracts_reports,
     contracts_torch,  # noqa: F401
     guard_functions,
     iteration,
@@ -59,6 +60,7 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
             first, last = lw.span(passed_by[0]), lw.span(passed_by[-1])
             lw.program.passed_by.add((first.path, first.line, last.end_line))
         return lw.run_block(node.body if settled else node.orelse)
+    contracts_reports.note_choice(lw, node.test, value)
     return two_arms(lw, value, node.test, node.body, node.orelse, "if")
 
 

@@ -1,0 +1,55 @@
+"""What a program tells its user, or decides by: prints, loggers, metric writers, schedulers that follow a metric."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.calls import numbered
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_FUNCTIONS = ("wandb.log", "swanlab.log", "mlflow.log_metric", "mlflow.log_metrics", "logging.info", "loguru.logger.info",
+              "tqdm.tqdm.write")  # fmt: skip
+_BEST = re.compile(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
+_METHODS = ("info", "print", "log", "log_dict", "log_metrics", "add_scalar", "add_scalars")
+
+
+def note_report(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], what: str) -> None:
+    """Notes that values which can differ with the data are told to somebody or decide something."""
+    if DATA in join_taint(*args, *kwargs.values()):
+        lw.emit("report", node, args=numbered(args, kwargs), what=what)
+
+
+def note_choice(lw: Lowering, test: ast.expr, value: Value) -> None:
+    """Notes a comparison of something that differs with the data with the best so far: `if accuracy > best:`."""
+    if isinstance(value, Expr) and value.op in ("<", ">", "<=", ">=") and DATA in value.taint and _BEST.search(lw.text(test)):
+        lw.emit("report", test, args={"0": value}, what="choice")
+
+
+def _function(name: str) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        note_report(lw, node, args, kwargs, name)
+        return generic(args, kwargs, lw.text(node))
+
+    return call
+
+
+def _print(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    note_report(lw, node, args, kwargs, "print")
+    return Const(value=None)
+
+
+def _method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`logger.info(..)`, `writer.add_scalar(..)`; `x.log()` of a tensor has nothing to tell."""
+    if the_object(bound.receiver, "module", "ddp") is None:
+        note_report(lw, node, args, kwargs, bound.name)
+    return None
+
+
+BY_NAME.update({name: _function(name) for name in _FUNCTIONS} | {"builtins.print": _print})
+BY_METHOD.update(dict.fromkeys(_METHODS, _method))
