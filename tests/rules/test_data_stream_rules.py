@@ -10,7 +10,7 @@ from found import HEAD, audited, findings, rules
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import FORWARD, SEED, Event
 
-CODES = ["DDP306", "DDP308", "DDP404"]
+CODES = ["DDP305", "DDP306", "DDP308", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -253,3 +253,71 @@ def test_metric_of_one_rank(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", GLOBAL_METRICS)
 def test_metric_of_all_ranks_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP404", audited(tmp_path, HEAD + GLOBAL_METRICS[style])) == []
+
+
+# ---- data divided twice
+
+WHOLE = "data = TensorDataset(torch.ones(8, 4))\n"
+ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+PREPARED = "model, loader = accelerator.prepare(torch.nn.Linear(4, 1), loader)\n"
+CUT = "data = torch.utils.data.Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))\n"
+STRIDE = "files = ['a', 'b', 'c', 'd'][dist.get_rank() :: dist.get_world_size()]\n"
+FILES = (
+    "class Set(Dataset):\n    def __init__(self, files):\n        self.files = files\n    def __len__(self):\n"
+    "        return len(self.files)\n    def __getitem__(self, i):\n        return torch.ones(4)\n"
+)
+TRAINER = "import lightning as L\nloader = DataLoader(data)\ntrainer = L.Trainer({})\ntrainer.fit(None, loader)\n"
+
+TWICE = {
+    "subset and sampler": f"{SETUP}{MODEL}{WHOLE}{CUT}{TRAINED}",
+    "files and sampler": f"{FILES}{SETUP}{MODEL}{STRIDE}data = Set(files)\n{TRAINED}",
+    "shard()": f"import datasets\n{SETUP}{MODEL}data = datasets.load_dataset('x').shard(2, index=dist.get_rank())\n{TRAINED}",
+    "data set strides": FILES.replace("files):", "files, rank):\n        self.rank = rank").replace(
+        "= files", "= files[self.rank :: 2]"
+    )
+    + f"{SETUP}{MODEL}data = Set([1, 2, 3, 4], dist.get_rank())\n{TRAINED}",
+    "world size named": f"{SETUP}{MODEL}{WHOLE}{CUT}"
+    + TRAINED.replace("(data))", "(data, num_replicas=dist.get_world_size(), rank=dist.get_rank()))"),
+    "skipped batches": f"{SETUP}{MODEL}{WHOLE}{TRAINED.replace('for x in loader:', 'for i, x in enumerate(loader):')}".replace(
+        "    model(x[0])", "    if i % dist.get_world_size() != dist.get_rank():\n        continue\n    model(x[0])"
+    ),
+    "accelerate": f"{ACCELERATE}{WHOLE}loader = DataLoader(data, sampler=DistributedSampler(data))\n{PREPARED}",
+    "accelerate, part": f"{ACCELERATE}{WHOLE}{CUT}loader = DataLoader(data)\n{PREPARED}",
+    "accelerate, loader alone": f"{ACCELERATE}{WHOLE}loader = DataLoader(data, sampler=DistributedSampler(data))\n"
+    "loader = accelerator.prepare_data_loader(loader)\n",
+    "lightning, part": f"{WHOLE}{CUT}{TRAINER.format('')}",
+    "fabric, part": f"from lightning.fabric import Fabric\nfabric = Fabric()\n{WHOLE}{CUT}loader = fabric.setup_dataloaders(DataLoader(data))\n",
+}
+ONCE = {
+    "sampler": f"{SETUP}{MODEL}{WHOLE}{TRAINED}",
+    "subset": f"{SETUP}{MODEL}{WHOLE}{CUT}{TRAINED.replace('sampler=DistributedSampler(data)', 'shuffle=True')}",
+    "within the node": f"{SETUP}{MODEL}{WHOLE}data = torch.utils.data.Subset(data, range(int(os.environ['GROUP_RANK']), 8, 2))\n"
+    + TRAINED.replace("(data))", "(data, num_replicas=int(os.environ['LOCAL_WORLD_SIZE']), rank=int(os.environ['LOCAL_RANK'])))"),
+    "rank for logging": FILES.replace("files):", "files, rank):\n        self.rank = rank")
+    + f"{SETUP}{MODEL}data = Set([1, 2, 3, 4], dist.get_rank())\n{TRAINED}",
+    "skipped by count": f"{SETUP}{MODEL}{WHOLE}{TRAINED.replace('for x in loader:', 'for i, x in enumerate(loader):')}".replace(
+        "    model(x[0])", "    if i % 2 == 0:\n        continue\n    model(x[0])"
+    ),
+    "accelerate": f"{ACCELERATE}{WHOLE}loader = DataLoader(data, shuffle=True)\n{PREPARED}",
+    "accelerate, not given": f"{ACCELERATE}{WHOLE}loader = DataLoader(data, sampler=DistributedSampler(data))\n"
+    "model = accelerator.prepare(torch.nn.Linear(4, 1))\n",
+    "lightning, sampler": f"{WHOLE}{TRAINER.format('')}".replace(
+        "DataLoader(data)", "DataLoader(data, sampler=DistributedSampler(data))"
+    ),
+    "lightning, switched off": f"{WHOLE}{CUT}{TRAINER.format('use_distributed_sampler=False')}",
+    "fabric, sampler": "from lightning.fabric import Fabric\nfabric = Fabric()\n"
+    f"{WHOLE}loader = fabric.setup_dataloaders(DataLoader(data, sampler=DistributedSampler(data)))\n",
+    "fabric, switched off": "from lightning.fabric import Fabric\nfabric = Fabric()\n"
+    f"{WHOLE}{CUT}loader = fabric.setup_dataloaders(DataLoader(data), use_distributed_sampler=False)\n",
+}
+
+
+@pytest.mark.parametrize("style", TWICE)
+def test_data_divided_twice(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP305", audited(tmp_path, HEAD + TWICE[style]))
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize("style", ONCE)
+def test_data_divided_once_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP305", audited(tmp_path, HEAD + ONCE[style])) == []

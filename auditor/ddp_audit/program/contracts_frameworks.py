@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddp_audit.program import contracts_reports
+from ddp_audit.program.calls import numbered
 from ddp_audit.program.contracts import BY_METHOD
 from ddp_audit.program.made import operation_of
 from ddp_audit.program.state import ClassInfo
@@ -79,14 +81,26 @@ def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
 def _log(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`self.log(name, value, sync_dist=True)` reduces the value over all processes, at once or at the end of the epoch."""
     flag = kwargs.get("sync_dist")
-    if not is_lightning(the_object(bound.receiver)) or not isinstance(flag, Const) or not flag.value:
+    if not is_lightning(the_object(bound.receiver)):
+        return contracts_reports.method(lw, node, bound, args, kwargs)
+    if not isinstance(flag, Const) or not flag.value:
         return None
     what = f"self.{bound.name} with sync_dist=True reduces the value over all processes"
     lw.emit("collective", node, target=args[0] if args else None, op=bound.name, hidden=True, what=what)
     return Const(value=None)
 
 
+def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`accelerator.prepare(model, loader)` and `fabric.setup_dataloaders(loader)` share out what the loaders give."""
+    owner = _owner(bound.receiver)
+    framework = "accelerate" if owner is _OF_ACCELERATOR else "fabric" if owner is _OF_FABRIC else ""
+    if framework:
+        lw.emit("prepare", node, target=bound.receiver, args=numbered(args, kwargs), framework=framework)
+    return None
+
+
 BY_METHOD.update(
-    dict.fromkeys({*_OF_ACCELERATOR, *_OF_FABRIC, *_OF_MODULE, *_OF_TRAINER, *_OF_STRATEGY}, _collective)
+    dict.fromkeys(("prepare", "prepare_data_loader", "setup_dataloaders"), _prepare)
+    | dict.fromkeys({*_OF_ACCELERATOR, *_OF_FABRIC, *_OF_MODULE, *_OF_TRAINER, *_OF_STRATEGY}, _collective)
     | dict.fromkeys(_LOGS, _log)
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("wandb.log", "swanlab.log", "mlflow.log_metric", "mlflow.log_metrics", "logging.info", "loguru.logger.info",
               "tqdm.tqdm.write")  # fmt: skip
 _BEST = re.compile(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
-_METHODS = ("info", "print", "log", "log_dict", "log_metrics", "add_scalar", "add_scalars")
+_METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
 
 def note_report(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], what: str) -> None:
@@ -44,7 +44,7 @@ def _print(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return Const(value=None)
 
 
-def _method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`logger.info(..)`, `writer.add_scalar(..)`; `x.log()` of a tensor has nothing to tell."""
     if the_object(bound.receiver, "module", "ddp") is None:
         note_report(lw, node, args, kwargs, bound.name)
@@ -52,4 +52,4 @@ def _method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
 
 
 BY_NAME.update({name: _function(name) for name in _FUNCTIONS} | {"builtins.print": _print})
-BY_METHOD.update(dict.fromkeys(_METHODS, _method))
+BY_METHOD.update(dict.fromkeys(_METHODS, method))

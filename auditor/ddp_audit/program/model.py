@@ -40,6 +40,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | scale | p.grad /= n, p.grad.mul_(x), loss / world_size | target: what is scaled; args: by; detail op |
 | attribute | an attribute read on a wrapper that no wrapper has | target: the wrapper; detail name, sure: no other object there |
 | report | a value of local data is printed, logged, given to a scheduler, compared with the best (choice) | args; detail what |
+| prepare | loaders are handed to Accelerate or Fabric | target: its object; args; detail framework |
 | split | random_split(..) | target: the data set; args: dataset, lengths, generator |
 | random | numbers from a process's own generator, or (augments) a transform that draws them | detail what, library, augments |
 | assert | assert, or `if not ..: raise` | args: test |
