@@ -6,6 +6,7 @@
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
+#   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
 #   make docs               the documentation site, in site/ (installs the extra [docs])
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
@@ -13,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score docs clean
+.PHONY: demo test lint format agree cases score coverage docs clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -39,6 +40,9 @@ cases: $(STAMP)
 
 score: $(STAMP)
 	$(BIN)/python benchmarks/score.py $(if $(CORPUS),--corpus $(CORPUS)) --write
+
+coverage: $(STAMP)
+	$(BIN)/python tests/trace/coverage_table.py
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

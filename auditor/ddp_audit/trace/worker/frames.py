@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ddp_audit import events
-from ddp_audit.trace.worker.markers import CONSTRUCTOR, MARKERS
+from ddp_audit.trace.worker.markers import CONSTRUCTOR, MARKERS, OWN_COLLECTIVES
 
 MOST_FRAMES = 6
 _DEEPEST = 400  # frames looked at before giving up
@@ -146,7 +146,10 @@ class Frames:
             return _SKIP
         path = os.path.realpath(os.path.join(self._cwd, name))
         if path.startswith(self._torch):
-            return MARKERS.get((path[len(self._torch) :], code.co_name), _SKIP)
+            inside = path[len(self._torch) :]
+            if inside.startswith(OWN_COLLECTIVES):
+                return events.USER
+            return MARKERS.get((inside, code.co_name), _SKIP)
         if path.startswith(self._own):
             return _SKIP
         if "/site-packages/" in path or "/dist-packages/" in path:

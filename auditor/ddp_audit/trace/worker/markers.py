@@ -35,3 +35,6 @@ MARKERS = {
     (_C10D, "send_object_list"): events.OBJECT,
     (_C10D, "recv_object_list"): events.OBJECT,
 }
+
+# Folders of torch whose collectives are a library's own, never the Reducer's, also where they are issued inside a backward pass.
+OWN_COLLECTIVES = ("distributed/nn/", "distributed/fsdp/", "distributed/tensor/", "distributed/_composable/")
