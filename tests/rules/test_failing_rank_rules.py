@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from found import audited, findings, rules
 
-MINE = ("DDP204", "DDP205", "DDP210")
+MINE = ("DDP204", "DDP205", "DDP210", "DDP211")
 HEAD = """\
 import os, time
 import torch
@@ -40,6 +40,48 @@ def train(x):
 )
 
 FOUND = {
+    ("DDP211", "a function that prepares data"): HEAD + """
+def prepare_data(folder):
+    print(folder)
+if rank == 0:
+    prepare_data("corpus")  # HERE
+dist.barrier()
+""",
+    ("DDP211", "a data set is mapped, before the model is wrapped"): HEAD + """
+import datasets
+def tokens(example):
+    return example
+if dist.get_rank() == 0:
+    data = datasets.load_dataset("corpus")  # HERE
+    data = data.map(tokens)  # HERE
+model = DDP(torch.nn.Linear(4, 1))
+""",
+    ("DDP211", "a sleep that is longer than the timeout"): HEAD.replace('"gloo"', '"gloo", timeout=timedelta(minutes=2)').replace(
+        "import os", "from datetime import timedelta\nimport os"
+    ) + """
+if rank == 0:
+    time.sleep(600)  # HERE
+dist.barrier()
+""",
+    ("DDP211", "one process first"): HEAD + """
+def tokens(example):
+    return example
+def load(accelerator, raw):
+    with accelerator.main_process_first():
+        return raw.map(tokens, batched=True)  # HERE
+load(os, os)
+""",
+    ("DDP211", "an evaluation on one rank"): TRAIN + """
+@torch.no_grad()
+def evaluate():
+    for x in data:
+        model.module(x)
+for epoch in range(3):
+    for x in loader:
+        train(x)
+    if rank == 0:
+        evaluate()  # HERE
+""",
     ("DDP210", "both send first"): HEAD + """
 a, b = torch.ones(1), torch.ones(1)
 def exchange(peer):
@@ -196,6 +238,57 @@ trainer.after(os.environ.get("KIND"))
 }  # fmt: skip
 
 QUIET = {
+    ("DDP211", "before the group is made"): """
+import os
+import torch.distributed as dist
+def prepare_data():
+    print()
+if int(os.environ["RANK"]) == 0:
+    prepare_data()
+dist.init_process_group("gloo")
+dist.barrier()
+""",
+    ("DDP211", "a timeout of the program's own"): HEAD.replace('"gloo"', '"nccl", timeout=timedelta(hours=6)').replace(
+        "import os", "from datetime import timedelta\nimport os"
+    ) + """
+def prepare_data():
+    print()
+if rank == 0:
+    prepare_data()
+    time.sleep(1200)
+dist.barrier()
+""",
+    ("DDP211", "cached"): HEAD + """
+def prepare_data():
+    print()
+if rank == 0 and not os.path.exists("cache"):
+    prepare_data()
+if rank == 0:
+    if not os.path.isfile("cache"):
+        prepare_data()
+dist.barrier()
+""",
+    ("DDP211", "the others wait on another group, or not at all"): HEAD + """
+def prepare_data():
+    print()
+host = dist.new_group(backend="gloo")
+if rank == 0:
+    prepare_data()
+dist.barrier(group=host)
+dist.barrier()
+if rank == 0:
+    prepare_data()
+    time.sleep(5)
+""",
+    ("DDP211", "on all ranks, and short"): HEAD + """
+def download():
+    print()
+download()
+if rank == 0:
+    print("main")
+    time.sleep(3)
+dist.barrier()
+""",
     ("DDP210", "in turns by parity"): HEAD + """
 a, b = torch.ones(1), torch.ones(1)
 if rank % 2 == 0:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contracts, flight
+from ddp_audit.program import contracts, flight, long_work
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.helpers import told_call
@@ -35,6 +35,7 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     """The value of a call, after its effects."""
     function = lw.eval(node.func)
     args, kwargs = arguments(lw, node)
+    long_work.note(lw, node, function, args)
     told = told_call(lw, node, args, kwargs) if lw.told.names else None
     result = dispatch(lw, node, function, args, kwargs) if told is None else told
     flight.after_call(lw, node, function)

@@ -20,6 +20,7 @@ from ddp_audit.program import (
     iteration,
 )
 from ddp_audit.program.functions import call_function
+from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, NoSync, TryItem
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
@@ -199,7 +200,10 @@ def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
         if entry.optional_vars is not None:
             lw.assign(entry.optional_vars, entered)
     first = len(lw.program.nodes)
+    waits = any(lets_main_first(lw.text(entry.context_expr)) for entry in node.items)
+    lw.main_first += waits
     left = lw.run_block(node.body)
+    lw.main_first -= waits
     start = len(lw.program.nodes)
     if any(_JOIN.search(lw.text(entry.context_expr)) for entry in node.items):
         for made in lw.program.nodes[first:start]:

@@ -115,6 +115,7 @@ class Lowering:
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.flying: dict[Key, None] = {}  # slots of buffers that an asynchronous operation was given
         self.bindings: dict[Key, presence.Binding] = {}  # of variables and attributes that only some ranks assign
+        self.main_first = 0  # contexts around that let one process through before the others
         self.asking = False  # whether an attribute is looked up with a default, so that it may be missing
         self.exit_stacks: dict[tuple[Any, ...], int] = {}  # guards around each contextlib.ExitStack, by key
 

@@ -51,6 +51,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | environ | os.environ[name] = value | args: value; detail name |
 | guard-function | a rank function tested as an object | target: the function; detail name, enters, body (first, last place) |
 | absent | a name or attribute that some ranks do not have | detail name, binding; or choice, polarity, attribute where it is None |
+| long-work | a call that may take minutes and that not all ranks make | detail what, seconds, first: main process first |
 | jump | break, continue, return, raise, exit | detail what |
 | call | a call that the auditor could not follow | detail name |
 """
