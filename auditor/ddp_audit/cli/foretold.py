@@ -36,7 +36,7 @@ class Foretold:
 
 def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
     """Predicts what a command does and holds the record of its run against that; None where its script is not to be found."""
-    from ddp_audit.explore.exact import predict, variant
+    from ddp_audit.explore.exact import interpreted, predict, variant
     from ddp_audit.predicted import job_of
 
     try:
@@ -56,7 +56,7 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
     found = _held(run, recorded)
     if found.agreement.difference is None:
         return found
-    runs = {rank: job.run(rank) for rank in job.ranks}
+    runs = interpreted(job)
     chances = [(a, rank, asked) for asked in range(3) for a in run.assumptions if a.local for rank in job.ranks[:_MOST_RANKS]]
     for assumption, rank, asked in chances[:_TRIES]:
         other = _held(variant(job, runs, assumption, rank, asked).run, recorded)

@@ -6,20 +6,25 @@ hook has to. The hooks here are those of torch/distributed/algorithms/ddp_comm_h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ddp_audit.events import Event
 
 
 @dataclass(frozen=True, slots=True)
 class CommHook:
     """A hook that all-reduces the bucket as `dtype` (None: as it is), or with `sends` false keeps the local gradients.
 
-    `divides` says whether it divides by the world size; one that does not leaves gradients that many times too large.
+    `divides` says whether it divides by the world size; one that does not leaves gradients that many times too large. `made`
+    gives what a hook of a program's own issues for a bucket: its number, elements and dtype, and whether it is the last.
     """
 
     name: str
     sends: bool = True
     divides: bool = True
     dtype: str | None = None
+    made: Callable[[int, int | None, str | None, bool], list[Event]] | None = field(default=None, compare=False)
 
 
 SUM_HOOK = CommHook("a hook that sums and does not divide", divides=False)

@@ -82,7 +82,8 @@ class Ddp:
     before its bias, and modules may be used in another order than they are registered in). It decides on the sizes of rebuilt
     buckets, not on their contents as a whole. `delay_all_reduce_named_params` names parameters that the reducer leaves alone:
     the gradient of `param_to_hook_all_reduce` starts one all-reduce of them, for which nobody waits. Torch compares their names
-    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same. Without
+    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same. `ignored` are
+    the names in the module's `_ddp_params_and_buffers_to_ignore`: neither sent nor reduced, with the same dot. Without
     `keep_sources` gradients know whether they are averaged or local, and not of which forwards they are the sum, so that a long
     run costs no more than a short one.
     """
@@ -103,6 +104,7 @@ class Ddp:
         ready_order: Sequence[str] | None = None,
         delay_all_reduce_named_params: Sequence[str] = (),
         param_to_hook_all_reduce: str | None = None,
+        ignored: Sequence[str] = (),
         keep_sources: bool = True,
     ) -> None:
         self.spec = spec
@@ -124,10 +126,10 @@ class Ddp:
         self._delayed = tuple(delay_all_reduce_named_params)
         self._delay_hook = param_to_hook_all_reduce
         self._in_delay_buffer: set[str] = set()  # delayed parameters whose gradient is a view of the buffer now
-        ignored = [name for name in self._delayed if "." in name]
-        self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad and p.name not in ignored]
+        self._ignored = {*self._delayed, *ignored}
+        self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad and not self._left_out(p.name)]
         self._delays_all = bool(self._delayed) and not self._params  # torch's constructor then ends early, and every forward raises
-        self._buffers = spec.buffers
+        self._buffers = tuple(b for b in spec.buffers if b.name not in self._ignored)
         self._bucket_cap_mb = DEFAULT_BUCKET_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
         self._index = {p.name: i for i, p in enumerate(self._params)}
         order = list(ready_order) if ready_order is not None else [p.name for p in reversed(spec.params)]
@@ -139,6 +141,10 @@ class Ddp:
         self._join: JoinState | None = None
         self._forwards = 0
         self._reducer = self._make_reducer(bucket_cap_mb)
+
+    def _left_out(self, name: str) -> bool:
+        """Whether the reducer leaves a parameter alone: torch puts a dot before the names of the outermost module's own."""
+        return (name if "." in name else f".{name}") in self._ignored
 
     def _make_reducer(self, bucket_cap_mb: float | None) -> Reducer:
         cap = int((DEFAULT_BUCKET_CAP_MB if bucket_cap_mb is None else bucket_cap_mb) * MIB)
@@ -166,9 +172,10 @@ class Ddp:
 
         Raises MachineError where no parameter requires a gradient, or where the reduction of all is delayed.
         """
-        if not self._params and not self._delayed:
+        kept = [p for p in self.spec.params if p.name not in self._ignored]
+        if not any(p.requires_grad for p in kept) and not self._delayed:
             raise MachineError(errors.NOT_NEEDED)
-        if all(p.name in self._delayed for p in self.spec.params):
+        if not kept:
             raise MachineError(errors.ALL_DELAYED)
         delayed = [p for name in self._delayed for p in self.spec.params if p.name == name]
         # The limit of these broadcasts is meant to be MiB and is taken as bytes, so nearly every parameter gets its own.
@@ -181,9 +188,9 @@ class Ddp:
             self._event("all_gather", DDP_CONSTRUCTOR, 1, "int64"),
             self._event("broadcast", DDP_CONSTRUCTOR, metadata, "int64"),
         ]
-        states: list[Sized] = [p for p in self.spec.params if p.name not in self._delayed]
+        states: list[Sized] = [p for p in self.spec.params if p.name not in self._ignored]
         if self.init_sync_buffers:
-            states.extend(self.spec.buffers)
+            states.extend(self._buffers)
         return first + events + self._broadcasts(states, DDP_CONSTRUCTOR)
 
     def forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
@@ -374,7 +381,7 @@ class Ddp:
             self._shadow(join, iteration, events)
         events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
         events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
-        states: list[Sized] = [p for p in self.spec.params if p.name not in self._delayed]
+        states: list[Sized] = [p for p in self.spec.params if p.name not in self._ignored]
         if self.forward_sync_buffers:
             states.extend(self._buffers)
         last = block.leader(block.length - 1) if block.length else max(block.forwards)

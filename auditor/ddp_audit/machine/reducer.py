@@ -225,7 +225,10 @@ class Reducer:
         if hook is not None and not hook.sends:
             return
         numel, dtype = self.payloads[bucket]
-        self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
+        if hook is not None and hook.made is not None:
+            self.issued += hook.made(bucket, numel, dtype, bucket == len(self.buckets) - 1)
+        else:
+            self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
         if self.bucket_view:
             for index in self.buckets[bucket]:
                 self.gradients[index].racing = self.gradients[index].terms is not None

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import expressions, layers, libraries, tensors, training
+from ddp_audit.explore.exact import expressions, hooks, layers, libraries, tensors, training
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -29,7 +29,6 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     error,
     is_unknown,
-    tensors_in,
     unknown,
 )
 
@@ -362,7 +361,7 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
                 return owner.name
             found = owner.find(name)
             if name == "apply" and found is MISSING:
-                return Native(lambda *args, **kwargs: _applied(it, owner, list(args), kwargs), name)
+                return Native(lambda *args, **kwargs: hooks.apply(it, owner, list(args), kwargs), name)
             if isinstance(found, Function) and found.kind == "classmethod":
                 return Method(found, owner)
             return Unknown(name) if found is MISSING else found
@@ -384,28 +383,6 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
     if type(owner).__module__ == "random":  # a generator with a seed of its own
         return _native_method(it, owner, name)
     return Unknown(name)
-
-
-def _applied(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`F.apply(..)` of a torch.autograd.Function: its forward, whose results depend on all that went in."""
-    method = cls.find("forward")
-    if not isinstance(method, Function):
-        return unknown(*args)
-    before, it.grad = it.grad, False
-    try:
-        own = [] if cls.find("setup_context") is not MISSING else [Unknown("ctx")]
-        result = invoke(it, method, [*own, *args], kwargs, None)
-    finally:
-        it.grad = before
-    backward = cls.find("backward")
-    body = ast.unparse(backward.node) if isinstance(backward, Function) else ""
-    if any(word in body for word in ("all_reduce", "all_gather", "reduce_scatter", "broadcast(")):
-        it.bound(f"the collectives in the backward of {cls.name} are not followed")
-    deps = tensors.dependencies(it, *args, *kwargs.values())
-    made = tensors.fresh(result) if not isinstance(result, Unknown) else Tensor(None, None)
-    for tensor in tensors_in(made):
-        tensor.deps |= deps
-    return made
 
 
 def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:

@@ -174,9 +174,9 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
             it.bound("a group of ranks that are not known")
             return Unknown("a group")
         ranks = tuple(found)
-    if kwargs.get("use_local_synchronization") is True:
-        it.bound("use_local_synchronization is not followed")
-    made, handle = it.groups.new_group(ranks)
+    made, handle = it.groups.new_group(ranks, use_local_synchronization=kwargs.get("use_local_synchronization") is True)
+    if not made:
+        return None  # what torch gives a rank that is no member of such a group; as `group=None` it means the default one
     it.emit(made)
     name = str(made[0].group)
     return Group(name, it.groups.members[name], handle)

@@ -148,8 +148,15 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
         it.bound(f"{name} issues collectives in backward that are not followed")
         return tensors.like(it, source, shape=source.shape) if source is not None else Unknown()
     if "fsdp" in name.lower() or last == "fully_shard":
-        it.bound(f"{last} is not followed")
+        if last in ("fully_shard", "FullyShardedDataParallel"):
+            it.bound(
+                f"what {last} sends is not followed: it gathers parameters in every forward and scatters gradients in every "
+                "backward, and nothing that is said of DDP's buffers and buckets holds for it"
+            )
         return args[0] if args else Unknown()
+    if last in ("fp16_compress_wrapper", "bf16_compress_wrapper") and args and isinstance(args[0], Lib):
+        inner = args[0].name.rsplit(".", 1)[-1]
+        return Lib(name.replace("_wrapper", "_hook")) if inner == "allreduce_hook" else Unknown(f"{last}({inner})")
     if name.count(".") == 2:
         return collectives.call(it, last, args, kwargs)
     if any(word in name for word in ("checkpoint", "tensor", "pipelining", "elastic", "optim", "algorithms")):
@@ -247,6 +254,7 @@ _DATA = "torch.utils.data."
 _CALLS: dict[str, Model] = {
     "torch.nn.Parameter": _parameter, "torch.nn.parameter.Parameter": _parameter,
     "torch.nn.parallel.DistributedDataParallel": lambda it, a, k: training.wrap(it, a, k),
+    "torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model": lambda it, a, k: training.ignore(a, k),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _convert, "torch.compile": _compile, "torch.jit.script": _compile,
     "torch.device": _device, "torch.set_grad_enabled": _grad_mode, "torch.autograd.set_grad_enabled": _grad_mode,
     "torch.autograd.backward": _backward, "torch.autograd.grad": _autograd_grad,

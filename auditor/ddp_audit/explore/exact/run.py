@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.compare.align import align
@@ -11,6 +11,7 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import Assumption, Limits, Taken
+from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Bounds = Limits
 _MOST_VARIANTS = 4
+_MOST_JOINED = 16  # ranks of a job with blocks under join
 OPEN = "goes on"  # the ranks agree as far as they were followed
 
 
@@ -105,10 +107,11 @@ class Job:
     arguments: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
 
-    def run(self, rank: int, contrary: Contrary | None = None) -> Interpreter:
-        """One rank, run; `contrary` open conditions are taken the other way at their n-th time."""
+    def run(self, rank: int, contrary: Contrary | None = None, blocks: Sequence[JoinBlock] | None = None) -> Interpreter:
+        """One rank, run; `contrary` open conditions are taken the other way at their n-th time, `blocks` are those under join."""
         it = Interpreter(self.project, rank, self.world_size, self.limits, self.overrides, list(self.arguments))
         it.contrary = contrary or {}
+        it.blocks = blocks
         it.run(self.entry)
         return it
 
@@ -120,7 +123,7 @@ class Job:
 
 def predict(job: Job, *, both_ways: bool = False) -> Run:
     """The run of a job. With `both_ways` also what comes of it where ranks differ in a condition on data of their own."""
-    runs = {rank: job.run(rank) for rank in job.ranks}
+    runs = interpreted(job)
     run = _together(job, runs)
     if both_ways and job.world_size > 1:
         local = [a for a in run.assumptions if a.local][:_MOST_VARIANTS]
@@ -128,10 +131,27 @@ def predict(job: Job, *, both_ways: bool = False) -> Run:
     return run
 
 
+def interpreted(job: Job) -> dict[int, Interpreter]:
+    """Every rank, run. Where there are blocks under join they are run twice: each needs the inputs of all to be predicted."""
+    runs = {rank: job.run(rank) for rank in job.ranks}
+    if not any(it.joins for it in runs.values()):
+        return runs
+    to_the_end = replace(job, limits=replace(job.limits, steps=None))
+    everybody = {rank: to_the_end.run(rank) for rank in range(min(job.world_size, _MOST_JOINED))}
+    found = [it.joins for it in everybody.values()]
+    if len(everybody) < job.world_size or len({len(own) for own in found}) > 1 or any(it.cut for it in everybody.values()):
+        for it in runs.values():
+            it.bounds.setdefault("DDP's join() is not followed where ranks enter it a different number of times, or are many")
+            it.uncertain = 0 if it.uncertain is None else it.uncertain
+        return runs
+    blocks = [JoinBlock({rank: it.joins[n] for rank, it in everybody.items()}) for n in range(len(found[0]))]
+    return {rank: job.run(rank, blocks=blocks) for rank in job.ranks}
+
+
 def variant(job: Job, runs: Mapping[int, Interpreter], assumption: Assumption, rank: int, asked: int) -> Variant:
     """The run of a job in which one rank alone takes a condition the other way once."""
     key = (assumption.path, assumption.line, assumption.text)
-    return Variant(assumption, rank, asked, _together(job, {**runs, rank: job.run(rank, {key: asked})}))
+    return Variant(assumption, rank, asked, _together(job, {**runs, rank: job.run(rank, {key: asked}, runs[rank].blocks)}))
 
 
 def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
@@ -167,4 +187,4 @@ def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mappi
     return outcome.kind
 
 
-__all__ = ["COLLECTIVE", "GROUP", "OPEN", "Bounds", "Job", "Run", "Variant", "predict", "variant"]
+__all__ = ["COLLECTIVE", "GROUP", "OPEN", "Bounds", "Job", "Run", "Variant", "interpreted", "predict", "variant"]

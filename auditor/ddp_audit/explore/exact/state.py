@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     is_local,
 )
+from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.process_group import Groups
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class State:
     guards: list[Taken] = field(default_factory=list)  # conditions around the statement that runs, across calls
     answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition of an if, as it was taken
     visits: dict[int, int] = field(default_factory=dict)  # by id() of the if statement
+    joins: list[list[bool]] = field(default_factory=list)  # forwards of each join block, as whether they are synchronized
+    blocks: Sequence[JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
     effects: int = 0  # counts changes of objects: a forward without any may be remembered
     modes: int = 0  # counts calls of train() and eval()
     flags: dict[int, tuple[int, Module, tuple[bool, ...]]] = field(default_factory=dict)  # training flags, by id() of the module
@@ -175,6 +178,9 @@ class State:
         stack = tuple(Site(f.source.path, f.line, f.function) for f in reversed(self.frames))
         end = self.frames[-1].end
         for event in made:
+            if event.site is not None:  # code of the project's own issued it, inside what torch does
+                self.events.append(event)
+                continue
             detail = {**event.detail, "end_line": end} if end > site.line else event.detail
             if self.guards:
                 detail = {**detail, "guards": tuple(self.guards)}

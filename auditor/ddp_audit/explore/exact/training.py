@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
-from ddp_audit.explore.exact import calls, layers
+from ddp_audit.explore.exact import calls, hooks, layers
 from ddp_audit.explore.exact.collectives import Group
 from ddp_audit.explore.exact.values import (
     Class,
@@ -26,9 +27,9 @@ from ddp_audit.explore.exact.values import (
     error,
     tensors_in,
 )
-from ddp_audit.machine.comm_hooks import HOOKS
 from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 
 if TYPE_CHECKING:
@@ -71,11 +72,16 @@ class Wrapper:
     names: dict[int, str]
     params: list[Param]  # keeps the ids above alive
     attrs: dict[str, Any] = field(default_factory=dict)
+    joins: list[int] = field(default_factory=list)  # numbers of the join blocks that it is in
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A forward through the wrapper."""
         start, losses = len(it.events), it.losses
         before, it.used = it.used, []
+        if self.joins:
+            it.joins[self.joins[-1]].append(self.ddp.require_backward_grad_sync)
+            if not it.grad:
+                it.bound("a forward without gradients inside join() is not followed")
         it.module_depth += 1
         failed: Raised | None = None
         result: Any = None
@@ -150,15 +156,14 @@ class Wrapper:
             case "forward":
                 return Native(lambda *args, **kwargs: self.called(it, list(args), kwargs))
             case "join":
-                it.bound("DDP's join() is not followed")
-                return Native(lambda *args, **kwargs: Context())
+                return Native(lambda *args, **kwargs: join(it, self, args, kwargs))
             case "train" | "eval" | "to" | "cuda" | "cpu" | "requires_grad_" | "apply" | "float" | "double" | "half":
                 if isinstance(self.module, Module):
                     inner = layers.attribute(it, self.module, name)
                     return Native(lambda *args, **kwargs: (calls.call(it, inner, list(args), kwargs), self)[1])
                 return Native(lambda *args, **kwargs: self)
             case "register_comm_hook":
-                return Native(lambda state=None, hook=None: self._hook(it, hook))
+                return Native(lambda state=None, hook=None: self._hook(it, state, hook))
         if isinstance(self.module, Module) and name in layers.METHODS:
             return layers.attribute(it, self.module, name)
         return Unknown(name)
@@ -170,11 +175,12 @@ class Wrapper:
         else:
             self.attrs[name] = value
 
-    def _hook(self, it: Interpreter, hook: Any) -> None:
-        """`register_comm_hook(state, hook)`: one of torch's own is followed."""
-        known = HOOKS.get(hook.name.rsplit(".", 1)[-1]) if isinstance(hook, Lib) else None
+    def _hook(self, it: Interpreter, state: Any, hook: Any) -> None:
+        """`register_comm_hook(state, hook)`."""
+        known = hooks.comm_hook(it, state, hook)
         if known is None:
-            it.bound("a communication hook of the project is not followed")
+            name = hook.name.rsplit(".", 1)[-1] if isinstance(hook, Lib) else "of an unknown kind"
+            it.bound(f"the communication hook {name} is not followed")
             return
         try:
             self.ddp.register_comm_hook(known)
@@ -194,6 +200,39 @@ class Wrapper:
         return Context(enter=enter, leave=leave)
 
 
+def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[str, Any]) -> Context:
+    """`with wrapper.join(..)`. What a rank does in it depends on the inputs of the others, which `it.blocks` tells."""
+    names = ("divide_by_initial_world_size", "enable", "throw_on_early_termination")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if given.get("enable", True) is False:
+        return Context()
+    entered: list[tuple[int, int]] = []
+
+    def enter() -> None:
+        number = len(it.joins)
+        it.joins.append([])
+        entered.append((it.frames[-1].line, number))
+        wrapper.joins.append(number)
+        if it.blocks is not None:
+            forwards = it.blocks[number].forwards
+            divide, throw = given.get(names[0], True) is not False, given.get(names[2]) is True
+            wrapper.ddp.enter_join(JoinBlock(forwards, divide, throw), it.rank)
+
+    def leave() -> None:
+        line, _ = entered.pop()
+        wrapper.joins.pop()
+        if it.blocks is None or sys.exc_info()[0] is not None:  # torch's own end of the block does nothing then
+            return
+        frame = it.frames[-1]
+        frame.line = frame.end = line
+        try:
+            it.emit([replace(event, origin=ev.DDP_JOIN) for event in wrapper.ddp.exit_join()])
+        except MachineError as stop:
+            raise _stopped(it, stop) from None
+
+    return Context(enter=enter, leave=leave)
+
+
 def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`DistributedDataParallel(module, ..)`."""
     module = args[0] if args else kwargs.get("module", Unknown("a module"))
@@ -208,6 +247,7 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(group, Group):
         known |= {"group": group.name, "root": group.members[0]}
     spec = spec_of(module)
+    known |= _left_alone(it, module, kwargs)
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
             del known[name]
@@ -220,6 +260,36 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise _stopped(it, stop) from None
     it.wrappers.append(made)
     return made
+
+
+def _left_alone(it: Interpreter, module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The options that name parameters: those that the wrapper ignores, and those whose reduction is delayed."""
+    found: dict[str, Any] = {}
+    if not isinstance(module, Module):
+        return found
+    ignored = module.attrs.get("_ddp_params_and_buffers_to_ignore")
+    if ignored is not None:
+        if isinstance(ignored, (list, tuple, set)) and all(isinstance(name, str) for name in ignored):
+            found["ignored"] = tuple(ignored)
+        else:
+            it.bound("which parameters and buffers the wrapper ignores is not known")
+    delayed = kwargs.get("delay_all_reduce_named_params")
+    if delayed is not None:
+        names = {id(param): name for name, param in module.named_parameters()}
+        pairs = [pair for pair in delayed if isinstance(pair, tuple) and len(pair) == 2] if isinstance(delayed, list) else []
+        hooked = names.get(id(kwargs.get("param_to_hook_all_reduce")))
+        if not pairs or len(pairs) < len(delayed) or not all(isinstance(pair[0], str) for pair in pairs) or hooked is None:
+            it.bound("the parameters whose reduction is delayed are not known")
+        else:
+            found |= {"delay_all_reduce_named_params": tuple(pair[0] for pair in pairs), "param_to_hook_all_reduce": hooked}
+    return found
+
+
+def ignore(args: list[Any], kwargs: dict[str, Any]) -> None:
+    """`DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)`."""
+    module = args[0] if args else kwargs.get("module")
+    if isinstance(module, Module):
+        module.attrs["_ddp_params_and_buffers_to_ignore"] = args[1] if len(args) > 1 else kwargs.get("params_and_buffers_to_ignore")
 
 
 def _stopped(it: Interpreter, stop: MachineError) -> Raised:
@@ -305,7 +375,9 @@ def backward(it: Interpreter, losses: list[Any], retain_graph: bool = False) -> 
     """One backward pass."""
     tensors = [t for loss in losses for t in tensors_in(loss)]
     it.mark(ev.BACKWARD)
-    for wrapper, handles in _handles(it, tensors):
+    behind = _handles(it, tensors)
+    hooks.run_backwards(it, tensors, max((len(wrapper.ddp.bucket_sizes) for wrapper, _ in behind), default=1))
+    for wrapper, handles in behind:
         try:
             it.emit(wrapper.ddp.backward(handles, retain_graph=retain_graph))
         except MachineError as stop:

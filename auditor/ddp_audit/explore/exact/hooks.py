@@ -1,0 +1,163 @@
+"""Communication hooks and autograd functions of the project: what their own code issues while a backward pass runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.events import DDP_BUCKET, Event
+from ddp_audit.explore.exact import calls, tensors
+from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Native, Raised, Tensor, Unknown, tensors_in, unknown
+from ddp_audit.machine.comm_hooks import HOOKS, CommHook
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_COLLECTIVE = re.compile(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
+_DIVIDES = re.compile(r"/|\bdiv|AVG|\bmul|\*")
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """What DDP gives a communication hook: a bucket of gradients, flattened."""
+
+    buffer: Tensor
+    index: int
+    is_last: bool
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """The methods of a GradBucket."""
+        known = {"buffer": self.buffer, "index": self.index, "is_last": self.is_last, "gradients": [self.buffer]}
+        if name in known:
+            return Native(lambda: known[name])
+        return Native(lambda *args: None if name == "set_buffer" else Unknown(name))
+
+
+def comm_hook(it: Interpreter, state: Any, hook: Any) -> CommHook | None:
+    """The machine's hook for what `register_comm_hook` was given: one of torch's, or a function of the project."""
+    if isinstance(hook, Lib):
+        return HOOKS.get(hook.name.rsplit(".", 1)[-1])
+    function = hook if isinstance(hook, Function) else getattr(hook, "function", None)
+    if not isinstance(function, Function):
+        return None
+    text = ast.unparse(function.node)
+    sends, divides = bool(_COLLECTIVE.search(text)), bool(_DIVIDES.search(text))
+    if sends and not divides:
+        it.note(f"the communication hook {function.name} divides by nothing: gradients come out {it.world_size} times too large")
+
+    def made(index: int, numel: int | None, dtype: str | None, last: bool) -> list[Event]:
+        bucket = Bucket(Tensor(None if numel is None else (numel,), dtype), index, last)
+        found = _issued(it, hook, [state, bucket], f"the communication hook {function.name}")
+        return [replace(event, origin=DDP_BUCKET) for event in found]
+
+    return CommHook(function.name, sends, divides, None, made)
+
+
+def _issued(it: Interpreter, function: Any, args: list[Any], what: str) -> list[Event]:
+    """The events of a call, taken out of the run again: they stand among those of the backward that makes it."""
+    start, before = len(it.events), it.grad
+    it.grad = False
+    try:
+        calls.call(it, function, args, {})
+    except Raised:
+        it.bound(f"{what} raises an exception, which is not followed")
+    finally:
+        it.grad = before
+    found = it.events[start:]
+    del it.events[start:]
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Ctx:
+    """The `ctx` of an autograd function."""
+
+    saved: tuple[Any, ...] = ()
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """What was saved, and what was set."""
+        if name == "save_for_backward":
+            return Native(self._save)
+        if name in ("saved_tensors", "saved_variables"):
+            return self.saved
+        if name.startswith(("mark_", "set_")):
+            return Native(lambda *args: None)
+        return self.attrs.get(name, Unknown(name))
+
+    def _save(self, *given: Any) -> None:
+        self.saved = given
+
+    def set_attribute(self, it: Interpreter, name: str, value: Any) -> None:
+        """`ctx.name = value`."""
+        self.attrs[name] = value
+
+
+@dataclass(slots=True, eq=False)
+class Applied:
+    """One use of an autograd function whose backward issues collectives, among what a tensor was computed from."""
+
+    cls: Class
+    ctx: Ctx
+    result: Any
+    number: int
+    done: bool = False
+
+    def backward(self, it: Interpreter) -> None:
+        """Runs its backward. Raises what that raises."""
+        method = self.cls.find("backward")
+        given = [Tensor(t.shape, t.dtype) for t in tensors_in(self.result)]
+        before, it.grad = it.grad, False
+        try:
+            calls.invoke(it, method, [self.ctx, *given], {}, None)
+        finally:
+            it.grad = before
+
+
+def apply(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`F.apply(..)` of a torch.autograd.Function: its forward, whose results depend on all that went in."""
+    method = cls.find("forward")
+    if not isinstance(method, Function):
+        return unknown(*args)
+    ctx, apart = Ctx(), cls.find("setup_context")
+    before, it.grad = it.grad, False
+    try:
+        result = calls.invoke(it, method, args if apart is not MISSING else [ctx, *args], kwargs, None)
+        if isinstance(apart, Function):
+            calls.invoke(it, apart, [ctx, tuple(args), result], {}, None)
+    finally:
+        it.grad = before
+    deps = tensors.dependencies(it, *args, *kwargs.values())
+    made = tensors.fresh(result) if not isinstance(result, Unknown) else Tensor(None, None)
+    if deps and _sends(cls):
+        deps |= {Applied(cls, ctx, made, len(it.events))}
+    for tensor in tensors_in(made):
+        tensor.deps |= deps
+    return made
+
+
+def _sends(cls: Class) -> bool:
+    """Whether the backward of an autograd function may issue something: its own text, or a function of its file, says so."""
+    method = cls.find("backward")
+    if not isinstance(method, Function):
+        return False
+    called = {n.func.id for n in ast.walk(method.node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    beside = [v for name, v in method.scope.module.variables.items() if name in called and isinstance(v, Function)]
+    return any(_COLLECTIVE.search(ast.unparse(function.node)) for function in (method, *beside))
+
+
+def run_backwards(it: Interpreter, losses: list[Tensor], buckets: int) -> None:
+    """Runs the backward of every autograd function behind some losses, the latest first.
+
+    Their collectives come before the bucket's where there is one; where there are several, their order is not known.
+    """
+    found = {dep for loss in losses for dep in loss.deps if isinstance(dep, Applied)}
+    if found and buckets > 1:
+        it.bound("the order of gradient buckets and the collectives of an autograd function is not followed")
+    for applied in sorted(found, key=lambda one: -one.number):
+        applied.backward(it)
+
+
+__all__ = ["Applied", "Bucket", "Ctx", "apply", "comm_hook", "run_backwards"]
