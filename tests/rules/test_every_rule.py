@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import get_origin, get_type_hints
 
 import pytest
@@ -13,6 +14,7 @@ from ddp_audit.report.pages import page_of
 from ddp_audit.rule import Rule, load_rules
 
 RULES = load_rules()
+CASES = Path(__file__).parents[1] / "cases"
 # The outcomes of tests/cases/README.md.
 RANKS = r"(all|\d+(,\d+)*)"
 OUTCOME = re.compile(
@@ -52,3 +54,10 @@ def test_the_outcome_is_in_the_words_of_the_cases(rule: Rule) -> None:
 
 def test_codes_and_names_are_unique() -> None:
     assert len({rule.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rule_has_cases(rule: Rule) -> None:
+    names = [path.name for path in (CASES / rule.code.lower()).glob("*/*.py")]
+    assert "bad.py" in names and "fixed.py" in names
+    assert sum(name.startswith("alike") for name in names) >= 2

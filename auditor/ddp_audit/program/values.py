@@ -487,4 +487,5 @@ def named(value: Value, text: str) -> Value:
 
 def uniform(value: Value, op: str = "?") -> Value:
     """The value after a collective that made it equal on all ranks."""
-    return Unknown(deps=value.deps, text=value.text, by=Made(op, (value,))) if value.taint or value.deps else value
+    known = not (value.taint or value.deps or isinstance(value, Items))
+    return value if known else Unknown(deps=value.deps, text=value.text, by=Made(op, (value,)))
