@@ -60,4 +60,4 @@ def test_codes_and_names_are_unique() -> None:
 def test_a_rule_has_cases(rule: Rule) -> None:
     names = [path.name for path in (CASES / rule.code.lower()).glob("*/*.py")]
     assert "bad.py" in names and "fixed.py" in names
-    assert sum(name.startswith("alike") for name in names) >= 2
+    assert any(name.startswith("alike") for name in names)
