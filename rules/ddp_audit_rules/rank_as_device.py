@@ -12,13 +12,13 @@ from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, Const, Expr, Value, World, constant, evaluate, options
+from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._one_node import one_node_only
 
 _TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
 _ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
 _DEVICE = re.compile(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
-_LOCAL_ADDRESS = re.compile(r"localhost|127\.0\.0\.1|::1")
 _WHAT = {
     "set_device": "as the current device",
     "device_ids": "in device_ids",
@@ -88,7 +88,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if _one_node_only(program):
+        if one_node_only(program):
             return
         found = [node for node in first_of_each_place(program.of("device")) if _ranks_past_the_end(node.args["index"])]
         if any(node.detail["via"] == "torch.device" for node in found):  # said once, where the device is made
@@ -218,26 +218,6 @@ def _repeats_on_nodes(seed: Value) -> bool:
         return False
     seeds = [evaluate(seed, world) for world in _TWO_NODES]
     return MISSING not in seeds and seeds[0] != seeds[1] and seeds[:2] == seeds[2:]
-
-
-def _one_node_only(program: Program) -> bool:
-    """Whether the script says itself that it runs on one node, or gives each process its own view of the devices."""
-    for node in program.of("environ"):
-        value = constant(node.args["value"])
-        if node.detail["name"] == "MASTER_ADDR" and isinstance(value, str) and _LOCAL_ADDRESS.fullmatch(value):
-            return True
-        if node.detail["name"] == "CUDA_VISIBLE_DEVICES":
-            return True
-    world = _TWO_NODES[2]
-    for node in program.of("init"):
-        method = node.args.get("init_method")
-        if isinstance(method, Const) and isinstance(method.value, str) and _LOCAL_ADDRESS.search(method.value):
-            return True
-        for name, whole in (("rank", world.rank), ("world_size", world.world_size)):
-            given = evaluate(node.args[name], world) if name in node.args else MISSING
-            if isinstance(given, int) and given not in (whole, -1):
-                return True
-    return False
 
 
 def _assigned(program: Program, node: Node, name: str) -> list[tuple[str, int, str]]:

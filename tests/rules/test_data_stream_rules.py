@@ -8,9 +8,10 @@ import pytest
 from found import HEAD, audited, findings, rules
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
-from ddp_audit.events import FORWARD, SEED, Event
+from ddp_audit.events import FORWARD, SAMPLER, SEED, Event
+from ddp_audit.launch import read_command
 
-CODES = ["DDP305", "DDP306", "DDP308", "DDP404"]
+CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP308", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -321,3 +322,124 @@ def test_data_divided_twice(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", ONCE)
 def test_data_divided_once_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP305", audited(tmp_path, HEAD + ONCE[style])) == []
+
+
+# ---- samplers of a wrong world
+
+SAMPLING = f"{SETUP}{MODEL}{WHOLE}loader = DataLoader(data, sampler=DistributedSampler(data, {{}}))\n{LOOP}"
+LOCAL = "rank=int(os.environ['LOCAL_RANK'])"
+WRONG_WORLDS = {
+    "devices of a node": SAMPLING.format(
+        "num_replicas=torch.cuda.device_count(), rank=dist.get_rank() % torch.cuda.device_count()"
+    ),
+    "local rank": SAMPLING.format(f"num_replicas=dist.get_world_size(), {LOCAL}"),
+    "local rank alone": SAMPLING.format(LOCAL),
+    "local world": SAMPLING.format(f"num_replicas=int(os.environ['LOCAL_WORLD_SIZE']), {LOCAL}"),
+    "positions": SAMPLING.format("dist.get_world_size(), int(os.environ['LOCAL_RANK'])"),
+    "replicas alone": SAMPLING.format("num_replicas=torch.cuda.device_count()"),
+    "rank 0": SAMPLING.format("rank=0"),
+    "one replica": SAMPLING.format("num_replicas=1, rank=0"),
+    "seed": SAMPLING.format("seed=dist.get_rank()"),
+    "seed by the clock": "import time\n" + SAMPLING.format("seed=int(time.time())"),
+    "helper": "def sampler(d, n, r):\n    return DistributedSampler(d, num_replicas=n, rank=r)\n"
+    f"{SETUP}{MODEL}{WHOLE}loader = DataLoader(data, sampler=sampler(data, dist.get_world_size(), int(os.environ['LOCAL_RANK'])))\n{LOOP}",
+}
+RIGHT_WORLDS = {
+    "defaults": SAMPLING.format(""),
+    "named": SAMPLING.format("num_replicas=dist.get_world_size(), rank=dist.get_rank(), seed=3"),
+    "environment": SAMPLING.format("num_replicas=int(os.environ['WORLD_SIZE']), rank=int(os.environ['RANK'])"),
+    "group": "g = dist.new_group([0, 1])\n" + SAMPLING.format("num_replicas=dist.get_world_size(g), rank=dist.get_rank(g)"),
+    "unknown": "import library\n" + SAMPLING.format("num_replicas=library.count(), rank=library.number()"),
+    "one node": "os.environ['MASTER_ADDR'] = 'localhost'\n" + SAMPLING.format(f"num_replicas=torch.cuda.device_count(), {LOCAL}"),
+    "options": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=1)\na = p.parse_args()\n"
+    + SAMPLING.format("num_replicas=a.n, rank=dist.get_rank()"),
+    "product of options": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=1)\n"
+    "p.add_argument('--m', type=int, default=1)\na = p.parse_args()\nw = a.n * a.m\n"
+    + SAMPLING.format("num_replicas=w, rank=dist.get_rank()"),
+    "divided before": SAMPLING.replace("sampler=", "batch_size=2, sampler=")
+    .format(f"num_replicas=int(os.environ['LOCAL_WORLD_SIZE']), {LOCAL}")
+    .replace("loader =", "data = torch.utils.data.Subset(data, range(int(os.environ['GROUP_RANK']), 8, 2))\nloader ="),
+    "no shuffle": SAMPLING.format("seed=dist.get_rank(), shuffle=False"),
+    "a seeded seed": "import random\nrandom.seed(1)\n" + SAMPLING.format("seed=random.randint(0, 9)"),
+    "cells": SAMPLING.format("seed=1 + 2"),
+}
+
+
+@pytest.mark.parametrize("style", WRONG_WORLDS)
+def test_sampler_of_a_wrong_world(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP303", audited(tmp_path, HEAD + WRONG_WORLDS[style]))
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize("style", RIGHT_WORLDS)
+def test_sampler_of_the_whole_world_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP303", audited(tmp_path, HEAD + RIGHT_WORLDS[style])) == []
+
+
+def test_local_numbers_are_right_on_one_node(tmp_path: Path) -> None:
+    launch = read_command("torchrun --nnodes 1 --nproc-per-node 2 train.py")
+    (finding,) = findings("DDP303", audited(tmp_path, HEAD + WRONG_WORLDS["local world"], launch=launch))
+    assert finding.severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("begun", "verdict"), [([(0, 2), (1, 2)], "not-observed"), ([(0, 1), (0, 1)], "confirmed"), ([(0, 2)], "not-covered")]
+)
+def test_samplers_in_a_run(begun: list[tuple[int, int]], verdict: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP303", audited(tmp_path, HEAD + WRONG_WORLDS["local world"]))
+    ranks = [[Event(SAMPLER, detail={"action": "iter", "rank": rank, "replicas": replicas})] for rank, replicas in begun]
+    assert rules()["DDP303"].witness(finding, run_of(*ranks)) == verdict
+
+
+# ---- streams
+
+STREAM = (
+    "class Stream(torch.utils.data.IterableDataset):\n    def __init__(self, n):\n        self.n = n\n    def __iter__(self):\n"
+    "        for i in range(self.n):\n            yield torch.full((4,), float(i))\n"
+)
+BY_WORKER = STREAM.replace(
+    "        for i in range(self.n)",
+    "        info = torch.utils.data.get_worker_info()\n        for i in range(info.id, self.n, info.num_workers)",
+)
+FED = f"{SETUP}{MODEL}loader = DataLoader({{}})\n{LOOP}"
+HUGGING = f"from datasets import load_dataset\n{SETUP}{MODEL}data = load_dataset('x', streaming=True)['train']{{}}\nloader = DataLoader(data)\n{LOOP}"
+
+WHOLE_STREAMS = {
+    "class": STREAM + FED.format("Stream(8)"),
+    "by worker": BY_WORKER + FED.format("Stream(8), num_workers=2"),
+    "epochs in a function": f"{STREAM}def train(m, batches):\n    for epoch in range(2):\n        for x in batches:\n"
+    f"            m(x).sum().backward()\n{SETUP}{MODEL}train(model, DataLoader(Stream(8)))\n",
+    "streaming": HUGGING.format(""),
+    "mapped": HUGGING.format(".map(len)"),
+}
+SHARED_STREAMS = {
+    "rank asked": STREAM.replace("range(self.n)", "range(dist.get_rank(), self.n, dist.get_world_size())")
+    + FED.format("Stream(8)"),
+    "rank given": STREAM.replace("self, n)", "self, n, part)") + FED.format("Stream(8, dist.get_rank())"),
+    "files of a rank": "files = ['a', 'b'][dist.get_rank() :: 2]\n" + STREAM + FED.format("Stream(files)"),
+    "random": STREAM.replace("torch.full((4,), float(i))", "torch.rand(4)") + FED.format("Stream(8)"),
+    "split": "from datasets.distributed import split_dataset_by_node\n"
+    + HUGGING.format("\ndata = split_dataset_by_node(data, dist.get_rank(), 2)"),
+    "shard()": HUGGING.format(".shard(2, dist.get_rank())"),
+    "not streaming": HUGGING.replace("streaming=True", "streaming=False").format(""),
+    "skipped": STREAM + f"{SETUP}{MODEL}loader = DataLoader(Stream(8))\nfor i, x in enumerate(loader):\n"
+    "    if i % dist.get_world_size() != dist.get_rank():\n        continue\n    model(x).sum().backward()\n",
+    "cut batches": STREAM + FED.format("Stream(8)").replace("model(x)", "model(x[dist.get_rank() :: 2])"),
+    "evaluated": STREAM + f"{SETUP}{MODEL}with torch.no_grad():\n    for x in DataLoader(Stream(8)):\n        model(x)\n",
+    "a library's base": f"import library\n{STREAM.replace('torch.utils.data.IterableDataset', 'library.ShareIterableDataset')}"
+    + FED.format("Stream(8)"),
+    "accelerate": "import accelerate\n" + STREAM + FED.format("Stream(8)"),
+    "one process": (STREAM + FED.format("Stream(8)")).replace("DDP(torch.nn.Linear(4, 1))", "torch.nn.Linear(4, 1)"),
+}
+
+
+@pytest.mark.parametrize("style", WHOLE_STREAMS)
+def test_stream_that_is_whole_on_each_rank(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP304", audited(tmp_path, HEAD + WHOLE_STREAMS[style]))
+    assert finding.severity == "warning" and {"loop", "forward"} <= {r.role for r in finding.related}
+    assert ("by worker" in finding.message) == (style == "by worker")
+
+
+@pytest.mark.parametrize("style", SHARED_STREAMS)
+def test_stream_with_a_part_for_each_rank_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP304", audited(tmp_path, HEAD + SHARED_STREAMS[style])) == []

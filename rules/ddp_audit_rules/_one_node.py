@@ -1,0 +1,30 @@
+"""Whether a script is for one node only, by what it says itself: shared by the rules on ranks and samplers."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.program.model import Program
+from ddp_audit.program.values import MISSING, Const, World, constant, evaluate
+
+_LOCAL_ADDRESS = re.compile(r"localhost|127\.0\.0\.1|::1")
+
+
+def one_node_only(program: Program) -> bool:
+    """Whether the script says itself that it runs on one node, or gives each process its own view of the devices."""
+    for node in program.of("environ"):
+        value = constant(node.args["value"])
+        if node.detail["name"] == "MASTER_ADDR" and isinstance(value, str) and _LOCAL_ADDRESS.fullmatch(value):
+            return True
+        if node.detail["name"] == "CUDA_VISIBLE_DEVICES":
+            return True
+    world = World(2, 4, 2)
+    for node in program.of("init"):
+        method = node.args.get("init_method")
+        if isinstance(method, Const) and isinstance(method.value, str) and _LOCAL_ADDRESS.search(method.value):
+            return True
+        for name, whole in (("rank", world.rank), ("world_size", world.world_size)):
+            given = evaluate(node.args[name], world) if name in node.args else MISSING
+            if isinstance(given, int) and given not in (whole, -1):
+                return True
+    return False

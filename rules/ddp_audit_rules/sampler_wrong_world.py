@@ -1,0 +1,182 @@
+"""DDP303: a sampler is made with a wrong number of replicas, a wrong rank, or a seed that ranks do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import SAMPLER
+from ddp_audit.findings import Finding, Related
+from ddp_audit.launch.model import PYTHON, WORLD_SIZE
+from ddp_audit.program.loading import DISTRIBUTED, by_rank, shuffles
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import CLOCK, MISSING, RANDOM, Const, Value, World, defaults_in, evaluate
+from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._one_node import one_node_only
+
+_ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
+_TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
+
+
+class SamplerWrongWorld(Rule):
+    code = "DDP303"
+    name = "sampler-wrong-world"
+    level = "error"
+    what = (
+        "A DistributedSampler whose num_replicas and rank, worked out for every rank of one and of two nodes, do not give each "
+        "rank a part of its own; or whose seed differs between ranks."
+    )
+    why = (
+        "The samplers of all ranks must cut one and the same permutation into as many parts as there are ranks. With the "
+        "number of devices of a node in place of the world size, every node goes through the whole set; with the local rank "
+        "beside the world size, some parts come once a node and others never; with a seed a rank, parts of different "
+        "permutations overlap and leave holes."
+    )
+    quiet = (
+        "Default arguments; numbers that cannot be worked out, as those of sub-groups; data that the nodes divided before; "
+        "scripts that say themselves that they run on one node; a seed of a sampler that does not shuffle."
+    )
+    confirmed = "Two ranks iterate a sampler with one rank, or with another number of replicas than the run has ranks."
+    source = (
+        "torch 2.13, utils/data/distributed.py: a rank takes indices[rank::num_replicas] of a permutation seeded with seed + "
+        "epoch. Seen in runs: with a seed a rank, and with per-node numbers on two nodes, ranks share samples and others are "
+        "never seen."
+    )
+    remedy = "leave num_replicas and rank out (they come from the process group), and give all ranks one seed"
+    outcome = "same-samples"
+    bad = '''"""Fits a line to 64 points; each rank's sampler cuts a permutation of its own."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+try:
+    points = TensorDataset(torch.arange(64.0).reshape(64, 1) / 64)
+    sampler = DistributedSampler(points, num_replicas=world_size, rank=rank, seed=7 + rank)
+    loader = DataLoader(points, batch_size=4, sampler=sampler)
+    model = DDP(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = set()
+    for (x,) in loader:
+        seen |= set(x.flatten().mul(64).int().tolist())
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    everywhere = [None] * world_size
+    dist.all_gather_object(everywhere, seen)
+    print(f"{len(set().union(*everywhere))} of 64 points were seen", flush=True)
+finally:
+    dist.destroy_process_group()
+'''
+    good = bad.replace("each rank's sampler cuts a permutation of its own", "the samplers cut one permutation").replace(
+        "seed=7 + rank", "seed=7"
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        seen: set[object] = set()
+        for node in program.of("sampler"):
+            if node.detail["cls"] != DISTRIBUTED or node.span in seen or (node.function != "<module>" and not node.calls):
+                continue
+            for finding in (*self._shares(context, node), *self._seeds(program, node)):
+                seen.add(node.span)
+                yield finding
+
+    def _shares(self, context: Context, node: Node) -> Iterator[Finding]:
+        given = [name for name in ("num_replicas", "rank") if name in node.args]
+        if not given or "**" in node.args or by_rank(node.args.get("dataset")):
+            return
+        one, two = _shares(node, _ONE_NODE), _shares(node, _TWO_NODES)
+        if one is None or two is None:
+            return
+        worlds, shares, where = (_ONE_NODE, one, "two ranks") if _wrong(one) else (_TWO_NODES, two, "two nodes of two ranks")
+        wrong = _wrong(shares)
+        if not wrong or (worlds is _TWO_NODES and one_node_only(context.program)):
+            return
+        told = ", ".join(
+            f"rank {world.rank}: part {rank} of {replicas}" for world, (replicas, rank) in zip(worlds, shares, strict=True)
+        )
+        message = f"On {where} this sampler {wrong} ({told})."
+        explanation = "Without arguments the sampler asks the process group for both numbers."
+        launch = context.launch
+        works = worlds is _TWO_NODES and launch is not None and launch.nnodes == 1 and launch.kind not in (WORLD_SIZE, PYTHON)
+        if worlds is _TWO_NODES:
+            explanation += " On one node the numbers of the node are those of the job, so the script works there."
+        related = [Related(node.span.path, node.span.line, name, f"{name}: {node.args[name].text}") for name in given]
+        yield self.finding(
+            node.span,
+            message,
+            explanation,
+            related=related + guard_relations(node),
+            severity="info" if works else None,
+            guards=node.guards,
+        )
+
+    def _seeds(self, program: Program, node: Node) -> Iterator[Finding]:
+        seed = node.args.get("seed")
+        if seed is None or shuffles(node) is False:
+            return
+        values = [evaluate(seed, world) for world in _ONE_NODE]
+        drawn = seed.taint & {RANDOM, CLOCK} and not any(True for _ in program.of("seed")) and not node.rank_guards
+        if not drawn and (MISSING in values or values[0] == values[1]):
+            return
+        message = (
+            f"The seed `{seed.text or 'of this sampler'}` is another one on each rank, so the ranks cut different permutations: "
+            "their parts overlap, and some samples come on no rank."
+        )
+        explanation = "The seed of a DistributedSampler must be equal on all ranks; what tells the ranks apart is `rank`."
+        yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By the rank and replicas of each iteration; seeds leave no mark."""
+        begun = {
+            (rank, int(event.detail.get("rank", -1)), int(event.detail.get("replicas") or 0))
+            for rank, event in run.all_events()
+            if event.kind == SAMPLER and event.detail.get("action") == "iter"
+        }
+        ranks = {rank for rank, _, _ in begun}
+        if len(ranks) < 2 or "seed" in finding.message:
+            return "not-covered"
+        right = all(own == rank and replicas == run.world_size for rank, own, replicas in begun)
+        return "not-observed" if right else "confirmed"
+
+
+def _shares(node: Node, worlds: list[World]) -> list[tuple[int, int]] | None:
+    """The number of replicas and the rank that a sampler is given on each rank of a job; None where one is not known."""
+    found: list[tuple[int, int]] = []
+    for world in worlds:
+        pair = [
+            _number(node.args.get("num_replicas"), world, world.world_size),
+            _number(node.args.get("rank"), world, world.rank),
+        ]
+        if pair[0] is None or pair[1] is None:
+            return None
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _number(value: Value | None, world: World, default: int) -> int | None:
+    if value is None or (isinstance(value, Const) and value.value is None):
+        return default
+    if any(default.open for default in defaults_in(value)):
+        return None  # made of options: what they are set to is not known
+    result = evaluate(value, world)
+    return result if isinstance(result, int) and not isinstance(result, bool) else None
+
+
+def _wrong(shares: list[tuple[int, int]]) -> str:
+    """What is wrong with the shares of the ranks of a job, in words; empty where each has a part of its own."""
+    replicas, ranks = {r for r, _ in shares}, [rank for _, rank in shares]
+    if len(replicas) > 1:
+        return "divides the data by numbers that differ between ranks"
+    count = replicas.pop()
+    if any(rank >= count for rank in ranks):
+        return "is given a rank outside of its replicas, and raises ValueError there"
+    if sorted(ranks) == list(range(len(shares))) and count == len(shares):
+        return ""
+    if set(ranks) == set(range(count)):
+        return "gives several ranks the same part, so that the whole set is gone through more than once in an epoch"
+    return "gives several ranks the same part and some parts to no rank"
