@@ -122,7 +122,7 @@ dist.destroy_process_group()
         count = sum(_same(divisor, window) for divisor in loss.divisors) + sum(_inverse(factor, window) for factor in loss.factors)
         if count == 1 or (count == 0 and (loss.divisors or loss.factors)):
             return
-        name = window.text or "the window"
+        name = window.text or (str(window.value) if isinstance(window, Const) else "the window")
         if count == 0:
             message = (
                 f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a "
