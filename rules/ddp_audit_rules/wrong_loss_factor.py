@@ -158,7 +158,7 @@ def _window(program: Program, backward: Node) -> Value | None:
         if backward.loops == step.loops:
             own = [g for g in step.guards if not any(g.span == other.span for other in backward.guards)]
             zeros = [z for z in program.of("zero-grad") if z.loops == step.loops]
-            guarded = zeros and all(any(g.span == o.span for o in z.guards for g in own) for z in zeros)
+            guarded = zeros and all(any(g.span == o.span or g.text == o.text for o in z.guards for g in own) for z in zeros)
             found = [w for g in own for w in _modulus(g.test)]
             return found[0] if found and guarded else None
         if backward.loops[:-1] == step.loops:

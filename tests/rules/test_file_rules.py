@@ -10,7 +10,7 @@ from found import HEAD, audited, findings, rules
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import SAVE, Event, Site
 
-CODES = ["DDP701", "DDP702"]
+CODES = ["DDP701", "DDP702", "DDP703", "DDP803"]
 INIT = f"{HEAD}import time\nfrom pathlib import Path\nrank = int(os.environ['RANK'])\ndist.init_process_group('gloo')\n"
 MODEL = "model = DDP(torch.nn.Linear(4, 1))\n"
 
@@ -159,3 +159,70 @@ def test_path_differs_by_rank(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", AGREES)
 def test_agreed_paths_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP702", audited(tmp_path, AGREES[style])) == []
+
+
+SAVES = f"{INIT}path = 'a.pt'\nnet = torch.nn.Linear(4, 1)\n{MODEL}if rank == 0:\n    torch.save(model.state_dict(), path)\ndist.barrier()\n"
+HIDDEN = {
+    "whole file": f"{SAVES}net.load_state_dict(torch.load(path), strict=False)\n",
+    "key": SAVES.replace("model.state_dict(),", "{'net': model.state_dict(), 'epoch': 1},")
+    + "state = torch.load(path)\nnet.load_state_dict(state['net'], strict=False)\n",
+    "positional": f"{SAVES}net.load_state_dict(torch.load(path), False)\n",
+    "the other way round": SAVES.replace("model.state_dict()", "model.module.state_dict()")
+    + "model.load_state_dict(torch.load(path), strict=False)\n",
+    "through module": f"{SAVES}model.module.load_state_dict(torch.load(path), strict=False)\n",
+    "helper": f"def read(net, path):\n    net.load_state_dict(torch.load(path, map_location='cpu'), strict=False)\n{SAVES}read(net, path)\n",
+}
+PLAIN = {
+    "strict": f"{SAVES}net.load_state_dict(torch.load(path))\n",
+    "wrapper to wrapper": f"{SAVES}model.load_state_dict(torch.load(path), strict=False)\n",
+    "module to module": SAVES.replace("model.state_dict()", "model.module.state_dict()")
+    + "net.load_state_dict(torch.load(path), strict=False)\n",
+    "looked at": f"{SAVES}result = net.load_state_dict(torch.load(path), strict=False)\nprint(result)\n",
+    "printed": f"{SAVES}print(net.load_state_dict(torch.load(path), strict=False))\n",
+    "prefix taken off": f"{SAVES}state = torch.load(path)\n"
+    "net.load_state_dict({k[7:]: v for k, v in state.items()}, strict=False)\n",
+    "prefix consumed": f"{SAVES}state = torch.load(path)\n"
+    "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, 'module.')\nnet.load_state_dict(state, strict=False)\n",
+    "another checkpoint": f"{INIT}net = torch.nn.Linear(4, 1)\nnet.load_state_dict(torch.load('pretrained.pt'), strict=False)\n",
+    "another key": SAVES.replace("model.state_dict(),", "{'ddp': model.state_dict(), 'net': net.state_dict()},")
+    + "net.load_state_dict(torch.load(path)['net'], strict=False)\n",
+}
+
+
+@pytest.mark.parametrize("style", HIDDEN)
+def test_prefix_hidden_by_strict_false(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP703", audited(tmp_path, HIDDEN[style]))
+    assert finding.severity == "warning" and "save" in {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", PLAIN)
+def test_keys_that_fit_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP703", audited(tmp_path, PLAIN[style])) == []
+
+
+SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"
+SCALERS_DIFFER = {
+    "restored by rank 0": f"{SCALER}if rank == 0:\n    scaler.load_state_dict(state['scaler'])\n",
+    "restored in a callee": f"def restore(s, state):\n    if dist.get_rank() != 0:\n        return\n    s.load_state_dict(state)\n"
+    f"{SCALER}restore(scaler, state)\n",
+    "made by rank": f"{INIT}scaler = torch.cuda.amp.GradScaler(init_scale=2.0 ** (10 + rank))\n",
+    "updated by rank": f"{SCALER}scaler.update(new_scale=1.0 + rank)\n",
+}
+SCALERS_AGREE = {
+    "all restore": f"{SCALER}scaler.load_state_dict(state['scaler'])\n",
+    "both arms": f"{SCALER}if rank == 0:\n    scaler.load_state_dict(state)\nelse:\n    scaler.load_state_dict(state)\n",
+    "if there is one": f"{SCALER}if 'scaler' in state:\n    scaler.load_state_dict(state['scaler'])\n",
+    "options": f"{SCALER}other = torch.amp.GradScaler('cuda', init_scale=1024.0, enabled=False)\nscaler.update()\n",
+    "model of rank 0": f"{SCALER}if rank == 0:\n    model.load_state_dict(state)\n",
+}
+
+
+@pytest.mark.parametrize("style", SCALERS_DIFFER)
+def test_scaler_differs(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP803", audited(tmp_path, SCALERS_DIFFER[style]))
+    assert finding.severity == "info"
+
+
+@pytest.mark.parametrize("style", SCALERS_AGREE)
+def test_equal_scalers_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP803", audited(tmp_path, SCALERS_AGREE[style])) == []

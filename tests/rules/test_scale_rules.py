@@ -9,7 +9,7 @@ from found import HEAD, audited, findings, rules
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 
-CODES = ["DDP801", "DDP802"]
+CODES = ["DDP801", "DDP802", "DDP804", "DDP805"]
 SETUP = (
     f"{HEAD}import torch.nn.functional as F\nfrom torch import nn\ndist.init_process_group('gloo')\nworld = dist.get_world_size()\n"
     "model = DDP(torch.nn.Linear(4, 3))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -154,3 +154,98 @@ def test_labels_that_are_ignored_are_possible(tmp_path: Path) -> None:
 def test_one_run_cannot_tell_the_scale(code: str, tmp_path: Path) -> None:
     (finding,) = findings(code, audited(tmp_path, rules()[code].bad))
     assert rules()[code].witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-covered"
+
+
+CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+BACKWARD = f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss.backward()\n"
+SCALED = f"{SETUP}scaler = torch.amp.GradScaler('cuda')\nfor x, y in loader:\n    optimizer.zero_grad()\n    loss = F.mse_loss(model(x), y)\n"
+SCALED_STEP = "    scaler.step(optimizer)\n    scaler.update()\n"
+CLIPPED = {
+    "every micro-batch": f"{BACKWARD}{CLIP}{WINDOW}",
+    "by value": f"{BACKWARD}    nn.utils.clip_grad_value_(model.parameters(), 1.0)\n{WINDOW}",
+    "inner loop": f"{SETUP}for step in range(9):\n    for micro in range(accum_steps):\n        F.mse_loss(model(x), y).div(accum_steps).backward()\n"
+    f"        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n{STEP}",
+    "inside of no_sync": f"{SETUP}for x, y in loader:\n    with model.no_sync():\n        F.mse_loss(model(x), y).backward()\n"
+    f"        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n{STEP}",
+    "scaled": f"{SCALED}    scaler.scale(loss).backward()\n{CLIP}{SCALED_STEP}",
+    "scaled under a flag": f"{SCALED}    if amp:\n        scaler.scale(loss).backward()\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    f"        scaler.step(optimizer)\n    else:\n        loss.backward()\n        optimizer.step()\n",
+    "summed norm": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)\n"
+    f"    dist.all_reduce(norm)\n    scale = 1.0 / norm\n{STEP}",
+    "summed squares": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    total = 0.0\n    for p in model.parameters():\n"
+    f"        total = total + p.grad.norm() ** 2\n    dist.all_reduce(total, op=dist.ReduceOp.SUM)\n    total = total.sqrt()\n{STEP}",
+}
+CLIPPED_WELL = {
+    "on the step": f"{BACKWARD}    if (i + 1) % 4 == 0:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "        optimizer.step()\n        optimizer.zero_grad()\n",
+    "said twice": f"{BACKWARD}    if (i + 1) % 4 == 0:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n{WINDOW}",
+    "every step": f"{BACKWARD}{CLIP}{STEP}",
+    "behind the window": f"{SETUP}for step in range(9):\n    for micro in range(accum_steps):\n        F.mse_loss(model(x), y).backward()\n{CLIP}{STEP}",
+    "unscaled": f"{SCALED}    scaler.scale(loss).backward()\n    scaler.unscale_(optimizer)\n{CLIP}{SCALED_STEP}",
+    "no scaler": f"{SCALED}    loss.backward()\n{CLIP}    optimizer.step()\n",
+    "scaler that is off": SCALED.replace("'cuda')", "'cuda', enabled=False)")
+    + f"    scaler.scale(loss).backward()\n{CLIP}{SCALED_STEP}",
+    "mean of norms": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    f"    dist.all_reduce(norm)\n    norm = norm / world\n{STEP}",
+    "greatest norm": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    f"    dist.all_reduce(norm, op=dist.ReduceOp.MAX)\n{STEP}",
+    "norm of shards": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    f"    dist.all_reduce(norm, group=shards)\n{STEP}",
+    "norm of outputs": f"{LOOP}    out = model(x)\n    norm = out.norm()\n    dist.all_reduce(norm)\n    F.mse_loss(out, y).backward()\n{STEP}",
+    "no wrapper": "import torch\nmodel = torch.nn.Linear(4, 1)\n",
+}
+
+
+@pytest.mark.parametrize("style", CLIPPED)
+def test_clip_at_wrong_place(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP804", audited(tmp_path, CLIPPED[style]))
+    assert finding.severity == "warning" and finding.related
+
+
+@pytest.mark.parametrize("style", CLIPPED_WELL)
+def test_clips_in_their_place_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP804", audited(tmp_path, CLIPPED_WELL[style])) == []
+
+
+ROWS = f"{SETUP}for x, y in loader:\n    z = model(x)\n    every = [torch.zeros_like(z) for _ in range(world)]\n    dist.all_gather(every, z)\n"
+CUT = {
+    "list": f"{ROWS}    loss = (z @ torch.cat(every).T).mean()\n{AFTER}",
+    "into a tensor": f"{SETUP}for x, y in loader:\n    z = F.normalize(model(x))\n    every = torch.empty(8, 2)\n"
+    f"    dist.all_gather_into_tensor(every, z)\n    loss = F.cross_entropy(z @ every.t() / 0.1, y)\n{AFTER}",
+    "helper without gradients": "@torch.no_grad()\ndef gather(t):\n    out = [torch.ones_like(t) for _ in range(dist.get_world_size())]\n"
+    f"    dist.all_gather(out, t)\n    return torch.cat(out, dim=0)\n{SETUP}for x, y in loader:\n    z = model(x)\n"
+    f"    loss = (z @ gather(z).T).logsumexp(1).mean()\n{AFTER}",
+    "criterion": "class Loss(torch.nn.Module):\n    def forward(self, a, b):\n        out = [torch.ones_like(b) for _ in range(2)]\n"
+    f"        dist.all_gather(out, b)\n        return F.cross_entropy(a @ torch.cat(out).T, labels)\n{SETUP}criterion = Loss()\n"
+    f"for x, y in loader:\n    loss = criterion(model(x), model(y))\n{AFTER}",
+}
+KEPT = {
+    "own part back": f"{ROWS}    every[dist.get_rank()] = z\n    loss = (z @ torch.cat(every).T).mean()\n{AFTER}",
+    "own part back unless": f"{ROWS}    if not args.local_loss:\n        every[dist.get_rank()] = z\n    loss = (z @ torch.cat(every).T).mean()\n{AFTER}",
+    "joined beside": f"{ROWS}    others = every[:rank] + every[rank + 1:]\n    loss = (z @ torch.cat([z] + others).T).mean()\n{AFTER}",
+    "with a graph": f"import torch.distributed.nn.functional\n{SETUP}for x, y in loader:\n    z = model(x)\n"
+    f"    every = torch.cat(torch.distributed.nn.functional.all_gather(z))\n    loss = (z @ every.T).mean()\n{AFTER}",
+    "own function": "class Gather(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n        out = [torch.ones_like(t)]\n"
+    f"        dist.all_gather(out, t)\n        return tuple(out)\n{SETUP}for x, y in loader:\n    z = model(x)\n"
+    f"    loss = (z @ torch.cat(Gather.apply(z)).T).mean()\n{AFTER}",
+    "teacher": f"{SETUP}for x, y in loader:\n    with torch.no_grad():\n        k = teacher(x)\n    every = [torch.zeros_like(k) for _ in range(world)]\n"
+    f"    dist.all_gather(every, k)\n    loss = (model(x) @ torch.cat(every).T).mean()\n{AFTER}",
+    "labels": f"{SETUP}for x, y in loader:\n    every = [torch.zeros_like(y) for _ in range(world)]\n    dist.all_gather(every, y)\n"
+    f"    loss = F.mse_loss(model(x), torch.cat(every))\n{AFTER}",
+    "detached on purpose": f"{SETUP}for x, y in loader:\n    z = model(x)\n    every = [torch.zeros_like(z) for _ in range(world)]\n"
+    f"    dist.all_gather(every, z.detach())\n    loss = (z @ torch.cat(every).T).mean()\n{AFTER}",
+    "measured": f"{ROWS}    print(torch.cat(every).std())\n    loss = z.mean()\n{AFTER}",
+}
+
+
+@pytest.mark.parametrize("style", CUT)
+def test_gather_without_gradient(style: str, tmp_path: Path) -> None:
+    text = CUT[style] if CUT[style].startswith(HEAD) else f"{HEAD}import torch.nn.functional as F\n{CUT[style]}"
+    (finding,) = findings("DDP805", audited(tmp_path, text))
+    assert finding.severity == "warning" and {"forward", "backward"} <= {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", KEPT)
+def test_gathers_that_keep_the_gradient_are_left_alone(style: str, tmp_path: Path) -> None:
+    text = KEPT[style] if KEPT[style].startswith(HEAD) else f"{HEAD}{KEPT[style]}"
+    assert findings("DDP805", audited(tmp_path, text)) == []

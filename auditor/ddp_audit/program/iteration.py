@@ -89,6 +89,9 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         kept.append((index, value))
         keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)
         lw.assign(owner_node, Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items)))
+    elif isinstance(owner, Unknown) and owner.by is not None and owner.by.name.startswith("all_gather") and value.deps:
+        # The rank's own part is put back into what was gathered, and with it the way to its gradient.
+        lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
         lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
 

@@ -1,0 +1,178 @@
+"""DDP703: the keys of a checkpoint and of the model differ by `module.`, and strict=False hides that nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import lines_with
+from ddp_audit.program.made import behind, path_key
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Const, Items, Made, Obj, Unknown, Value, options
+from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._writers import path_of
+
+_STRIPS = r"consume_prefix|['\"]module\.|removeprefix|len\(['\"]module"
+
+
+class PrefixHiddenByStrictFalse(Rule):
+    code = "DDP703"
+    name = "prefix-hidden-by-strict-false"
+    level = "warning"
+    what = (
+        "`load_state_dict(.., strict=False)` into a module without wrapper, of a state that was saved from the wrapper (or "
+        "the "
+        "other way round), where nobody looks at what it returns."
+    )
+    why = (
+        "The wrapper's keys begin with `module.` and those of the module inside do not. No key fits, strict=False makes "
+        "every "
+        "missing and every unexpected one fine, and nothing is loaded: the run goes on from random weights without a word."
+    )
+    quiet = (
+        "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules "
+        "of "
+        "one kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
+    )
+    confirmed = "Parameters that have the same hash before and after the load, which a trace does not hold."
+    source = (
+        "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that "
+        "prefix. "
+        "Seen in runs: load_state_dict with strict=False returns all keys as missing and changes nothing."
+    )
+    outcome = "shows goes on from random weights"
+    remedy = (
+        "save `model.module.state_dict()`, or load through the wrapper; and look at the missing keys that load_state_dict returns"
+    )
+    bad = '''"""Saves the state of the wrapper and loads it into the bare network: no key fits, and nothing says so."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+path = os.path.join(os.environ.get("CASE_FOLDER", "."), "last.pt")
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+    optimizer.step()
+if rank == 0:
+    torch.save({"model": model.state_dict()}, path)
+dist.barrier()
+
+net = torch.nn.Linear(4, 1)
+checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+net.load_state_dict(checkpoint["model"], strict=False)
+if rank == 0 and not torch.equal(net.weight, model.module.weight):
+    print("goes on from random weights", flush=True)
+dist.destroy_process_group()
+'''
+    good = bad.replace('"model": model.state_dict()', '"model": model.module.state_dict()').replace(
+        "Saves the state of the wrapper and loads it into the bare network: no key fits, and nothing says so",
+        "Saves the state of the network and loads it into another",
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if any(True for _ in lines_with(program, _STRIPS)):
+            return
+        for node in first_of_each_place(program.of("load-state")):
+            strict = node.args.get("strict")
+            if not (isinstance(strict, Const) and strict.value is False and node.detail.get("unused")):
+                continue
+            found = _mismatch(program, node)
+            if found is not None:
+                yield self._finding(program, node, *found)
+
+    def _finding(self, program: Program, node: Node, save: Node, wrapped: bool, same_path: bool) -> Finding:
+        differ = (
+            "The keys of this state begin with `module.` and those of the module do not"
+            if wrapped
+            else "The keys of this state lack the `module.` that those of the wrapper begin with"
+        )
+        message = f"{differ}, and strict=False hides it: nothing is loaded and the weights stay random."
+        explanation = (
+            f"The state was saved from the {'wrapper' if wrapped else 'module inside'} in line {save.span.line}. It is the "
+            "same on all ranks, so "
+            "nothing differs and nothing fails. It does no harm where the file is another one, without the difference."
+        )
+        related = [Related(save.span.path, save.span.line, "save", save.text), *guard_relations(node)]
+        confidence = "likely" if same_path or len(list(program.of("save"))) == 1 else "possible"
+        return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """A trace holds no hash of the parameters before and after a load."""
+        return "not-covered"
+
+
+def _mismatch(program: Program, node: Node) -> tuple[Node, bool, bool] | None:
+    """The save whose keys differ from those of what is loaded, whether it is the wrapper's, and whether the paths are one."""
+    into = _kind(node.target)
+    read = _read(node.args.get("state"))
+    if into is None or read is None:
+        return None
+    key, number = read
+    load = program.node(number)
+    path = path_of(load)
+    at = None if path is None else path_key(path)
+    found: list[tuple[Node, str, bool]] = []
+    for save in program.of("save"):
+        kind = _saved_kind(save, key)
+        place = path_of(save)
+        if kind is not None:
+            found.append((save, kind, at is not None and place is not None and path_key(place) == at))
+    same = [entry for entry in found if entry[2]] or found
+    if not same or any(kind == into for _, kind, _ in same):
+        return None
+    save, kind, equal = same[0]
+    return save, kind == "ddp", equal
+
+
+def _kind(value: Value | None) -> str | None:
+    """Whether a value is a wrapper or a module without one; None where it may be both or neither."""
+    kinds = {option.kind if isinstance(option, Obj) else "" for option in options(value)} if value is not None else set()
+    return kinds.pop() if kinds in ({"ddp"}, {"module"}) else None
+
+
+def _read(state: Value | None) -> tuple[str | None, int] | None:
+    """The key under which a state stands in a file that was loaded, and the number of the load; None where it was changed since."""
+    key: str | None = None
+    while isinstance(state, Unknown) and state.by is not None:
+        by: Made = state.by
+        if by.name == "torch.load":
+            number = by.argument("number")
+            return (key, number.value) if isinstance(number, Const) and isinstance(number.value, int) else None
+        if by.name not in ("[]", "get") or key is not None or len(by.args) < 2:
+            return None
+        index = by.args[1]
+        if not isinstance(index, Const) or not isinstance(index.value, str):
+            return None
+        key, state = index.value, by.args[0]
+    return None
+
+
+def _saved_kind(save: Node, key: str | None) -> str | None:
+    """Of what a save holds the state under a key."""
+    content = save.args.get("obj")
+    if isinstance(content, Items) and content.keys is not None:
+        pairs = zip(content.keys, content.items, strict=True)
+        content = next((v for k, v in pairs if isinstance(k, Const) and k.value == key), None) if key is not None else None
+    elif key is not None:
+        return None
+    return next(_states(content), None) if content is not None else None
+
+
+def _states(value: Value) -> Iterator[str]:
+    for inner in behind(value):
+        if isinstance(inner, Unknown) and inner.by is not None and inner.by.name == "state_dict":
+            kind = _kind(inner.by.args[0])
+            if kind is not None:
+                yield kind

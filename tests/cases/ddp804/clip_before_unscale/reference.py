@@ -1,0 +1,10 @@
+"""The same training in one process without a scaler."""
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.full((2, 1), 0.5)).mean().backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+optimizer.step()
