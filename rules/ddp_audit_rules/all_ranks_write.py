@@ -157,12 +157,7 @@ def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
             return severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several"
         case "mkdir" if not node.tries:
             if checked:
-                return (
-                    "warning",
-                    True,
-                    "looks for and makes",
-                    "those that look before it is there end with FileExistsError",
-                )
+                return "warning", True, "looks for and makes", "those that look too early end with FileExistsError"
             return "error", True, "makes the folder", "all but one end with FileExistsError"
         case "remove" | "move" if not node.tries:
             verb = "removes" if what == "remove" else "moves"
@@ -173,11 +168,9 @@ def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
             written = contents(program, node)
             differs = any(content.taint & _DIFFERS for content in written)
             if what == "append":
-                return (
-                    ("warning", differs, "appends to", "the file holds every line once for each rank, in any order")
-                    if written
-                    else None
-                )
+                if not written or any(RANK in content.taint for content in written):
+                    return None  # nothing, or lines that say who wrote them
+                return "warning", differs, "appends to", "the file holds every line once for each rank, in any order"
             if not written:
                 return "warning", False, "empties", "what another rank has written there is lost"
             return ("error", True, "writes", "the file holds what one of them wrote, or pieces of several") if differs else None

@@ -158,6 +158,7 @@ dist.destroy_process_group()
         """Reads by ranks that did not wait for the one that writes the same path."""
         told: set[Span] = set()
         written: list[tuple[Node, tuple[object, ...]]] = []
+        there: set[tuple[object, ...]] = set()  # folders that all ranks have made, or the process that starts them
         for node in program.nodes:
             if _meets(node):
                 written.clear()
@@ -166,15 +167,21 @@ dist.destroy_process_group()
                 continue
             path = path_of(node)
             key = None if path is None else path_key(path)
-            if path is None or key is None or is_of_each_rank(path) or path.taint & {CLOCK, RANDOM}:
+            if path is None or key is None or path.taint & {CLOCK, RANDOM}:
                 continue
+            own = is_of_each_rank(path)  # then it is the folder alone that all need
             what = node.detail.get("what", node.kind)
             if what == "mkdir" and who(program, node) == SEVERAL:  # with the folders above it
                 written = [(w, at) for w, at in written if not (w.detail.get("what") == "mkdir" and _is_under(key, at, w))]
-            if what in (*_MAKES, "save") and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
+            if what == "mkdir" and not node.rank_guards:
+                there.add(key)
+            if what == "mkdir" and key in there:
+                continue
+            if what in (*_MAKES, "save") and not own and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
                 written.append((node, key))
             elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
-                writer = next((w for w, at in written if _is_under(key, at, w) and _other_rank_reads(w, node)), None)
+                ahead = [w for w, at in written if _is_under(key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
+                writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
                 if writer is not None and not _asks_for_files(node):
                     told.add(node.span)
                     yield self._early(writer, node, path)

@@ -70,6 +70,7 @@ ONE_WRITES = {
     "in try": f"{INIT}try:\n    os.makedirs('runs')\nexcept FileExistsError:\n    pass\n",
     "same text": f"{INIT}with open('settings.txt', 'w') as f:\n    f.write('lr = 0.1')\n",
     "to memory": f"import io\n{INIT}{MODEL}torch.save(model, io.BytesIO())\n",
+    "lines that say who": f"{INIT}{MODEL}f = open('log.txt', 'a+')\nf.write(f'{{rank}}: {{model(torch.ones(4)).item()}}')\n",
     "reads": f"{INIT}text = open('settings.txt').read()\n",
     "local rank": f"{INIT}{MODEL}if int(os.environ['LOCAL_RANK']) == 0:\n    torch.save(model, 'a.pt')\n",
     "before the spawn": "import torch.multiprocessing as mp\nimport torch.distributed as dist\nimport os\ndef work(rank):\n"
@@ -126,6 +127,8 @@ DIFFERS = {
     "all load": f"{NAMES}{MODEL}dist.barrier()\nmodel.load_state_dict(torch.load(folder + '/a.pt'))\n",
     "reads at once": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\nx = torch.load('a.pt')\n",
     "rank 0 makes the folder": f"{INIT}if rank == 0:\n    os.makedirs('out/x')\ntorch.save(torch.ones(4), f'out/x/{{0}}.pt')\n",
+    "shards in the folder of rank 0": f"{INIT}if rank == 0:\n    os.makedirs('out/x')\ntorch.save(torch.ones(4), f'out/x/{{rank}}.pt')\n",
+    "writer of summaries": f"from torch.utils.tensorboard import SummaryWriter\n{NAMES}w = SummaryWriter(log_dir=folder)\n",
     "downloads": f"import torchvision\n{INIT}data = torchvision.datasets.MNIST('data', train=True, download=True)\n",
     "fetches": f"import urllib.request\n{INIT}urllib.request.urlretrieve('http://a/b', 'b.zip')\n",
 }
@@ -133,11 +136,15 @@ AGREES = {
     "broadcast": f"{INIT}name = [time.strftime('%H')]\ndist.broadcast_object_list(name, 0)\nos.makedirs(name[0], exist_ok=True)\n",
     "rank 0 alone": f"{NAMES}if rank == 0:\n    os.makedirs(folder)\n",
     "own name on purpose": f"{INIT}os.makedirs(f'runs/{{time.time()}}-{{rank}}', exist_ok=True)\n",
+    "summaries of rank 0": f"from torch.utils.tensorboard import SummaryWriter\n{NAMES}w = SummaryWriter(folder) if rank == 0 else None\n",
     "temporary": f"import tempfile\n{INIT}folder = tempfile.mkdtemp()\ntorch.save(torch.ones(4), os.path.join(folder, 'a.pt'))\n",
     "option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--name', default='x')\n"
     f"{INIT}os.makedirs(p.parse_args().name, exist_ok=True)\n",
     "barrier": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\ndist.barrier()\nx = torch.load('a.pt')\n",
     "the constructor waits": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n{MODEL}x = torch.load('a.pt')\n",
+    "folder of the parent": "import torch.multiprocessing as mp\nimport torch\nimport torch.distributed as dist\nimport os\n"
+    "def work(rank):\n    dist.init_process_group('gloo')\n    if rank == 0:\n        os.makedirs('out', exist_ok=True)\n"
+    "    torch.save(torch.ones(4), f'out/{rank}.pt')\nos.makedirs('out', exist_ok=True)\nmp.spawn(work, nprocs=2)\n",
     "another file": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\nx = torch.load('b.pt')\n",
     "rank 0 reads what it wrote": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n    x = torch.load('a.pt')\n",
     "downloaded before": f"import torchvision\n{INIT}if rank == 0:\n    torchvision.datasets.MNIST('data', download=True)\n"

@@ -52,7 +52,7 @@ def _open(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 def _opened(lw: Lowering, node: ast.Call, path: Value, mode: object) -> Value:
     text = mode if isinstance(mode, str) else ""
-    what = "write" if set("wx+") & set(text) else "append" if "a" in text else "read" if text else ""
+    what = "append" if "a" in text else "write" if set("wx+") & set(text) else "read" if text else ""
     if what:
         note(lw, node, what, path)
     made = Made("open", (path,), (("at", Const(value=lw.span(node))),))
@@ -125,6 +125,15 @@ def _make_folder(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
         safe=_is_true(kwargs.get("exist_ok", args[2] if len(args) > 2 else None)),
     )
     return Const(value=None)
+
+
+@contract("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
+def _summary(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Makes its folder, where it is not there, and a file of its own in it."""
+    given = _given(args, kwargs, 0, "log_dir" if "log_dir" in kwargs else "logdir")
+    if not isinstance(given, Unknown) or given.text:
+        note(lw, node, "mkdir", given, safe=True)
+    return generic(args, kwargs, lw.text(node), name="SummaryWriter")
 
 
 @contract("os.remove", "os.unlink", "os.rmdir", "shutil.rmtree")
