@@ -153,7 +153,9 @@ dist.destroy_process_group()
                 "a shard of the gradients, and for the norm of what was not reduced."
             )
             related = [Related(w.span.path, w.span.line, "wrap", "averages the gradients") for w in list(program.of("wrap"))[:1]]
-            yield self.finding(node.span, message, explanation, related=related + guard_relations(node), guards=node.guards)
+            confidence = "likely" if _is_used(program, node) else "possible"
+            related += guard_relations(node)
+            yield self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
 
 def _step_after(program: Program, clip: Node) -> Node | None:
@@ -219,3 +221,13 @@ def _divides_after(program: Program, node: Node) -> bool:
     """Whether the lines behind an all_reduce make a mean of the sum."""
     lines = program.sources.get(node.span.path, [])
     return any(_DIVIDES.search(line) for line in lines[node.span.line - 1 : node.span.end_line + 3])
+
+
+def _is_used(program: Program, node: Node) -> bool:
+    """Whether the lines behind an all_reduce take the root of the sum, divide by it, or hold it against a limit."""
+    name = re.escape(node.target.text) if node.target is not None and node.target.text else r"\w*norm"
+    used = re.compile(
+        rf"/\s*\(?\s*{name}|{name}\s*[<>]|[<>]=?\s*{name}|{name}\.sqrt|sqrt\({name}|{name}\s*\*\*|clip|clamp|max_norm"
+    )
+    lines = program.sources.get(node.span.path, [])
+    return any(used.search(line) for line in lines[node.span.end_line : node.span.end_line + 12])

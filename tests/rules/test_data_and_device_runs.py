@@ -71,9 +71,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What the two ranks printed in each run of the plan."""
     folder = tmp_path_factory.mktemp("examples")
     every = rules()
-    scripts = {
-        f"{kind}_{code}": getattr(every[f"DDP{code}"], kind) for code in (302, 309, 601, 605) for kind in ("bad", "good")
-    }
+    scripts = {f"{kind}_{code}": getattr(every[f"DDP{code}"], kind) for code in (302, 309, 601, 605) for kind in ("bad", "good")}
     scripts |= {f"quiet_{kind}_309": scripts[f"{kind}_309"].replace("and rank == 0", "and rank == 2") for kind in ("bad", "good")}
     plan: list[tuple[str, str, list[str]]] = [(name, name, []) for name in scripts]
     run_in_order(folder, scripts, plan)

@@ -28,7 +28,9 @@ def at(code: str, text: str) -> Site:
     return Site("/home/user/train.py", next(number for number, line in enumerate(lines, 1) if text in line))
 
 
-def event(kind: str, site: Site, op: str = "all_reduce", numel: int | None = None, dtype: str | None = None, **detail: object) -> Event:
+def event(
+    kind: str, site: Site, op: str = "all_reduce", numel: int | None = None, dtype: str | None = None, **detail: object
+) -> Event:
     """An event at a place."""
     op = op if kind == COLLECTIVE else ""
     return Event(kind, op, numel=numel, dtype=dtype, site=site, stack=(site,), detail=detail)

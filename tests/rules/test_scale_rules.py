@@ -189,6 +189,8 @@ CLIPPED_WELL = {
     f"    dist.all_reduce(norm)\n    norm = norm / world\n{STEP}",
     "greatest norm": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     f"    dist.all_reduce(norm, op=dist.ReduceOp.MAX)\n{STEP}",
+    "norm for the log": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = torch.cat([p.grad for p in model.parameters()]).norm()\n"
+    f"    dist.all_reduce(norm)\n    print(norm.item())\n{STEP}",
     "norm of shards": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     f"    dist.all_reduce(norm, group=shards)\n{STEP}",
     "norm of outputs": f"{LOOP}    out = model(x)\n    norm = out.norm()\n    dist.all_reduce(norm)\n    F.mse_loss(out, y).backward()\n{STEP}",
