@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import group_of, is_default
 from ddp_audit.program.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
 from ddp_audit_rules._regions import is_together
 
 _CACHED = re.compile(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)
+_TIMEOUT = r"InitProcessGroupKwargs|ddp_timeout|init_process_group"
 _UNITS = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "milliseconds": 0.001, "microseconds": 1e-6}
 _POSITIONS = ("days", "seconds", "microseconds", "milliseconds", "minutes", "hours", "weeks")
 DEFAULTS = {"nccl": 600.0, "gloo": 1800.0}
@@ -27,13 +29,14 @@ class Wait:
     region: Node | None
     limit: float
     sure: bool  # known to be longer than the timeout
-    short: bool  # an evaluation, which mostly ends in time
+    short: bool  # mostly ends in time: an evaluation, or what a framework's own pattern does
 
 
 def waits(program: Program) -> Iterator[Wait]:
     """Every such work after the process group was made."""
     starts = list(program.of("init"))
     if not starts:
+        yield from _in_frameworks(program)
         return
     limit, given = _limit(starts[0])
     for node in program.of("long-work"):
@@ -53,6 +56,15 @@ def waits(program: Program) -> Iterator[Wait]:
         region = _where_others_wait(program, node)
         if region is not None:
             yield Wait(node, guard, "evaluates in a loop", region, limit, False, True)
+
+
+def _in_frameworks(program: Program) -> Iterator[Wait]:
+    """Contexts of Accelerate and Trainer that let the main process through first, where no other timeout is given."""
+    if not program.frameworks & {"accelerate", "transformers"} or any(True for _ in lines_with(program, _TIMEOUT)):
+        return
+    for node in program.of("long-work"):
+        if node.detail["first"] and node.detail["seconds"] is None and not _is_cached(node):
+            yield Wait(node, _guard(node), node.detail["what"], None, DEFAULTS["nccl"], False, True)
 
 
 def _limit(init: Node) -> tuple[float | None, bool]:

@@ -20,7 +20,8 @@ class LongSingleRankWork(Rule):
     what = (
         "Work that may take minutes (tokenising, preparing, downloading, mapping a function over a data set, a long "
         "sleep) on some ranks after init_process_group, while the others wait in a barrier or the next collective, and the "
-        "timeout of the group is the default or shorter than the work. An evaluation loop on one rank is an info."
+        "timeout of the group is the default or shorter than the work. An evaluation loop on one rank, and the main-process-first "
+        "context of Accelerate and Trainer, are an info."
     )
     why = (
         "A collective gives up after 10 minutes with NCCL and 30 with gloo, whatever the rank that is missing does. The job then "
@@ -36,7 +37,7 @@ class LongSingleRankWork(Rule):
         "barrier gives up after the timeout although the other works."
     )
     remedy = "prepare the data before the job or before init_process_group, share the work out, or raise `timeout=`"
-    outcome = "hang 1"
+    outcome = "hang all"
     bad = '''"""Rank 0 prepares the data for longer than the others wait."""
 
 import time

@@ -71,6 +71,17 @@ def load(accelerator, raw):
         return raw.map(tokens, batched=True)  # HERE
 load(os, os)
 """,
+    ("DDP211", "Trainer's arguments let the main process through first"): """
+from datasets import load_dataset
+from transformers import Trainer, TrainingArguments
+def tokens(example):
+    return example
+arguments = TrainingArguments("out")
+data = load_dataset("corpus")
+with arguments.main_process_first(desc="tokens"):
+    data = data.map(tokens, batched=True)  # HERE
+Trainer(None, arguments, train_dataset=data).train()
+""",
     ("DDP211", "an evaluation on one rank"): TRAIN + """
 @torch.no_grad()
 def evaluate():
@@ -257,6 +268,17 @@ if rank == 0:
     prepare_data()
     time.sleep(1200)
 dist.barrier()
+""",
+    ("DDP211", "Trainer with a timeout of its own"): """
+from datasets import load_dataset
+from transformers import Trainer, TrainingArguments
+def tokens(example):
+    return example
+arguments = TrainingArguments("out", ddp_timeout=36000)
+data = load_dataset("corpus")
+with arguments.main_process_first(desc="tokens"):
+    data = data.map(tokens, batched=True)
+Trainer(None, arguments, train_dataset=data).train()
 """,
     ("DDP211", "cached"): HEAD + """
 def prepare_data():

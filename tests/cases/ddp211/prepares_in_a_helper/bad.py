@@ -1,5 +1,5 @@
 # expects: DDP211:15
-# outcome: hang 1
+# outcome: hang all
 """Rank 0 downloads for longer than the timeout that the program gives, through two helpers."""
 
 from datetime import timedelta
