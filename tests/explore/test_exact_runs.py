@@ -146,6 +146,15 @@ def test_the_schedule_is_predicted_event_by_event(tmp_path: Path, setting: str, 
     assert set(agreement.compared.values()) == {collectives}
 
 
+def test_power_sgd_is_predicted_event_by_event(tmp_path: Path) -> None:
+    script = HERE / "power_sgd_schedule.py"
+    run = predicted(script)
+    assert run.kind == "completes"
+    agreement = held(run, trace(tmp_path, str(script)))
+    assert agreement.difference is None and agreement.whole
+    assert set(agreement.compared.values()) == {30}
+
+
 # ---- the reference trainer
 
 _MANUAL = ("attention=manual",)

@@ -144,3 +144,17 @@ def test_names_that_the_wrapper_ignores(tmp_path: Path) -> None:
     assert sizes(run, "ddp-bucket") == [(7, "float32")]
     run = predicted(tmp_path, body.format(names="os.environ['NAMES'].split()"))
     assert any("ignores is not known" in bound for bound in run.bounds)
+
+
+def test_power_sgd_over_several_buckets_is_a_race(tmp_path: Path) -> None:
+    body = (
+        "from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook\n"
+        "model = DDP(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), bucket_cap_mb={cap})\n"
+        "model.register_comm_hook(PowerSGDState(None, 1, {start}), powerSGD_hook)\n"
+        "for _ in range(3):\n    model(torch.ones(4, 64)).mean().backward()\n"
+    )
+    run = predicted(tmp_path, body.format(cap=25, start=2))
+    assert [n for n, _ in sizes(run, "ddp-bucket")][-3:] == [2 * 64, 2 * 64, 2 * 64] and run.bounds == []
+    run = predicted(tmp_path, body.format(cap=0.01, start=2))
+    assert any("PowerSGD" in bound for bound in run.bounds)
+    assert "start_powerSGD_iter" in predicted(tmp_path, body.format(cap=25, start=1)).raised[0]

@@ -19,6 +19,7 @@ FEATURES = {
     "hook": 0.12,
     "moves": 0.12,
     "delay": 0.08,
+    "ignored": 0.08,  # parameters and buffers that the wrapper leaves alone
     "failures": 0.12,  # exceptions in backward
     "groups": 0.1,  # further process groups, and more of the user's own collectives
 }
@@ -45,7 +46,7 @@ def draw_case(choose: random.Random, length: int = 12, focus: str = "") -> Case:
     if choose.random() < 0.25:
         options["gradient_as_bucket_view"] = True
     names = [f"p{i}" for i in range(choose.randint(1, 6))]
-    if "delay" in features and choose.random() < 0.8:
+    if features & {"delay", "ignored"} and choose.random() < 0.8:
         names = [f"m.{name}" for name in names]
     model = draw_model(choose, names)
     if "moves" in features and options.get("gradient_as_bucket_view"):
@@ -54,6 +55,9 @@ def draw_case(choose: random.Random, length: int = 12, focus: str = "") -> Case:
     if "delay" in features:
         features -= {"moves"}
         draw_delay(choose, model, options)
+    if "ignored" in features:
+        every = [p[0] for p in model["params"]] + [b[0] for b in model["buffers"]]
+        options["ignored"] = [name for name in every if choose.random() < 0.4]
     program = draw_program(choose, length, names, features)
     if options.get("static_graph"):
         program = [op for op in program if op != ["reset"]]

@@ -36,6 +36,8 @@ class Executor:
 
         module = build(self.model)
         options = dict(self.options)
+        if "ignored" in options:
+            module._ddp_params_and_buffers_to_ignore = options.pop("ignored")
         if options.pop("own_group", False):
             self.op_new_group(None, False)
             options["process_group"] = self.groups[0]

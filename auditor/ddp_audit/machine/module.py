@@ -30,13 +30,14 @@ def is_floating(dtype: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """One parameter. `numel` and `dtype` are None where the source does not tell; `ndim` is the number of its dimensions."""
+    """One parameter. What the source does not tell is None; `ndim` is the number of its dimensions, `rows` the size of the first."""
 
     name: str
     numel: int | None = None
     dtype: str | None = "float32"
     requires_grad: bool = True
     ndim: int | None = None
+    rows: int | None = None
 
     @property
     def nbytes(self) -> int | None:

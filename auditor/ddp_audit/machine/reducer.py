@@ -226,7 +226,8 @@ class Reducer:
             return
         numel, dtype = self.payloads[bucket]
         if hook is not None and hook.made is not None:
-            self.issued += hook.made(bucket, numel, dtype, bucket == len(self.buckets) - 1)
+            members = [self.params[index] for index in self.buckets[bucket]]
+            self.issued += hook.made(bucket, members, bucket == len(self.buckets) - 1)
         else:
             self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
         if self.bucket_view:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import DDP_BUCKET, Event
 from ddp_audit.explore.exact import calls, tensors
-from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Native, Raised, Tensor, Unknown, tensors_in, unknown
-from ddp_audit.machine.comm_hooks import HOOKS, CommHook
+from ddp_audit.explore.exact.values import (
+    MISSING,
+    Class,
+    Function,
+    Lib,
+    Native,
+    Raised,
+    Tensor,
+    Unknown,
+    error,
+    tensors_in,
+    unknown,
+)
+from ddp_audit.machine.buckets import total
+from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
+from ddp_audit.machine.module import ParamSpec
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -35,9 +50,37 @@ class Bucket:
         return Native(lambda *args: None if name == "set_buffer" else Unknown(name))
 
 
-def comm_hook(it: Interpreter, state: Any, hook: Any) -> CommHook | None:
+def power_sgd(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`PowerSGDState(..)`. Raises what it raises for a start that comes too early."""
+    names = ("process_group", "matrix_approximation_rank", "start_powerSGD_iter", "min_compression_rate")
+    given: dict[str, Any] = {"matrix_approximation_rank": 1, "start_powerSGD_iter": 1_000, "min_compression_rate": 2}
+    given |= {**dict(zip(names, args, strict=False)), **kwargs}
+    rank, start, rate = (given[name] for name in names[1:])
+    if not isinstance(rank, int) or not isinstance(start, int) or not isinstance(rate, (int, float)):
+        return Unknown("a state of PowerSGD")
+    if start <= 1 and (kwargs.get("use_error_feedback") is not False or kwargs.get("warm_start") is not False):
+        raise error("ValueError", "Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled")
+    return PowerSgd(rank, start, rate)
+
+
+def _power_sgd(it: Interpreter, state: PowerSgd, group: str) -> CommHook:
+    plain = state.hook(group)
+
+    def made(index: int, params: Sequence[ParamSpec], last: bool) -> list[Event]:
+        assert plain.made is not None
+        found = plain.made(index, params, last)
+        if not state.ordered:
+            it.bound("the order in which PowerSGD sends the factors of several buckets is a race between its callbacks")
+        return found
+
+    return CommHook(plain.name, made=made)
+
+
+def comm_hook(it: Interpreter, state: object, hook: object, group: str) -> CommHook | None:
     """The machine's hook for what `register_comm_hook` was given: one of torch's, or a function of the project."""
     if isinstance(hook, Lib):
+        if isinstance(state, PowerSgd) and hook.name.endswith(".powerSGD_hook"):
+            return _power_sgd(it, state, group)
         return HOOKS.get(hook.name.rsplit(".", 1)[-1])
     function = hook if isinstance(hook, Function) else getattr(hook, "function", None)
     if not isinstance(function, Function):
@@ -47,7 +90,8 @@ def comm_hook(it: Interpreter, state: Any, hook: Any) -> CommHook | None:
     if sends and not divides:
         it.note(f"the communication hook {function.name} divides by nothing: gradients come out {it.world_size} times too large")
 
-    def made(index: int, numel: int | None, dtype: str | None, last: bool) -> list[Event]:
+    def made(index: int, params: Sequence[ParamSpec], last: bool) -> list[Event]:
+        numel, dtype = total(params)
         bucket = Bucket(Tensor(None if numel is None else (numel,), dtype), index, last)
         found = _issued(it, hook, [state, bucket], f"the communication hook {function.name}")
         return [replace(event, origin=DDP_BUCKET) for event in found]
@@ -160,4 +204,4 @@ def run_backwards(it: Interpreter, losses: list[Tensor], buckets: int) -> None:
         applied.backward(it)
 
 
-__all__ = ["Applied", "Bucket", "Ctx", "apply", "comm_hook", "run_backwards"]
+__all__ = ["Applied", "Bucket", "Ctx", "apply", "comm_hook", "power_sgd", "run_backwards"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
-from ddp_audit.explore.exact import calls, collectives, data, layers, python_names, standard, tensors, training
+from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, python_names, standard, tensors, training
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
@@ -154,6 +154,8 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
                 "backward, and nothing that is said of DDP's buffers and buckets holds for it"
             )
         return args[0] if args else Unknown()
+    if last == "PowerSGDState":
+        return hooks.power_sgd(it, args, kwargs)
     if last in ("fp16_compress_wrapper", "bf16_compress_wrapper") and args and isinstance(args[0], Lib):
         inner = args[0].name.rsplit(".", 1)[-1]
         return Lib(name.replace("_wrapper", "_hook")) if inner == "allreduce_hook" else Unknown(f"{last}({inner})")

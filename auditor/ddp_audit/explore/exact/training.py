@@ -47,7 +47,7 @@ def spec_of(module: Any) -> ModuleSpec:
         return ModuleSpec.unknown()
     inner = [m for _, m in module.walk()]
     params = [
-        ParamSpec(name, p.numel, p.dtype, p.requires_grad, None if p.shape is None else len(p.shape))
+        ParamSpec(name, p.numel, p.dtype, p.requires_grad, None if p.shape is None else len(p.shape), (p.shape or (None,))[0])
         for name, p in module.named_parameters()
     ]
     buffers = [BufferSpec(name, b.numel, b.dtype) for name, b in module.named_buffers()]
@@ -177,7 +177,7 @@ class Wrapper:
 
     def _hook(self, it: Interpreter, state: Any, hook: Any) -> None:
         """`register_comm_hook(state, hook)`."""
-        known = hooks.comm_hook(it, state, hook)
+        known = hooks.comm_hook(it, state, hook, self.ddp.group)
         if known is None:
             name = hook.name.rsplit(".", 1)[-1] if isinstance(hook, Lib) else "of an unknown kind"
             it.bound(f"the communication hook {name} is not followed")
