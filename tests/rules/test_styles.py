@@ -1143,6 +1143,70 @@ for i in range(8):
         model.clip_grad_norm_(1.0)
         optimizer.step()
 """,
+    "FSDP1, state on rank 0": INIT
+    + """
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+model = FSDP(torch.nn.Linear(4, 1))
+policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):
+    if rank == 0:
+        state = model.state_dict()  # DDP202
+""",
+    "FSDP1, state on all": INIT
+    + """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+model = FSDP(torch.nn.Linear(4, 1))
+state = model.state_dict()
+if rank == 0:
+    torch.save(state, "net.pt")
+""",
+    "FSDP2, state on rank 0": FSDP2
+    + """
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+if rank == 0:
+    torch.save(get_model_state_dict(model), "net.pt")  # DDP202
+""",
+    "metric on rank 0": INIT
+    + """
+import torchmetrics
+accuracy = torchmetrics.Accuracy(task="binary")
+accuracy.update(torch.ones(4), torch.ones(4))
+if rank == 0:
+    print(accuracy.compute())  # DDP202
+""",
+    "metric that does not sync": INIT
+    + """
+from torchmetrics.classification import BinaryAccuracy
+accuracy = BinaryAccuracy(sync_on_compute=False)
+if rank == 0:
+    print(accuracy.compute())
+""",
+    "metric of the project": INIT
+    + """
+class Accuracy:
+    def compute(self):
+        return 1.0
+if rank == 0:
+    print(Accuracy().compute())
+""",
+    "DeepSpeed, rank 0 saves": """
+import deepspeed
+deepspeed.init_distributed()
+net = torch.nn.Linear(4, 1)
+model_engine, optimizer, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config={})
+if dist.get_rank() == 0:
+    model_engine.save_checkpoint("out")  # DDP202
+""",
+    "DeepSpeed, all save": """
+import deepspeed
+deepspeed.init_distributed()
+net = torch.nn.Linear(4, 1)
+model_engine, optimizer, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config={})
+model_engine.save_checkpoint("out")
+if dist.get_rank() == 0:
+    torch.save(net.state_dict(), "net.pt")
+""",
     "composable replicate": INIT
     + """
 from torch.distributed._composable.replicate import replicate

@@ -173,7 +173,14 @@ def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     module = args[0] if args else kwargs.get("module", kwargs.get("model", Unknown()))
     span = lw.span(node)
     kind = "ddp" if style == "ddp" else "other-wrapper"
-    wrapper = Obj(key=("wrap", span, tuple(lw.calls[-4:])), kind=kind, made=span, info=module, text=lw.text(node))
+    wrapper = Obj(
+        key=("wrap", span, tuple(lw.calls[-4:])),
+        kind=kind,
+        cls=None if style == "ddp" else style,
+        made=span,
+        info=module,
+        text=lw.text(node),
+    )
     given = {"module": module, **kwargs}
     for position, name in enumerate(("device_ids", "output_device", "dim", "broadcast_buffers"), start=1):
         if position < len(args):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts_reports
 from ddp_audit.program.calls import numbered
-from ddp_audit.program.contracts import BY_METHOD
+from ddp_audit.program.contracts import BY_METHOD, contract
 from ddp_audit.program.made import operation_of
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
@@ -36,14 +37,24 @@ _OF_STRATEGY = {
     "reduce": "Strategy.reduce reduces over all processes",
     "all_gather": "Strategy.all_gather gathers from all processes",
 }
+_OF_METRIC = {"compute": "Metric.compute of torchmetrics gathers the state of all processes"}
+_OF_ENGINE = {
+    "save_checkpoint": "save_checkpoint of a DeepSpeed engine waits for all processes",
+    "save_16bit_model": "save_16bit_model of a DeepSpeed engine gathers the parameters of all processes",
+}
+_WHOLE_STATE = ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
 _LOGS = ("log", "log_dict")
 
 
-def _owner(receiver: Value) -> dict[str, str]:
+def _owner(receiver: Value, libraries: Collection[str] = ()) -> dict[str, str]:
     """The collective methods of a receiver, by what it was made by or, where that is not known, by its name."""
     made = operation_of(receiver).split("(")[0]
     target = the_object(receiver)
     name = receiver.text.split("(")[0].rsplit(".", 1)[-1].lower()
+    if made.startswith("torchmetrics."):
+        return {} if _syncs_not(receiver) else _OF_METRIC
+    if made.startswith("deepspeed.") or (name.endswith("engine") and target is None and "deepspeed" in libraries):
+        return _OF_ENGINE
     if made.endswith(".Accelerator") or (name == "accelerator" and target is None):
         return _OF_ACCELERATOR
     if made.endswith(".Fabric") or (name == "fabric" and target is None):
@@ -55,6 +66,13 @@ def _owner(receiver: Value) -> dict[str, str]:
     if made.startswith(("lightning.", "pytorch_lightning.")) or (name == "trainer" and is_lightning(_holder(receiver))):
         return _OF_TRAINER
     return {}
+
+
+def _syncs_not(metric: Value) -> bool:
+    """Whether a metric was made with sync_on_compute=False."""
+    named = dict(metric.by.named) if isinstance(metric, Unknown) and metric.by is not None else {}
+    flag = named.get("sync_on_compute")
+    return isinstance(flag, Const) and not flag.value
 
 
 def is_lightning(target: Obj | None) -> bool:
@@ -70,7 +88,7 @@ def _holder(receiver: Value) -> Obj | None:
 
 
 def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    what = _owner(bound.receiver).get(bound.name)
+    what = _owner(bound.receiver, {name.split(".")[0] for name in lw.libraries}).get(bound.name)
     if what is None:
         return None
     lw.emit("collective", node, target=args[0] if args else None, args=kwargs, op=bound.name, hidden=True, what=what)
@@ -99,8 +117,19 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
     return None
 
 
+@contract(*(f"torch.distributed.checkpoint.state_dict.{name}" for name in _WHOLE_STATE))
+def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
+    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    if any("fully_shard" in library or "fsdp" in library.lower() for library in lw.libraries):
+        lw.emit("collective", node, args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks")
+    return Unknown(text=lw.text(node))
+
+
 BY_METHOD.update(
     dict.fromkeys(("prepare", "prepare_data_loader", "setup_dataloaders"), _prepare)
-    | dict.fromkeys({*_OF_ACCELERATOR, *_OF_FABRIC, *_OF_MODULE, *_OF_TRAINER, *_OF_STRATEGY}, _collective)
+    | dict.fromkeys(
+        {*_OF_ACCELERATOR, *_OF_FABRIC, *_OF_MODULE, *_OF_TRAINER, *_OF_STRATEGY, *_OF_METRIC, *_OF_ENGINE}, _collective
+    )
     | dict.fromkeys(_LOGS, _log)
 )

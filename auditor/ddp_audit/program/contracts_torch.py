@@ -235,9 +235,14 @@ def _ddp(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     return wrap(lw, node, args, kwargs, "ddp")
 
 
-@contract("apex.parallel.DistributedDataParallel", "torch.distributed.fsdp.FullyShardedDataParallel")
+@contract("apex.parallel.DistributedDataParallel")
 def _other_wrapper(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return wrap(lw, node, args, kwargs, "other")
+
+
+@contract("torch.distributed.fsdp.FullyShardedDataParallel")
+def _fsdp(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return wrap(lw, node, args, kwargs, "fsdp")
 
 
 @contract("torch.nn.DataParallel")
@@ -439,6 +444,10 @@ def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
 
 
 def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    wrapper = the_object(bound.receiver, "other-wrapper")
+    if wrapper is not None and wrapper.cls == "fsdp":  # also where only rank 0 keeps what is gathered
+        what = "FSDP's state_dict gathers the shards of all ranks"
+        lw.emit("collective", node, target=bound.receiver, op="state_dict", hidden=True, what=what)
     return Unknown(text=lw.text(node), by=method_made(bound, args, kwargs))
 
 
