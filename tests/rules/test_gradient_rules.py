@@ -23,6 +23,24 @@ from torch.utils.checkpoint import checkpoint
 dist.init_process_group("gloo")
 """
 BY_HAND = HEAD + "net = nn.Linear(4, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+NET = (
+    HEAD
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.p = 0.1
+"""
+)
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in torch.utils.data.DataLoader(torch.load("data.pt"), batch_size=8):
+    model(x, y).mean().backward()
+    optimizer.step()
+"""
 WRAPPED = HEAD + "model = DDP(nn.Linear(4, 1))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 
 FOUND = {
@@ -73,9 +91,205 @@ for step in range(4):
     for p in net.parameters():
         dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)  # HERE
 """,
+    # graphs that differ
+    ("DDP109", "no targets in the batch"): NET + """
+    def forward(self, x, y):
+        x = self.body(x)
+        for layer in self.layers:
+            x = layer(x)
+        if (y > 0).any():  # HERE
+            return self.head(x)
+        return x
+model = DDP(Net())
+""" + LOOP,
+    ("DDP109", "conditional expression in a method"): NET + """
+    def features(self, x):
+        return self.body(x) if x.sum() > 0 else x  # HERE
+    def forward(self, x, y):
+        x = self.features(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+model = DDP(Net())
+""" + LOOP,
+    ("DDP109", "layers dropped at random"): NET + """
+    def forward(self, x, y):
+        x = self.body(x)
+        for layer in self.layers:
+            if torch.rand(()) > self.p:  # HERE
+                x = layer(x)
+        return self.head(x)
+torch.manual_seed(dist.get_rank())
+model = DDP(Net())
+""" + LOOP,
+    # never used
+    ("DDP108", "list of layers, without a loop over it"): HEAD + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4)])  # HERE
+        self.scale = nn.Parameter(torch.ones(1))  # HERE
+    def forward(self, x, y):
+        return self.body(x)
+model = DDP(Net())
+""" + LOOP,
+    # checkpoints
+    ("DDP107", "same block twice by default"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        x = checkpoint(self.body, x)
+        x = checkpoint(self.body, x)  # HERE
+        return self.head(x)
+model = DDP(Net())
+""" + LOOP,
+    ("DDP107", "a closure in a loop"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        def run(inner):
+            return self.body(inner).relu()
+        for _ in range(4):
+            x = checkpoint(run, x, use_reentrant=True)  # HERE
+        return self.head(x)
+model = DDP(Net())
+""" + LOOP,
+    ("DDP107", "with find_unused_parameters"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        x = checkpoint(self.body, x, use_reentrant=True)  # HERE
+        return self.head(x)
+model = DDP(Net(), find_unused_parameters=True)
+""" + LOOP,
 }  # fmt: skip
 
 QUIET = {
+    ("DDP109", "find_unused_parameters"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.body(x)) if (y > 0).any() else self.body(x)
+model = DDP(Net(), find_unused_parameters=True)
+""" + LOOP,
+    ("DDP109", "an anchor in the other arm"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        x = self.body(x)
+        if len(y[y > 0]) == 0:
+            return 0.0 * self.head(x).sum()
+        return self.head(x).sum()
+model = DDP(Net())
+""" + LOOP,
+    ("DDP109", "one stream on all ranks"): NET + """
+    def forward(self, x, y):
+        x = self.body(x)
+        for layer in self.layers:
+            if random.random() > self.p:
+                x = layer(x)
+        return self.head(x)
+random.seed(1)
+model = DDP(Net())
+""" + LOOP,
+    ("DDP109", "a flag that all ranks share"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        some = (y > 0).sum()
+        dist.all_reduce(some, op=dist.ReduceOp.MAX)
+        x = self.body(x)
+        if some > 0:
+            return self.head(x)
+        return x
+model = DDP(Net())
+""" + LOOP,
+    ("DDP109", "a frozen part, and a part without parameters"): NET + """
+        self.drop = nn.Dropout(0.1)
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        if (y > 0).any():
+            x = self.drop(self.body(x))
+        return self.head(x)
+net = Net()
+net.body.requires_grad_(False)
+model = DDP(net)
+""" + LOOP,
+    ("DDP108", "used by another method that the forward calls, by index and in a Sequential"): HEAD + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.stack = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.table = nn.Embedding(4, 4)
+        self.maps = {"a": self.stack}
+        self.bias = nn.Parameter(torch.zeros(4))
+    def inner(self, x):
+        return self.layers[0](x) + self.layers[-1](x)
+    def forward(self, x, y):
+        return self.maps["a"](self.inner(x)) @ self.table.weight + self.bias
+model = DDP(Net())
+""" + LOOP,
+    ("DDP108", "all children by children()"): HEAD + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x, y):
+        for child in self.children():
+            x = child(x)
+        return x
+model = DDP(Net())
+""" + LOOP,
+    ("DDP108", "frozen, and a subclass of a library's model"): HEAD + """
+from transformers import PreTrainedModel
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        for p in self.b.parameters():
+            p.requires_grad = False
+    def forward(self, x, y):
+        return self.a(x)
+class Large(PreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.encoder, self.lm_head = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x, y):
+        return self.encoder(x)
+model, other = DDP(Plain()), DDP(Large(None))
+other(torch.ones(4), None).sum().backward()
+""" + LOOP,
+    ("DDP107", "each of a list once, and arms of a condition"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=True)
+        if self.training:
+            x = checkpoint(self.body, x, use_reentrant=True)
+        else:
+            x = self.body(x)
+        return self.head(x)
+model = DDP(Net())
+""" + LOOP,
+    ("DDP107", "not re-entrant, static graph"): NET + """
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        for _ in range(3):
+            x = checkpoint(self.body, x, use_reentrant=False)
+        return self.head(x)
+class Static(Net):
+    def forward(self, x, y):
+        for layer in self.layers:
+            x = layer(x)
+        for _ in range(3):
+            x = checkpoint(self.body, x, use_reentrant=True)
+        return self.head(x)
+model, other = DDP(Net(), find_unused_parameters=True), DDP(Static(), static_graph=True)
+other(torch.ones(4), None).sum().backward()
+""" + LOOP,
     ("DDP110", "sum and division in a helper"): BY_HAND + """
 def average_gradients(model):
     size = float(dist.get_world_size())

@@ -36,6 +36,7 @@ def lower(
     settings of the project say of its helpers and of its torch.
     """
     from ddp_audit.program.contracts_random import contents, random_sites
+    from ddp_audit.program.inside import look_inside
     from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
@@ -45,6 +46,7 @@ def lower(
     lowering.run_module(entry, main=True)
     program.executed = any(node.kind in ("wrap", "init", "backward") for node in program.nodes)
     run_leftovers(lowering, entry)
+    look_inside(lowering)
     program.buffers = _buffers(lowering)
     program.random_sites = random_sites(lowering)
     program.contents = contents(lowering)

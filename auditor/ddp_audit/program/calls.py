@@ -11,6 +11,7 @@ from ddp_audit.program.classes import instantiate
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.helpers import told_call
 from ddp_audit.program.state import ClassInfo, FunctionInfo
+from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     Bound,
     Const,
@@ -92,7 +93,7 @@ def _call_method(
     lw: Lowering, node: ast.Call, info: FunctionInfo, receiver: Value | None, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     target = the_object(receiver)
-    wrapper = lw.wrapped.get(target.key) if target is not None else None
+    wrapper = lw.wrapped.get(target.key) if target is not None and lw.looking is None else None
     if wrapper is None or info.name.startswith("__") or target is None:
         return call_function(lw, info, args, kwargs, node, receiver=target)
     number = lw.emit("forward", node, target=wrapper, args=numbered(args, kwargs), through="module", method=info.name)
@@ -114,7 +115,14 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
     if target.kind == "ddp":
         return _forward(lw, node, target, "wrapper", args, kwargs)
     if target.kind == "module":
-        wrapper = lw.wrapped.get(target.key)
+        if lw.looking is not None:
+            from ddp_audit.program.inside import follow
+
+            note_use(lw, node, target)
+            inner = follow(lw, target, node, args, kwargs)
+            if inner is not None:
+                return inner
+        wrapper = lw.wrapped.get(target.key) if lw.looking is None else None
         if wrapper is not None:
             return _forward(lw, node, wrapper, "module", args, kwargs)
         if isinstance(target.cls, ClassInfo) and (join_deps(*values) or holds_wrapper(lw, target)):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
 from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.uses import element_of, note_use
 from ddp_audit.program.values import (
     CLOCK,
     FILES,
@@ -125,6 +126,10 @@ def _rank_call(name: str) -> Value | None:
 
 def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a method by its name, on an object of a library or on something unknown."""
+    if lw.looking is not None:
+        touched = _whole_module(lw, node, bound)
+        if touched is not None:
+            return touched
     known = BY_METHOD.get(bound.name)
     if known is not None:
         result = known(lw, node, bound, args, kwargs)
@@ -143,6 +148,17 @@ def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     values = generic(args, kwargs)
     taint, deps = values.taint | bound.receiver.taint, values.deps | bound.receiver.deps | bound.deps
     return Unknown(taint=taint, deps=deps, text=lw.text(node), by=method_made(bound, args, kwargs))
+
+
+def _whole_module(lw: Lowering, node: ast.Call, bound: Bound) -> Value | None:
+    """A method of a module of which nothing more is known, during a look inside: it may touch all that is in it."""
+    target = the_object(bound.receiver, "module")
+    if target is None and isinstance(bound.receiver, Bound) and bound.receiver.name == "super":
+        target = the_object(bound.receiver.receiver, "module")
+    if target is None:
+        return None
+    note_use(lw, node, target, whole=True)
+    return element_of(lw, target) if bound.name in ("values", "items", "children", "get") else None
 
 
 def method_made(bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Made:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     RANDOM,
     RANK,
@@ -136,6 +137,8 @@ def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
         found = lookup.attribute(lw, args[0], args[1].value, node)
         lw.asking = asking
         return found
+    if lw.looking is not None and args:
+        note_use(lw, node, args[0], whole=True)
     return generic(args, kwargs, lw.text(node))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import names
 from ddp_audit.program.changes import element_of_parameters
 from ddp_audit.program.state import merge_value
+from ddp_audit.program.uses import element_of, is_container
 from ddp_audit.program.values import (
     DATA,
     UNIFORM,
@@ -73,6 +74,9 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
             return guess
     if isinstance(owner, Ext):
         return owner
+    container = is_container(owner) if lw.looking is not None else None
+    if container is not None:
+        return element_of(lw, container)
     return Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text, by=Made("[]", (owner, index)))
 
 
@@ -110,6 +114,8 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
                 parts = [iterate(lw, node, part) for part in target.info]
                 elements = tuple(p[0] for p in parts)
                 return Items(items=elements, kind="tuple", taint=join_taint(*elements)), None, UNIFORM
+            case "module" if lw.looking is not None and is_container(target) is not None:
+                return element_of(lw, target), None, UNIFORM
             case "parameters":
                 return element_of_parameters(target), None, UNIFORM
             case "generator":

@@ -9,6 +9,7 @@ from ddp_audit.program import names, presence
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
+from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     DATA,
     RANDOM,
@@ -99,6 +100,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
     if slot is not None:
         if (target.key, attr) in lw.bindings:
             presence.read(lw, (target.key, attr), node, target)
+        if lw.looking is not None:
+            note_use(lw, node, slot)
         return _by_name_if_unknown(slot, attr)
     info = target.cls
     if isinstance(info, ClassInfo):
@@ -182,6 +185,8 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         lw.program.modules.note_wrapper(target.key, value)
     for option in options(value):
         adopt(lw, target, option)
+        if isinstance(option, Obj) and option.kind == "module":
+            lw.program.modules.names.setdefault(option.key, attr)
 
 
 def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: Value) -> None:
@@ -193,6 +198,15 @@ def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: V
     chosen = compute(value, World(0, 2, 2))
     if isinstance(chosen, str) and chosen.startswith("cuda"):
         lw.emit("forced-device", node, args={"old": old, "value": value})
+
+
+def forget_child(lw: Lowering, owner: Value, attr: str) -> None:
+    """`del owner.attr`: a module that is taken out of another."""
+    target = the_object(owner, "module")
+    child = None if target is None else the_object(lw.state.get((target.key, attr)), "module")
+    if target is not None and child is not None:
+        lw.children.get(target.key, set()).discard(child.key)
+        del lw.state[(target.key, attr)]
 
 
 def adopt(lw: Lowering, parent: Obj, value: Value) -> None:

@@ -26,6 +26,7 @@ from ddp_audit.program import (
     expressions,
     flight,
     flow,
+    inside,  # noqa: F401  registers contracts
     iteration,
     lookup,
     names,
@@ -54,6 +55,7 @@ from ddp_audit.source.files import SourceFile
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
+    from ddp_audit.program.uses import Looking
     from ddp_audit.source.project import Project
 
 MAX_DEPTH = 14  # calls of project functions within one another
@@ -112,6 +114,7 @@ class Lowering:
         self.forced: dict[tuple[Any, ...], Value] = {}  # imports that were put off, by their key, once looked at
         self.effects = 0  # counts what calls did beside returning a value
         self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
+        self.looking: Looking | None = None  # set during a look inside a wrapped model
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.flying: dict[Key, None] = {}  # slots of buffers that an asynchronous operation was given
         self.bindings: dict[Key, presence.Binding] = {}  # of variables and attributes that only some ranks assign
@@ -325,6 +328,8 @@ class Lowering:
                 bind_name(self, node)
             case ast.Delete(targets=targets):
                 for target in targets:
+                    if isinstance(target, ast.Attribute):
+                        lookup.forget_child(self, self.eval(target.value), target.attr)
                     if isinstance(target, ast.Name):
                         del self.state[(self.here.id, target.id)]
             case ast.Match(subject=subject, cases=cases):

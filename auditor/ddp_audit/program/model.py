@@ -281,6 +281,19 @@ class RandomSite:
 
 
 @dataclass(slots=True)
+class Inside:
+    """The forward of a wrapped model, lowered by itself (see `inside.py`).
+
+    `followed` are the modules whose own forward was followed; all that is inside another module counts as used with it. `called`
+    says that the arguments are those of a forward of the program.
+    """
+
+    nodes: list[Node]
+    followed: set[tuple[Any, ...]]
+    called: bool
+
+
+@dataclass(slots=True)
 class Program:
     """One entry script, lowered. `limits` says what was given up on (depth, budget), for the report."""
 
@@ -290,6 +303,7 @@ class Program:
     config: dict[str, ConfigValue] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)  # other spellings of options, without dashes, to their names in `config`
     buffers: dict[tuple[Any, ...], list[BufferSite]] = field(default_factory=dict)  # by key of the module object
+    inside: dict[tuple[Any, ...], Inside] = field(default_factory=dict)  # by key of the wrapper
     modules: Modules = field(default_factory=Modules)  # the module objects, what is inside what, what is wrapped
     frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path

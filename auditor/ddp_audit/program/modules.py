@@ -26,7 +26,12 @@ class Modules:
     children: dict[Key, set[Key]] = field(default_factory=dict)
     wrapped: dict[Key, Obj] = field(default_factory=dict)
     wrappers_in: dict[Key, set[Key]] = field(default_factory=dict)  # wrappers that are attributes of a module
+    names: dict[Key, str] = field(default_factory=dict)  # the attribute that a module was put into first
     arguments: dict[Key, tuple[Value, ...]] = field(default_factory=dict)  # what a module was made with
+
+    def name(self, module: Obj) -> str:
+        """How the model calls a module inside it: its attribute, else what it was made by."""
+        return self.names.get(module.key) or module.text
 
     def note_wrapper(self, owner: Key, value: Value) -> None:
         """Notes that a wrapper is an attribute of an object."""
