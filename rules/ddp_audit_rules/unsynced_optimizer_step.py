@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
-from ddp_audit.program.sync import (
-    Switch,
-    atoms,
-    forwards_behind,
-    is_length,
-    is_off,
-    iterations,
-    late_flags,
-    loop_atom,
-    names_of_loops,
-    opened,
-    passes,
-    suppositions,
-    switches,
-)
-from ddp_audit.program.values import DATA, World
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.sync import late_flags, names_of_loops
 from ddp_audit.rule import Context, Rule
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pass:
-    """A backward that comes before a step in the same iteration, with the switches of its forwards and its own guards."""
-
-    backward: Node
-    forwards: tuple[tuple[Node, list[Switch]], ...]
-    guards: tuple[Guard, ...]
-
-    def unsynced(self, world: World) -> bool | None:
-        answers = [is_off(found, world) for _, found in self.forwards]
-        return False if False in answers else None if None in answers else True
+from ddp_audit_rules._windows import Pass, contradiction, never, passes_before
 
 
 class UnsyncedOptimizerStep(Rule):
@@ -106,21 +77,21 @@ dist.destroy_process_group()
         program = context.program
         late = {(forward.number, backward.number) for _, forward, backward in late_flags(program)}
         for step in first_of_each_place(program.of("step")):
-            before = _passes_before(program, step)
+            before = passes_before(program, step)
             if not before or any((f.number, p.backward.number) in late for p in before for f, _ in p.forwards):
                 continue
             if not any(found for p in before for _, found in p.forwards):
                 continue
             if all(any(s.test is None for s in found) for p in before for _, found in p.forwards):
-                if _never(step):
+                if never(step):
                     continue
                 yield self._finding(program, step, before, {})
                 continue
-            supposed = _contradiction(program, step, before)
+            supposed = contradiction(program, step, before)
             if supposed is not None:
                 yield self._finding(program, step, before, supposed)
 
-    def _finding(self, program: Program, step: Node, before: list[_Pass], supposed: dict[str, Any]) -> Finding:
+    def _finding(self, program: Program, step: Node, before: list[Pass], supposed: dict[str, Any]) -> Finding:
         forward, found = next((f, s) for p in reversed(before) for f, s in p.forwards if s)
         switch = next((s for s in found), None)
         names = names_of_loops(program, step, supposed)
@@ -149,102 +120,3 @@ dist.destroy_process_group()
         if not steps:
             return "not-covered"
         return "confirmed" if any(e.detail.get("unreduced") for e in steps) else "not-observed"
-
-
-def _never(step: Node) -> bool:
-    """Whether the conditions around a step exclude each other, as where a caller's arm says no and the callee asks again."""
-    names = _atoms_of([g.test for g in step.guards])
-    answers = {passes(step.guards, World(0, 2, 2, supposed)) for supposed in suppositions(names or set(), {})} if names else set()
-    return answers == {False}
-
-
-def _passes_before(program: Program, step: Node) -> list[_Pass]:
-    """The backward passes of wrapped forwards that run before a step in the same iteration of its loops."""
-    found: list[_Pass] = []
-    own = {(g.span, g.polarity) for g in step.guards}
-    for backward in program.of("backward"):
-        if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops or backward.calls[:1] != step.calls[:1]:
-            continue
-        forwards = forwards_behind(program, backward)
-        if not forwards or any((g.span, not g.polarity) in own for g in backward.guards):
-            continue
-        guards = tuple(g for g in backward.guards if (g.span, g.polarity) not in own)
-        found.append(_Pass(backward, tuple((f, switches(program, f)) for f in forwards), guards))
-    return found
-
-
-def _contradiction(program: Program, step: Node, before: list[_Pass]) -> dict[str, Any] | None:
-    """Values of loop indices, lengths and options under which the step is taken and no pass before it was reduced."""
-    shared = {(g.span, g.polarity) for p in before for g in p.backward.guards}
-    # A batch that is left out for what is in it (`if not isfinite(loss): continue`) says nothing about the others.
-    left_out = {(g.span, g.polarity) for g in step.guards if g.via == "early-exit" and DATA in g.taint}
-    guards = tuple(g for g in step.guards if (g.span, g.polarity) not in shared | left_out)
-    of_switches = _atoms_of([s.test for p in before for _, found in p.forwards for s in found if s.test is not None])
-    of_guards = _atoms_of([g.test for g in guards] + [g.test for p in before for g in p.guards])
-    if of_switches is None or of_guards is None:
-        return None
-    if any(not (name in of_switches or is_length(name) or name.startswith(("option ", "loop:"))) for name in of_guards):
-        return None
-    names = of_switches | of_guards
-    if any(_set_in_loop(program, step, p, name) for p in before for name in of_switches):
-        return None
-    for p in before:
-        for loop in p.backward.loops:
-            if loop.count is not None and loop_atom(loop, names):
-                names |= atoms(opened(loop.count)) or set()
-    defaults = {f"option {name}": value.value for name, value in program.config.items()}
-    for supposed in suppositions(names, defaults):
-        if _contradicts(step, before, guards, supposed, names):
-            return dict(supposed)
-    return None
-
-
-def _set_in_loop(program: Program, step: Node, one: _Pass, name: str) -> bool:
-    """Whether a name gets its value in a loop that ends before the step: what it is at the last backward is not known then."""
-    if not name.isidentifier():
-        return False
-    assigned = re.compile(rf"\bfor\b.*\b{name}\b.*\bin\b|\b{name}\s*:?=(?!=)")
-    return any(
-        assigned.search(program.line(loop.span.path, line))
-        for loop in one.backward.loops[len(step.loops) :]
-        for line in range(loop.span.line, loop.span.end_line + 1)
-    )
-
-
-def _contradicts(step: Node, before: list[_Pass], guards: tuple[Guard, ...], supposed: dict[str, Any], names: set[str]) -> bool:
-    world = World(0, 2, 2, supposed)
-    for loop in step.loops:
-        index, count = loop_atom(loop, names), iterations(loop, world, names)
-        if index is not None and count is not None and supposed[index] >= count:
-            return False
-    if passes(guards, world) is not True:
-        return False
-    ran = False
-    for p in before:
-        last = dict(supposed)
-        for loop in p.backward.loops[len(step.loops) :]:
-            index = loop_atom(loop, names)
-            if index is not None:
-                count = iterations(loop, world, names)
-                if count is None or count < 1:
-                    return False
-                last[index] = supposed[index] = count - 1
-        there = World(0, 2, 2, last)
-        reached = passes(p.guards, there)
-        if reached is None:
-            return False
-        if reached:
-            if p.unsynced(there) is not True:
-                return False
-            ran = True
-    return ran
-
-
-def _atoms_of(values: list[Any]) -> set[str] | None:
-    names: set[str] = set()
-    for value in values:
-        found = atoms(opened(value))
-        if found is None:
-            return None
-        names |= found
-    return names
