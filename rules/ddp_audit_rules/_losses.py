@@ -98,6 +98,8 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         how = by.argument("reduction")
         loss.reduced = loss.reduced or (str(how.value) if isinstance(how, Const) else MEAN if how is None else "")
         loss.named = dict(by.named)
+        if loss.reduced == MEAN:
+            loss.averaged += rest[:1]
     elif by.name in ("mean", "sum", "torch.mean", "torch.sum", "nanmean"):
         operand, whole = rest[0], len(rest) == 1 and by.argument("dim") is None
         mean = "mean" in by.name

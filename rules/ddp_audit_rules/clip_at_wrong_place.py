@@ -214,7 +214,8 @@ def _is_norm(value: Value) -> bool:
         (isinstance(inner, Bound) and inner.name == "grad") or operation_of(inner) == ".grad" or inner.text.endswith(".grad")
         for inner in found
     )
-    return of_gradients and any(_NORM.search(operation_of(inner)) or _NORM.search(inner.text) for inner in found)
+    squares = any(operation_of(inner) in ("**", "pow", "square", "torch.square") for inner in found)
+    return of_gradients and (squares or any(_NORM.search(f"{operation_of(inner)} {inner.text}") for inner in found))
 
 
 def _divides_after(program: Program, node: Node) -> bool:

@@ -136,9 +136,9 @@ dist.destroy_process_group()
             if stem in told:
                 continue
             told.add(stem)
-            yield self._own_name(node, path)
+            yield self._own_name(program, node, path)
 
-    def _own_name(self, node: Node, path: Value) -> Finding:
+    def _own_name(self, program: Program, node: Node, path: Value) -> Finding:
         what = "the clock" if CLOCK in path.taint else "random numbers"
         message = f"Each rank makes {plain(path)} of {what} of its own process, so ranks may use different paths here."
         explanation = (
@@ -148,7 +148,8 @@ dist.destroy_process_group()
             if CLOCK in path.taint
             else "Processes draw different numbers unless they were seeded alike before."
         )
-        confidence = "likely" if CLOCK in path.taint and is_called(node) else "possible"
+        drawn = "uuid" in _clock_text(path) or not any(True for _ in program.of("seed"))
+        confidence = "likely" if (CLOCK in path.taint or drawn) and is_called(node) else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 

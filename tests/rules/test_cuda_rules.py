@@ -33,6 +33,7 @@ NO_DEVICE = {
     "cuda()": f"{NCCL}model = DDP(torch.nn.Linear(4, 1).cuda())\n",
     "to cuda": f"{NCCL}model = DDP(torch.nn.Linear(4, 1).to('cuda'))\n",
     "device object": f"{NCCL}device = torch.device('cuda')\nx = torch.ones(4).to(device)\n",
+    "if there is one": f"{NCCL}device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\nx = torch.ones(4).to(device)\n",
     "made there": f"{NCCL}x = torch.ones(4, device='cuda')\ndist.all_reduce(x)\n",
     "default backend": NCCL.replace("'nccl'", "") + "model = DDP(torch.nn.Linear(4, 1).cuda())\n",
     "option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--device', default='cuda')\nargs = p.parse_args()\n"

@@ -91,6 +91,7 @@ OWN_COUNT = {
     "selection": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n    loss = losses[mask].mean()\n{AFTER}",
     "boxes": f"{SETUP}for x, targets in loader:\n    number = max(sum(len(t['boxes']) for t in targets), 1)\n"
     f"    loss = F.l1_loss(model(x), targets, reduction='none').sum() / number\n{AFTER}",
+    "selected inputs": f"{LOOP}    valid = y != -100\n    loss = F.cross_entropy(model(x)[valid], y[valid])\n{AFTER}",
     "helper": f"def masked(losses, mask):\n    return (losses * mask).sum() / mask.sum().float()\n"
     f"{LOOP}    loss = masked(F.mse_loss(model(x), y, reduction='none'), mask) + 0.1\n{AFTER}",
     "sum of a loss function": f"{LOOP}    valid = y >= 0\n    loss = F.nll_loss(model(x), y, reduction='sum') / valid.sum()\n{AFTER}",
@@ -172,6 +173,9 @@ CLIPPED = {
     f"        scaler.step(optimizer)\n    else:\n        loss.backward()\n        optimizer.step()\n",
     "summed norm": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)\n"
     f"    dist.all_reduce(norm)\n    scale = 1.0 / norm\n{STEP}",
+    "summed in a helper": "def total(params):\n    found = 0\n    for p in params:\n        if p.grad is not None:\n"
+    f"            found += p.grad.pow(2).sum()\n    dist.all_reduce(found)\n    return found.sqrt()\n{LOOP}"
+    f"    F.mse_loss(model(x), y).backward()\n    limit = 1.0 / total(model.parameters())\n{STEP}",
     "summed squares": f"{LOOP}    F.mse_loss(model(x), y).backward()\n    total = 0.0\n    for p in model.parameters():\n"
     f"        total = total + p.grad.norm() ** 2\n    dist.all_reduce(total, op=dist.ReduceOp.SUM)\n    total = total.sqrt()\n{STEP}",
 }
@@ -200,7 +204,8 @@ CLIPPED_WELL = {
 
 @pytest.mark.parametrize("style", CLIPPED)
 def test_clip_at_wrong_place(style: str, tmp_path: Path) -> None:
-    (finding,) = findings("DDP804", audited(tmp_path, CLIPPED[style]))
+    text = CLIPPED[style] if CLIPPED[style].startswith(HEAD) else f"{HEAD}{CLIPPED[style]}"
+    (finding,) = findings("DDP804", audited(tmp_path, text))
     assert finding.severity == "warning" and finding.related
 
 

@@ -78,6 +78,22 @@ def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     return Unknown(text=lw.text(node))
 
 
+def printed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """`print(.., file=f)`."""
+    target = kwargs.get("file")
+    if target is not None and _is_open_file(target):
+        lw.emit("file-content", node, target=target, args={"content": generic(args, {})})
+
+
+def _write_row(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`csv.writer(f).writerow(..)`."""
+    by = bound.receiver.by if isinstance(bound.receiver, Unknown) else None
+    if by is None or not by.name.startswith("csv.") or not by.args or not _is_open_file(by.args[0]):
+        return None
+    lw.emit("file-content", node, target=by.args[0], args={"content": _content(lw, args[0])} if args else {})
+    return Unknown(text=lw.text(node))
+
+
 @contract("pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "joblib.dump", "toml.dump")
 def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target = _given(args, kwargs, 1, "stream")
@@ -213,7 +229,8 @@ def is_path(value: Value) -> bool:
 
 
 BY_METHOD.update(
-    write=_write, writelines=_write, mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),
+    writerow=_write_row, writerows=_write_row, write=_write, writelines=_write,
+    mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),
     write_bytes=_path_method("write"), unlink=_path_method("remove", "missing_ok"), rename=_path_method("move"),
     read_text=_path_method("read"), read_bytes=_path_method("read"), exists=_path_method("exists"),
     is_file=_path_method("exists"), is_dir=_path_method("exists"), open=_path_open,

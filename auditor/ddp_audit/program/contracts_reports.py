@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.calls import numbered
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.contracts_files import printed
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _function(name: str) -> Contract:
 
 def _print(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     note_report(lw, node, args, kwargs, "print")
+    printed(lw, node, args, kwargs)
     return Const(value=None)
 
 

@@ -12,10 +12,10 @@ from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
-    MISSING,
     UNIFORM,
     Bound,
     Const,
+    Expr,
     Ext,
     Func,
     Made,
@@ -25,6 +25,7 @@ from ddp_audit.program.values import (
     evaluate,
     join_taint,
     leaf,
+    options,
     the_object,
     uniform,
 )
@@ -415,9 +416,18 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
 
 def note_current_device(lw: Lowering, node: ast.Call, where: Value | None, cuda: bool = False) -> None:
     """Notes that something is put on the process's current CUDA device, as `.cuda()` and `cuda` without a number do."""
-    named = evaluate(where, lw.worlds[0]) if where is not None else "cuda" if cuda else MISSING
-    if named == "cuda":
+    if (where is None and cuda) or (where is not None and _may_be_current(lw, where)):
         lw.emit("current-device", node)
+
+
+def _may_be_current(lw: Lowering, where: Value) -> bool:
+    """Whether a device may be `cuda` without a number, also where it is the CPU on machines without one."""
+    for option in options(where):
+        if isinstance(option, Expr) and option.op == "device" and len(option.args) == 1:
+            return _may_be_current(lw, option.args[0])
+        if evaluate(option, lw.worlds[0]) == "cuda":
+            return True
+    return False
 
 
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
