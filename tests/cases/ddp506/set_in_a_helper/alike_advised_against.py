@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 slow = os.environ.get("NCCL_IB_DISABLE") == "1"
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-value = torch.ones(1, device="cuda" if torch.cuda.is_available() else "cpu")
+value = torch.ones(1, device=f"cuda:{os.environ['LOCAL_RANK']}" if torch.cuda.is_available() else "cpu")
 dist.all_reduce(value)
 if slow:
     print("InfiniBand is off")
