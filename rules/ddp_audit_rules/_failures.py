@@ -17,6 +17,11 @@ _ON_ALL = re.compile(
     r"except \(?(torch\.\w+\.)?(ImportError|ModuleNotFoundError|KeyboardInterrupt|StopIteration|SystemExit|AttributeError|"
     r"TypeError|NotImplementedError|NameError|(queue\.)?(Empty|Full)|FileExistsError|GeneratorExit)\b[^,]*$"
 )
+# What may well come on one rank alone; what an exception of a library or of the project stands for is not known.
+_KNOWN = re.compile(
+    r"except$|\b(Base)?Exception\b|\b(Runtime|Value|OS|IO|Assertion|FloatingPoint|Arithmetic|ZeroDivision|Index|Key|Unicode\w*|EOF|"
+    r"FileNotFound|Permission|Connection|OutOfMemory|Memory|Lookup)Error\b"
+)
 _MEMORY = re.compile(r"out of memory|OutOfMemory", re.IGNORECASE)
 _STEP = re.compile(r"\b(train(ing)?_step|forward_backward|backward|step)\(")
 
@@ -79,13 +84,13 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
         if region is None and _is_of_memory(program, caught) and _trains(program, found.item, caught.span):
             inside = {n.number for n in found.body}
             region, sure = next((n for n in program.nodes if n.number not in inside and is_together(program, n)), None), False
-        if region is None:
+        if region is None or any(n.kind == "spawn" for n in found.body):
             continue
         handled = {n.number for n in nodes_in(block)}
         after = any(n.number > last and n.number not in handled and is_together(program, n) for n in program.nodes)
         if found.loops - (caught.left == "break") <= 0 and not after:
             continue
-        what = what_of(region) if sure else "the training step that it is around"
+        what = what_of(region, caught.span) if sure else "the training step that it is around"
         yield Failure(
             caught.span,
             f"A rank that fails here alone goes on after `{caught.text}`, while the others wait for it in {what}.",
@@ -94,7 +99,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
             "does no harm where the same exception comes on all ranks.",
             [_others(region)],
             region,
-            "likely" if sure else "possible",
+            "likely" if sure and _KNOWN.search(caught.text) else "possible",
         )
 
 
@@ -152,7 +157,7 @@ def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
             yield Failure(
                 node.calls[-1] if elsewhere else node.span,
                 f"A rank that raises in the try block goes to the {node.detail['op']} of its finally while the others are in "
-                f"{what_of(found.together)}.",
+                f"{what_of(found.together, found.item.span)}.",
                 "The failing rank waits here for ranks that wait for it, so that neither its exception is seen nor its "
                 "process ends before the timeout; without the collective the launcher would end the others at once. It does no "
                 "harm where no rank fails alone.",
@@ -177,8 +182,8 @@ def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:
             continue
         yield Failure(
             jump.span,
-            f"A rank whose own work fails takes this {jump.detail['what']} (`{guard.text}`) and skips {what_of(region)}, where the "
-            "others wait for it.",
+            f"A rank whose own work fails takes this {jump.detail['what']} (`{guard.text}`) and skips "
+            f"{what_of(region, jump.span)}, where the others wait for it.",
             "What fails on one rank (a bad sample, a file that is not there yet) need not fail on the others, and then their "
             "collectives pair one batch late, or wait. It does no harm where all ranks do the same work on the same data.",
             [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_audit.findings import Span
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import local_taint
 from ddp_audit.program.sync import forwards_behind
@@ -23,9 +24,10 @@ def is_together(program: Program, node: Node) -> bool:
     return node.kind == "step" and any(n.number < node.number and forwards_behind(program, n) for n in program.of("backward"))
 
 
-def what_of(node: Node) -> str:
-    """In words, what the ranks do together at a node."""
-    place = f"line {node.span.line}"
+def what_of(node: Node, near: Span | None = None) -> str:
+    """In words, what the ranks do together at a node; with its file where that is another than the one of `near`."""
+    elsewhere = near is not None and near.path != node.span.path
+    place = f"{node.span.path}:{node.span.line}" if elsewhere else f"line {node.span.line}"
     if node.kind == "collective":
         return f"the {node.detail.get('op', 'collective')} of {place}"
     return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[node.kind] + f" of {place}"

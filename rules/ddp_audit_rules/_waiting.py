@@ -92,9 +92,10 @@ def _seconds(value: Value) -> float | None:
 
 
 def _guard(node: Node) -> Guard | None:
-    """The rank test that keeps other ranks from the work, where that can be told."""
+    """The rank test that lets only a few ranks to the work, where that can be told."""
     for guard in node.guards:
-        if guard.taint == {RANK} and {holds(guard.test, w) for w in worlds(guard.world_size)} == {True, False}:
+        told = guard.taint == {RANK} and {holds(guard.test, w) for w in worlds(guard.world_size)} == {True, False}
+        if told and guard.ranks().startswith("only"):
             return guard
     return None
 

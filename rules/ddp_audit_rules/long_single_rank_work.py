@@ -73,7 +73,7 @@ dist.destroy_process_group()
 
     def _finding(self, wait: Wait) -> Finding:
         who = "One process" if wait.guard is None else _upper(wait.guard.ranks())
-        where = "at the barrier of this context" if wait.region is None else f"in {_what(wait.region)}"
+        where = "at the barrier of this context" if wait.region is None else f"in {_what(wait.region, _span(wait))}"
         minutes = f"{wait.limit / 60:g} minutes" if wait.limit >= 60 else f"{wait.limit:g} seconds"
         certain = "which is longer than" if wait.sure else "and they give up after"
         message = f"{who} {wait.what} here while the other ranks wait {where}, {certain} the group's timeout of {minutes}."
@@ -109,8 +109,8 @@ def _span(wait: Wait) -> Span:
     return wait.node.span if wait.guard is None else anchor(wait.node, wait.guard)
 
 
-def _what(node: Node) -> str:
-    return f"the DDP constructor of line {node.span.line}" if node.kind == "wrap" else what_of(node)
+def _what(node: Node, near: Span) -> str:
+    return f"the DDP constructor of line {node.span.line}" if node.kind == "wrap" else what_of(node, near)
 
 
 def _upper(text: str) -> str:

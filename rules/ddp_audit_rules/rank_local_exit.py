@@ -86,7 +86,7 @@ dist.destroy_process_group()
     def _finding(self, skip: Skip) -> Finding:
         node, guard, region = skip.node, skip.guard, skip.region
         reason = "its rank" if skip.taint == {RANK} else " and ".join(sorted(skip.taint - {RANK} or skip.taint))
-        what = what_of(region)
+        what = what_of(region, node.span)
         jump = node.detail.get("what") if node.kind == "jump" else ""
         condition = guard.text if guard.polarity else f"not ({guard.text})"
         if jump == "exit":

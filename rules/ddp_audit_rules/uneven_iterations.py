@@ -77,7 +77,7 @@ dist.destroy_process_group()
         head = replace(loop.span, end_line=loop.span.line, end_column=loop.span.column + 3)
         message = (
             f"The ranks can go through this loop a different number of times ({uneven.reason}), and the one with more waits for "
-            f"the others in {what_of(region)}."
+            f"the others in {what_of(region, loop.span)}."
         )
         explanation = (
             "Each iteration runs collectives that need all ranks. The rank with the longer share issues some that the others never "

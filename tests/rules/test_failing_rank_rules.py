@@ -302,6 +302,20 @@ if rank == 0:
     prepare_data()
     time.sleep(5)
 """,
+    ("DDP211", "a function that looks first, and all ranks but one"): HEAD + """
+def prepare_data():
+    if os.path.exists("data"):
+        return
+    print()
+def download():
+    print()
+if rank == 0:
+    prepare_data()
+dist.barrier()
+if rank != 0:
+    download()
+dist.barrier()
+""",
     ("DDP211", "on all ranks, and short"): HEAD + """
 def download():
     print()
@@ -461,6 +475,28 @@ except Exception as error:
     print(error)
 finally:
     dist.destroy_process_group()
+""",
+    ("DDP204", "around the processes that train, and exceptions of unknown meaning"): """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Finished(Exception):
+    pass
+def run(rank):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    model = DDP(torch.nn.Linear(4, 1))
+    for step in range(4):
+        try:
+            model(torch.randn(8, 4)).mean().backward()
+        except Finished:
+            break
+    dist.barrier()
+for attempt in range(3):
+    try:
+        mp.spawn(run, nprocs=2)
+    except Exception:
+        print("once more")
 """,
     ("DDP204", "only what one rank does for itself"): TRAIN + """
 for x in loader:

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import RANK, Ext, Func, Value, World, evaluate, options
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _NAMED = re.compile(
     r"^_?((pre_?process|token(ize|ise)|encode)_?(all|data\w*|corpus|files|shards|and_\w+)|download(_\w+)?|prepare_data(set)?|"
     r"(build|create|make)_?(cache|index|vocab(ulary)?|lmdb)|extract_features)$"
 )
+_DONE = re.compile(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
 _FIRST = re.compile(r"main_process_first|main_first|rank_zero_first|rank0_first|torch_distributed_zero_first")
 
 
@@ -51,10 +53,20 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
     maps = name == "map" and isinstance(node.func, ast.Attribute) and args
     if not what and maps and any(isinstance(o, Func) for o in options(args[0])):
         what = "maps a function over a data set"
-    if not what and _NAMED.match(name) and not library.startswith(("torch.", "builtins.", "os.")):
+    if not what and _NAMED.match(name) and not library.startswith(("torch.", "builtins.", "os.")) and not _looks_first(function):
         what = f"runs {name}()"
     if what:
         lw.emit("long-work", node, what=what, seconds=None, first=lw.main_first > 0)
+
+
+def _looks_first(function: Value) -> bool:
+    """Whether a function of the project looks whether its work is done already."""
+    for option in options(function):
+        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
+            node, lines = option.definition.node, option.definition.frame.source.lines
+            if any(_DONE.search(line) for line in lines[node.lineno - 1 : node.end_lineno]):
+                return True
+    return False
 
 
 def lets_main_first(text: str) -> bool:
