@@ -10,9 +10,9 @@ from ddp_audit.compare.silent import PARAMETERS_DIFFER, silent_faults
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import Key, owners_of, unwrapped
+from ddp_audit.program.modules import Key, module_of, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj, the_object
+from ddp_audit.program.values import Const, Obj
 
 _OF_GRADIENTS = re.compile(r"grad", re.IGNORECASE)
 _OF_PARAMETERS = re.compile(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
@@ -102,9 +102,14 @@ def wrap_of(program: Program, wrapper: Obj) -> Node | None:
     return program.wraps().get(wrapper.key)
 
 
-def the_wrapper(node: Node) -> Obj | None:
-    """The wrapper that a node acts on."""
-    return the_object(node.target, "ddp")
+def wrapped_by_then(program: Program, node: Node) -> tuple[Obj, Node] | None:
+    """The wrapper around what a node acts on, with its constructor call; None where it is not wrapped before the node."""
+    module = module_of(node.target)
+    wrapper = None if module is None else module if module.kind == "ddp" else program.modules.wrapper_around(module.key)
+    wrap = None if wrapper is None else wrap_of(program, wrapper)
+    if wrapper is None or wrap is None or wrap.number > node.number or wrap.detail.get("style") != "ddp":
+        return None
+    return wrapper, wrap
 
 
 # ---- what a recorded run shows

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.modules import attribute_path
 from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Const, Items, Unknown, Value
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._gradients import averages, divisions_of, has_group, is_of_gradients
 from ddp_audit_rules._training import after, excludes, shares_loop
 
-_GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
-_MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
 _ON_TOP = (
     "DDP has averaged these gradients already, and this all-reduce adds the means of all ranks up, so each is as many times too "
     "large as there are ranks."
@@ -88,19 +83,19 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        reductions = [n for n in program.of("collective") if n.detail.get("op") == "all_reduce" and _is_of_gradients(n)]
+        reductions = [n for n in program.of("collective") if n.detail.get("op") == "all_reduce" and is_of_gradients(n)]
         for node in first_of_each_place(reductions):
             backward = _backward_before(program, node)
-            if backward is None or _has_group(node):
+            if backward is None or has_group(node):
                 continue
             step = _step_before(program, node)
-            divisions = _divisions(program, node, backward)
+            divisions = divisions_of(program, node, backward)
             if step is not None:
                 yield self._late(node, step)
-            elif len(divisions) > 1 or (divisions and _averages(node)):
+            elif len(divisions) > 1 or (divisions and averages(node)):
                 places = [Related(d.span.path, d.span.line, "division", "divides by the number of ranks") for d in divisions]
                 yield self._finding(node, _TWICE, places)
-            elif not divisions and not _averages(node):
+            elif not divisions and not averages(node):
                 wrapped = _synced_wrap(program, backward)
                 yield self._finding(node, _ON_TOP if wrapped else _UNDIVIDED, [] if wrapped is None else [wrapped])
 
@@ -134,38 +129,6 @@ dist.destroy_process_group()
         return "confirmed" if any(e.origin == DDP_BUCKET for _, e in run.all_events()) else "not-observed"
 
 
-def _is_of_gradients(node: Node) -> bool:
-    target = node.target
-    if target is None or node.function.endswith((".backward", "backward")):
-        return False
-    if _holds_gradients(target):
-        return True
-    said = node.text.split("(", 1)[-1]
-    return bool(_GRADIENT.search(said)) and not _MEASURE.search(said.split(",", 1)[0])
-
-
-def _holds_gradients(value: Value, depth: int = 0) -> bool:
-    """Whether a value is a gradient, or was made of gradients (concatenated, flattened)."""
-    if "grad" in attribute_path(value):
-        return True
-    made = value.by if isinstance(value, Unknown) and depth < 6 else None
-    if made is not None and _MEASURE.search(made.name):
-        return False
-    parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
-    return any(_holds_gradients(part, depth + 1) for part in parts)
-
-
-def _has_group(node: Node) -> bool:
-    group = node.args.get("group")
-    return group is not None and not (isinstance(group, Const) and group.value is None)
-
-
-def _averages(node: Node) -> bool:
-    """Whether the operation is a mean, or is not known to be a sum."""
-    op = node.args.get("op")
-    return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
-
-
 def _backward_before(program: Program, node: Node) -> Node | None:
     """The last backward before a reduction, in its order or around the loop that both stand in."""
     found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
@@ -181,25 +144,6 @@ def _step_before(program: Program, node: Node) -> Node | None:
     for later in after(program, node, "step", "zero-grad", "backward"):
         return None if later.kind == "step" else steps[-1]
     return None
-
-
-def _divisions(program: Program, node: Node, backward: Node) -> list[Node]:
-    """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
-    root, loss = _root(node.target), _root(backward.target)
-    found = []
-    for scale in program.of("scale"):
-        if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
-            continue
-        text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
-        of_gradient = bool(_GRADIENT.search(text)) or (root and _root(scale.target) == root)
-        of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
-        if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
-            found.append(scale)
-    return first_of_each_place(found)
-
-
-def _root(value: Value | None) -> str:
-    return "" if value is None else re.split(r"[.\[(]", value.text)[0]
 
 
 def _synced_wrap(program: Program, backward: Node) -> Related | None:

@@ -10,7 +10,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import module_of, unwrapped
 from ddp_audit.program.values import Const, Expr, Ext, Obj, Value, constant, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._training import is_set, replicas_drift, trained_after, wrap_of, wrap_place, wrapped_keys
+from ddp_audit_rules._training import is_set, replicas_drift, trained_after, wrap_place, wrapped_by_then, wrapped_keys
 
 _WHOLE = "the gradients of the whole model stay local on every rank, without an error"
 _DTYPES = ("half", "double", "bfloat16", "type")
@@ -80,11 +80,10 @@ dist.destroy_process_group()
         program = context.program
         told: set[Span] = set()
         for node in program.of("change", "move", "load-state"):
-            module = module_of(node.target)
-            wrapper = None if module is None else module if module.kind == "ddp" else program.modules.wrapper_around(module.key)
-            wrap = None if wrapper is None else wrap_of(program, wrapper)
-            if wrapper is None or wrap is None or wrap.number > node.number or wrap.detail.get("style") != "ddp":
+            found = wrapped_by_then(program, node)
+            if found is None:
                 continue
+            wrapper, wrap = found
             said = _said(program, node, wrapper, wrap)
             if said is not None and node.span not in told and trained_after(program, wrapper, node) is not None:
                 told.add(node.span)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._training import is_set, replicas_drift, trained_after, wrap_of, wrap_place, wrapped_keys
+from ddp_audit_rules._switched import frozen_before, switched_off, switched_on
+from ddp_audit_rules._training import replicas_drift, trained_after, wrap_place, wrapped_by_then
 
 
 class RequiresGradChangedAfterWrap(Rule):
@@ -74,13 +73,14 @@ dist.destroy_process_group()
             value = node.args["value"]
             if node.object is None or not isinstance(value, Const) or not isinstance(value.value, bool):
                 continue
-            for wrapper, wrap in _wraps_before(program, node):
-                span = _place(program, node)
-                confidence = (_switched_on if value.value else _switched_off)(program, node, wrapper, wrap)
-                training = trained_after(program, wrapper, node)
-                if confidence and training is not None and span not in told:
-                    told.add(span)
-                    yield self._finding(program, node, span, wrapper, value.value, confidence)
+            found = wrapped_by_then(program, node)
+            if found is None:
+                continue
+            span = _place(program, node)
+            confidence = (switched_on if value.value else switched_off)(program, node, *found)
+            if confidence and span not in told and trained_after(program, found[0], node) is not None:
+                told.add(span)
+                yield self._finding(program, node, span, found[0], value.value, confidence)
 
     def _finding(self, program: Program, node: Node, span: Span, wrapper: Obj, on: bool, confidence: str) -> Finding:
         wrapped_at = wrapper.made.line if wrapper.made is not None else 0
@@ -105,7 +105,7 @@ dist.destroy_process_group()
                 "iteration'. With find_unused_parameters=True it would be harmless."
             )
         related = wrap_place(wrapper)
-        frozen = _frozen_before(program, node, wrapper) if on else []
+        frozen = frozen_before(program, node, wrapper) if on else []
         related += [Related(n.span.path, n.span.line, "frozen", "switched off before the wrap") for n in frozen[:1]]
         related += [r for r in guard_relations(node) if r.role == "call" and r.line != span.line]
         return self.finding(span, message, explanation, related=related, guards=node.guards, confidence=confidence)
@@ -119,74 +119,3 @@ def _place(program: Program, node: Node) -> Span:
     """Where the finding stands: the call that leads to it where the statement serves several callers."""
     shared = any(other is not node and other.span == node.span and other.calls != node.calls for other in program.of(node.kind))
     return node.calls[-1] if shared and node.calls else node.span
-
-
-def _wraps_before(program: Program, node: Node) -> Iterator[tuple[Obj, Node]]:
-    """The wrapper that the parameters are in, where it is there by then."""
-    target = node.object
-    assert target is not None
-    wrapper = target if target.kind == "ddp" else program.modules.wrapper_around(target.key)
-    wrap = None if wrapper is None else wrap_of(program, wrapper)
-    if wrapper is not None and wrap is not None and wrap.number < node.number and wrap.detail.get("style") == "ddp":
-        yield wrapper, wrap
-
-
-def _touched(program: Program, node: Node) -> set[tuple[object, ...]]:
-    module = module_of(node.target)
-    inner = None if module is None else unwrapped(module)
-    return program.modules.inside(inner.key) if inner is not None else set()
-
-
-def _frozen_before(program: Program, node: Node, wrapper: Obj) -> list[Node]:
-    """What switched these parameters off before the wrap, where nothing switched them on again."""
-    wrap = wrap_of(program, wrapper)
-    mine = _touched(program, node)
-    before = [n for n in program.of("requires-grad") if wrap is not None and n.number < wrap.number and _touched(program, n) & mine]
-    if not before or not isinstance(before[-1].args["value"], Const) or before[-1].args["value"].value is not False:
-        return []
-    return before[-1:]
-
-
-def _switched_on(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
-    frozen = _frozen_before(program, node, wrapper)
-    if not frozen:
-        return ""
-    return "possible" if any(g.against_default for g in frozen[0].guards) else "likely"
-
-
-def _switched_off(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
-    tolerant = [is_set(wrap, option) for option in ("find_unused_parameters", "static_graph")]
-    target = node.object
-    assert target is not None
-    whole = target.key in (wrapper.key, getattr(unwrapped(wrapper), "key", None)) and not node.detail["part"]
-    if True in tolerant or whole or program.modules.has_parameters(target.key) is False or _frozen_before(program, node, wrapper):
-        return ""
-    if _restored(program, node, wrapper) or _all_switched_off(program, node, wrapper):
-        return ""
-    return "possible" if None in tolerant else "likely"
-
-
-def _restored(program: Program, node: Node, wrapper: Obj) -> bool:
-    """Whether the parameters are switched on again before anything goes back through the wrapper."""
-    mine = _touched(program, node)
-    for later in program.nodes[node.number + 1 :]:
-        if later.kind == "backward" and any(
-            f.object is not None and f.object.key == wrapper.key for f in forwards_behind(program, later)
-        ):
-            return False
-        value = later.args.get("value")
-        if later.kind == "requires-grad" and isinstance(value, Const) and value.value is True and mine <= _touched(program, later):
-            return True
-    return False
-
-
-def _all_switched_off(program: Program, node: Node, wrapper: Obj) -> bool:
-    """Whether every module of the wrapper with parameters is switched off together with this one, one by one."""
-    off: set[tuple[object, ...]] = set()
-    for other in program.of("requires-grad"):
-        value = other.args["value"]
-        if other.loops == node.loops and isinstance(value, Const) and value.value is False and not other.detail["part"]:
-            off |= _touched(program, other)
-    rest = wrapped_keys(program, wrapper) - off - {wrapper.key}
-    children = program.modules.children
-    return all(program.modules.has_parameters(key) is False for key in rest if not children.get(key))

@@ -10,7 +10,7 @@ from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import module_of, unwrapped
 from ddp_audit.program.values import RANDOM, RANK, Made, Obj, Unknown, Value, constant, options, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_of, wrap_place
+from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
 
 
 class UnequalReplicas(Rule):
@@ -67,11 +67,10 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         for node in first_of_each_place(program.of("load-state", "write")):
-            module = module_of(node.target)
-            wrapper = None if module is None else module if module.kind == "ddp" else program.modules.wrapper_around(module.key)
-            wrap = None if wrapper is None else wrap_of(program, wrapper)
-            if wrapper is None or wrap is None or wrap.number > node.number or wrap.detail.get("style") != "ddp":
+            found = wrapped_by_then(program, node)
+            if found is None:
                 continue
+            wrapper = found[0]
             why = _unequal(program, node)
             if why and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
                 yield self._changed(node, wrapper, why)

@@ -1,0 +1,66 @@
+"""Gradients that a program reduces itself: which collectives carry them, and what divides them by the number of ranks."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.program.changes import counts_ranks
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.modules import attribute_path
+from ddp_audit.program.values import Const, Items, Unknown, Value
+
+_GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
+_MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
+
+
+def is_of_gradients(node: Node) -> bool:
+    """Whether a collective carries gradients of parameters."""
+    target = node.target
+    if target is None or node.function.endswith((".backward", "backward")):
+        return False
+    if _holds_gradients(target):
+        return True
+    said = node.text.split("(", 1)[-1]
+    return bool(_GRADIENT.search(said)) and not _MEASURE.search(said.split(",", 1)[0])
+
+
+def _holds_gradients(value: Value, depth: int = 0) -> bool:
+    """Whether a value is a gradient, or was made of gradients (concatenated, flattened)."""
+    if "grad" in attribute_path(value):
+        return True
+    made = value.by if isinstance(value, Unknown) and depth < 6 else None
+    if made is not None and _MEASURE.search(made.name):
+        return False
+    parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
+    return any(_holds_gradients(part, depth + 1) for part in parts)
+
+
+def has_group(node: Node) -> bool:
+    """Whether a collective names a group."""
+    group = node.args.get("group")
+    return group is not None and not (isinstance(group, Const) and group.value is None)
+
+
+def averages(node: Node) -> bool:
+    """Whether the operation is a mean, or is not known to be a sum."""
+    op = node.args.get("op")
+    return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
+
+
+def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
+    """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
+    root, loss = _root(node.target), _root(backward.target)
+    found = []
+    for scale in program.of("scale"):
+        if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
+            continue
+        text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
+        of_gradient = bool(_GRADIENT.search(text)) or (root and _root(scale.target) == root)
+        of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
+        if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
+            found.append(scale)
+    return first_of_each_place(found)
+
+
+def _root(value: Value | None) -> str:
+    return "" if value is None else re.split(r"[.\[(]", value.text)[0]
