@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.findings import Related
@@ -67,27 +67,34 @@ def _by_branch(program: Program) -> Iterator[Mismatch]:
 
 def _by_rank(program: Program) -> Iterator[Mismatch]:
     for node in program.of("collective"):
-        sent = _sent(node)
-        if sent is None or node.detail["op"] not in _EQUAL_SIZES or not _on_all(node):
+        if not _on_all(node):
             continue
-        for job in worlds_by_size(program.world_size):
-            ranks = [world for world in job if issues(node, world)]
-            pairs = itertools.pairwise([(world, facts(sent, world)) for world in ranks])
-            found = next(((a, b, w) for (a, x), (b, y) in pairs if (w := _difference(x, y))), None)
-            if found is not None:
-                one, other, what = found
-                who = f"Rank {one.rank} and rank {other.rank}"
-                message = f"{who} bring different tensors to this {node.detail['op']}: {what}."
-                yield Mismatch(node, message)
-                break
-    for node in program.of("collective"):
-        if node.detail["op"] == "broadcast_object_list" and _on_all(node) and "object_list" in node.args:
-            for job in worlds_by_size(program.world_size):
-                lengths = {_length(node.args["object_list"], world) for world in job if issues(node, world)} - {None}
-                if len(lengths) > 1:
-                    message = f"The ranks bring lists of different lengths to this broadcast_object_list: {_and(lengths)}."
-                    yield Mismatch(node, message)
-                    break
+        sent, jobs = _sent(node), worlds_by_size(program.world_size)
+        if sent is not None and node.detail["op"] in _EQUAL_SIZES:
+            yield from _in_every_job(node, [_unlike_tensors(node, sent, job) for job in jobs])
+        elif node.detail["op"] == "broadcast_object_list" and "object_list" in node.args:
+            yield from _in_every_job(node, [_unlike_lists(node, job) for job in jobs])
+
+
+def _in_every_job(node: Node, messages: list[str]) -> Iterator[Mismatch]:
+    """A mismatch that comes in a job on one node and in one on two alike."""
+    if all(messages):
+        yield Mismatch(node, messages[0])
+
+
+def _unlike_tensors(node: Node, sent: Value, job: Sequence[World]) -> str:
+    ranks = [world for world in job if issues(node, world)]
+    for one, other in itertools.pairwise(ranks):
+        what = _difference(facts(sent, one), facts(sent, other))
+        if what:
+            who = f"Rank {one.rank} and rank {other.rank}"
+            return f"{who} bring different tensors to this {node.detail['op']}: {what}."
+    return ""
+
+
+def _unlike_lists(node: Node, job: Sequence[World]) -> str:
+    lengths = {_length(node.args["object_list"], world) for world in job if issues(node, world)} - {None}
+    return f"The ranks bring lists of different lengths to this broadcast_object_list: {_and(lengths)}." if len(lengths) > 1 else ""
 
 
 def _by_data(program: Program) -> Iterator[Mismatch]:
@@ -107,19 +114,22 @@ def _by_data(program: Program) -> Iterator[Mismatch]:
 def _lists(program: Program) -> Iterator[Mismatch]:
     for node in program.of("collective"):
         names = None if node.detail.get("hidden") else _ROOT_LISTS.get(node.detail["op"])
-        if names is None or not _on_all(node) or f"group_{names[1]}" in node.args:
+        if names is not None and _on_all(node) and f"group_{names[1]}" not in node.args:
+            yield from _in_every_job(node, [_misplaced_list(node, names, job) for job in worlds_by_size(program.world_size)])
+
+
+def _misplaced_list(node: Node, names: tuple[str, str], job: Sequence[World]) -> str:
+    for world in job:
+        root = evaluate(node.args.get(names[1], Const(value=0)), world)
+        brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world))
+        if not issues(node, world) or not isinstance(root, int) or brings is None or brings == (world.rank == root):
             continue
-        for world in (w for job in worlds_by_size(program.world_size) for w in job if issues(node, w)):
-            root = evaluate(node.args.get(names[1], Const(value=0)), world)
-            brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world))
-            if not isinstance(root, int) or brings is None or brings == (world.rank == root):
-                continue
-            if brings:
-                who, rest = f"Rank {world.rank} brings a {names[0]} though rank {root} is the root", "the root waits for it"
-            else:
-                who, rest = f"Rank {root}, the root, brings no {names[0]}", "the other ranks wait"
-            yield Mismatch(node, f"{who}: this {node.detail['op']} raises ValueError there, and {rest}.")
-            break
+        if brings:
+            who, rest = f"Rank {world.rank} brings a {names[0]} though rank {root} is the root", "the root waits for it"
+        else:
+            who, rest = f"Rank {root}, the root, brings no {names[0]}", "the other ranks wait"
+        return f"{who}: this {node.detail['op']} raises ValueError there, and {rest}."
+    return ""
 
 
 def _on_cpu(program: Program) -> Iterator[Mismatch]:

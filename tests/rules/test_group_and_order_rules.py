@@ -287,6 +287,11 @@ dist.gather_object({}, found, dst=0)
 objects = [1, 2] if rank == 0 else [None, None]
 dist.broadcast_object_list(objects, src=0)
 """,
+    ("DDP207", "the local rank where one node is meant"): HEAD + """
+local_rank = int(os.environ["LOCAL_RANK"])
+found = [None] * world_size if local_rank == 0 else None
+dist.gather_object({}, found, dst=0)
+""",
     ("DDP207", "CPU tensors where they may be sent"): HEAD.replace("gloo", "cpu:gloo,cuda:nccl") + """
 dist.all_reduce(torch.zeros(1))
 """,
