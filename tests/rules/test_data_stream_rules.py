@@ -11,7 +11,7 @@ from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import FORWARD, SAMPLER, SEED, Event
 from ddp_audit.launch import read_command
 
-CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP308", "DDP404"]
+CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP308", "DDP402", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -443,3 +443,41 @@ def test_stream_that_is_whole_on_each_rank(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", SHARED_STREAMS)
 def test_stream_with_a_part_for_each_rank_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP304", audited(tmp_path, HEAD + SHARED_STREAMS[style])) == []
+
+
+# ---- batch normalisation
+
+NORMED = "net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))\n"
+STEPS = "for i in range(3):\n    model(torch.ones(2, 4)).sum().backward()\n"
+OWN_NET = "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.norm = torch.nn.BatchNorm2d(4)\n"
+LOCAL_NORMS = {
+    "sequence": f"{SETUP}{NORMED}model = DDP(net)\n{STEPS}",
+    "class": f"{OWN_NET}{SETUP}model = DDP(Net())\n{STEPS}",
+    "broadcast off": f"{SETUP}{NORMED}model = DDP(net, broadcast_buffers=False)\n{STEPS}",
+    "library": f"import torchvision\n{SETUP}model = DDP(torchvision.models.resnet18())\n{STEPS}",
+    "two models": f"{SETUP}{NORMED}model = DDP(net)\nother = DDP(torch.nn.Sequential(torch.nn.BatchNorm1d(4)))\n"
+    "for i in range(3):\n    (model(torch.ones(2, 4)).sum() + other(torch.ones(2, 4)).sum()).backward()\n",
+}
+EQUAL_NORMS = {
+    "sync": f"{SETUP}{NORMED}model = DDP(torch.nn.SyncBatchNorm.convert_sync_batchnorm(net))\n{STEPS}",
+    "layer norm": f"{SETUP}model = DDP(torch.nn.Sequential(torch.nn.LayerNorm(4)))\n{STEPS}",
+    "no statistics": f"{SETUP}model = DDP(torch.nn.Sequential(torch.nn.BatchNorm1d(4, track_running_stats=False)))\n{STEPS}",
+    "averaged": f"{SETUP}{NORMED}model = DDP(net)\n{STEPS}for b in net.buffers():\n    dist.all_reduce(b)\n",
+    "by a helper": f"import timm\n{SETUP}{NORMED}model = DDP(net)\n{STEPS}timm.utils.distribute_bn(model, 2)\n",
+    "not trained": f"{SETUP}{NORMED}model = DDP(net)\nwith torch.no_grad():\n    model(torch.ones(2, 4))\n",
+    "another model": f"{SETUP}{NORMED}net.eval()\nmodel = DDP(torch.nn.Linear(4, 1))\n{STEPS}",
+    "one process": f"{NORMED}model = net\n{STEPS}",
+    "lightning": f"import lightning\n{SETUP}{NORMED}model = DDP(net)\n{STEPS}",
+}
+
+
+@pytest.mark.parametrize("style", LOCAL_NORMS)
+def test_statistics_of_one_rank(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP402", audited(tmp_path, HEAD + LOCAL_NORMS[style]))
+    assert finding.severity == "info" and "buffer" in {r.role for r in finding.related}
+    assert ("for good" in finding.message) == (style == "broadcast off")
+
+
+@pytest.mark.parametrize("style", EQUAL_NORMS)
+def test_statistics_of_all_ranks_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP402", audited(tmp_path, HEAD + EQUAL_NORMS[style])) == []

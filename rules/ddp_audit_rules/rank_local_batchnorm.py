@@ -1,0 +1,130 @@
+"""DDP402: batch normalisation keeps to each rank's own batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import COLLECTIVE, SYNC_BATCHNORM
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import lines_with, loads_for_user
+from ddp_audit.program.model import BufferSite, Node, Program
+from ddp_audit.program.values import constant
+from ddp_audit.rule import Context, Rule, guard_relations
+
+_MENDED = (
+    r"SyncBatchNorm|sync_?bn|sync_?batch_?norm|syncbn|distribute_bn|all_?reduce_norm|(reduce|average|broadcast|precise)_bn|"
+    r"(reduce|average|broadcast|sync)_buffers\(|update_bn\(|FrozenBatchNorm|freeze_bn|frozen_bn|freeze_batch_?norm"
+)
+_BATCHNORM = re.compile(r"BatchNorm|torchvision|timm")
+
+
+class RankLocalBatchnorm(Rule):
+    code = "DDP402"
+    name = "rank-local-batchnorm"
+    level = "info"
+    what = (
+        "A DDP model with BatchNorm layers that are not converted to SyncBatchNorm, whose statistics nothing averages or "
+        "sends; said once for a script, where the model is wrapped."
+    )
+    why = (
+        "BatchNorm normalises by the rank's own batch, which is W times smaller than the batch that the optimizer sees. The "
+        "running statistics are the rank's own as well: DDP replaces them by those of rank 0 before the next training forward, "
+        "so that after the last one they differ, and with the broadcast switched off they drift apart for good. Ranks that "
+        "then evaluate the module measure different models, and a checkpoint of rank 0 holds what rank 0 saw."
+    )
+    quiet = (
+        "SyncBatchNorm; statistics that are averaged, broadcast or estimated anew; layers without running statistics; frozen "
+        "layers; other norms; models that could not be followed into; models that are not trained; frameworks with a switch "
+        "for it."
+    )
+    confirmed = (
+        "Nothing that a trace holds, since it has no values of buffers; the collectives of SyncBatchNorm show that it is mended."
+    )
+    source = (
+        "torch 2.13, nn/modules/batchnorm.py, nn/parallel/distributed.py: buffers are broadcast at the start of a forward. "
+        "Seen in runs on two ranks: after the last training forward running means differ between ranks."
+    )
+    remedy = (
+        "call SyncBatchNorm.convert_sync_batchnorm(model) before DDP(model) where the batch of a rank is small; or average the "
+        "running statistics over the ranks before evaluating and saving"
+    )
+    outcome = "buffers-differ"
+    bad = '''"""Fits a line behind a BatchNorm; each rank keeps the statistics of its own half of the points."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+try:
+    points = TensorDataset(torch.arange(64.0).reshape(32, 2))
+    sampler = DistributedSampler(points, shuffle=False)
+    loader = DataLoader(points, batch_size=4, sampler=sampler)
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    model = DDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in loader:
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f"rank {dist.get_rank()} normalises by a mean of {net[0].running_mean.tolist()}", flush=True)
+finally:
+    dist.destroy_process_group()
+'''
+    good = bad.replace(
+        "each rank keeps the statistics of its own half of the points", "the ranks average their statistics"
+    ).replace(
+        '    print(f"rank',
+        "    for buffer in net.buffers():\n        if buffer.is_floating_point():\n            dist.all_reduce(buffer)\n"
+        '            buffer /= dist.get_world_size()\n    print(f"rank',
+    )
+
+    def check(self, context: Context) -> Iterable[Finding]:
+        program = context.program
+        if loads_for_user(program) or _mended(program):
+            return
+        trained = {f.object.key for b in program.of("backward") for f in program.forwards_of(b.target) if f.object is not None}
+        for wrap in program.of("wrap"):
+            sites = [site for site in program.buffers_of(wrap) if site.name == "running_mean" and _BATCHNORM.search(site.layer)]
+            if sites and wrap.object is not None and wrap.object.key in trained:
+                yield self._finding(wrap, sites)
+                return
+
+    def _finding(self, wrap: Node, sites: list[BufferSite]) -> Finding:
+        off = any(constant(wrap.args[n]) is False for n in ("broadcast_buffers", "forward_sync_buffers") if n in wrap.args)
+        layers = f"{len(sites)} places with" if len(sites) > 1 else "a"
+        message = f"The model has {layers} BatchNorm, which normalises by each rank's own batch, "
+        message += (
+            "and with the broadcast of buffers off each rank keeps running statistics of its own for good."
+            if off
+            else "and whose running statistics are those of rank 0 during training and each rank's own after the last step."
+        )
+        explanation = (
+            "It is harmless where a rank's batch is large and the ranks draw alike. It matters with small batches, and where ranks "
+            "evaluate `.module` or a copy of it: each then measures another model."
+        )
+        related = [
+            Related(
+                site.span.path,
+                site.span.line,
+                "buffer",
+                site.layer.rsplit(".", 1)[-1] if site.layer == site.owner else f"{site.layer} in {site.owner}",
+            )
+            for site in sites[:3]
+        ]
+        return self.finding(wrap.span, message, explanation, related=related + guard_relations(wrap), guards=wrap.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Not-observed where SyncBatchNorm ran or the run has one rank."""
+        synced = any(event.kind == COLLECTIVE and event.origin == SYNC_BATCHNORM for _, event in run.all_events())
+        return "not-observed" if synced or run.world_size == 1 else "not-covered"
+
+
+def _mended(program: Program) -> bool:
+    """Whether something in the script makes statistics equal, or normalises over all ranks."""
+    if any(True for _ in lines_with(program, _MENDED)):
+        return True
+    return any("buffers(" in loop.text for node in program.of("collective") for loop in node.loops)
