@@ -43,7 +43,7 @@ class SamplerWrongWorld(Rule):
         "never seen."
     )
     remedy = "leave num_replicas and rank out (they come from the process group), and give all ranks one seed"
-    outcome = "same-samples"
+    outcome = "shows 50 of 64 points were seen"
     bad = '''"""Fits a line to 64 points; each rank's sampler cuts a permutation of its own."""
 
 import torch

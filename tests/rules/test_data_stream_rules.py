@@ -11,7 +11,7 @@ from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import FORWARD, SAMPLER, SEED, Event
 from ddp_audit.launch import read_command
 
-CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP308", "DDP402", "DDP404"]
+CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP307", "DDP308", "DDP402", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -481,3 +481,58 @@ def test_statistics_of_one_rank(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", EQUAL_NORMS)
 def test_statistics_of_all_ranks_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP402", audited(tmp_path, HEAD + EQUAL_NORMS[style])) == []
+
+
+# ---- evaluation with repeated rows
+
+EVALUATED = (
+    f"def evaluate(m, batches):\n    total = torch.zeros(1)\n    with torch.no_grad():\n        for x in batches:\n"
+    f"            total += m(x[0]).sum()\n    dist.all_reduce(total)\n    return total\n"
+    f"{SETUP}{MODEL}{WHOLE}loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False))\n"
+)
+PADDED = {
+    "sums": f"{EVALUATED}evaluate(model, loader)\n",
+    "all-reduced by the caller": EVALUATED.replace("    dist.all_reduce(total)\n", "")
+    + "total = evaluate(model, loader)\ndist.all_reduce(total)\n",
+    "gathered": EVALUATED.replace(
+        "dist.all_reduce(total)", "everywhere = [None] * 2\n    dist.all_gather_object(everywhere, total)"
+    )
+    + "evaluate(model, loader)\n",
+    "in the loop": EVALUATED.replace("sum()\n    dist.all_reduce(total)", "sum()\n            dist.all_reduce(total)")
+    + "evaluate(model, loader)\n",
+    "decorated": EVALUATED.replace("def evaluate", "@torch.no_grad()\ndef evaluate").replace(
+        "    with torch.no_grad():", "    if True:"
+    )
+    + "for epoch in range(2):\n    evaluate(model, loader)\n",
+}
+EXACT = {
+    "drop_last": f"{EVALUATED.replace('shuffle=False', 'shuffle=False, drop_last=True')}evaluate(model, loader)\n",
+    "parts": EVALUATED.replace(
+        "DataLoader(data, sampler=DistributedSampler(data, shuffle=False))",
+        "DataLoader(torch.utils.data.Subset(data, range(dist.get_rank(), 8, 2)))",
+    )
+    + "evaluate(model, loader)\n",
+    "kept on the rank": f"{EVALUATED}evaluate(model, loader)\n".replace("    dist.all_reduce(total)\n", ""),
+    "cut": PADDED["gathered"].replace("return total", "return sum(everywhere, [])[: len(batches.dataset)]"),
+    "by number": PADDED["gathered"].replace("return total", "return {index: row for part in everywhere for index, row in part}"),
+    "rank 0": f"{EVALUATED}if dist.get_rank() == 0:\n    evaluate(model, loader)\n",
+    "training": f"{SETUP}{MODEL}{WHOLE}{TRAINED}dist.all_reduce(torch.ones(1))\n",
+    "whole": f"{EVALUATED.replace(', sampler=DistributedSampler(data, shuffle=False)', '')}evaluate(model, loader)\n",
+    "accelerate": f"import accelerate\n{EVALUATED}evaluate(model, loader)\n",
+    "a flag": f"{EVALUATED}evaluate(model, loader)\n".replace("all_reduce(total)", "all_reduce(stop_flag)").replace(
+        "    return total", "    return 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("style", PADDED)
+def test_repeated_rows_are_counted(style: str, tmp_path: Path) -> None:
+    context = audited(tmp_path, HEAD + PADDED[style])
+    (finding,) = findings("DDP307", context)
+    assert finding.severity == "info" and "DistributedSampler" in context.program.line("train.py", finding.span.line)
+    assert ("interleaved" in finding.message) == (style == "gathered")
+
+
+@pytest.mark.parametrize("style", EXACT)
+def test_exact_evaluation_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP307", audited(tmp_path, HEAD + EXACT[style])) == []
