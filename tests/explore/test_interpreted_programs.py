@@ -424,3 +424,70 @@ for step in range(3):
     assert (found["text"], found["taken"]) == ("is_main()", True)
     text = run_text.render(run, "script.py")
     assert "is_main() is true for it (lines 24 > 16)" in " ".join(text.split())
+
+
+# ---- loops of unknown length, and ranks that leave early
+
+LINES = """
+import sys
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+every = {every}
+for number, line in enumerate(sys.stdin):
+    model.require_backward_grad_sync = (number + 1) % every == 0
+    model(torch.randn(4, 4)).mean().backward()
+    if (number + 1) % every == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+{after}
+"""
+
+
+@pytest.mark.parametrize(("every", "times", "buckets"), [(1, 3, 3), (2, 5, 2), (4, 9, 2), (500, 3, 0)])
+def test_a_loop_of_unknown_length_comes_to_a_steady_state(tmp_path: Path, every: int, times: int, buckets: int) -> None:
+    run = predicted(tmp_path, LINES.format(every=every, after=""))
+    assert len(sizes(run, "ddp-bucket")) == buckets
+    (bound,) = run.bounds
+    assert f"ran {times} times" in bound and bound.endswith("script.py:15)")
+    assert ("two windows of" in bound) is (times > 3)
+    assert "Not followed to its end" in run_text.render(run, "script.py")
+
+
+def test_a_part_of_a_last_window_is_seen(tmp_path: Path) -> None:
+    assert predicted(tmp_path, LINES.format(every=4, after="")).local_steps() == []
+    after = predicted(tmp_path, LINES.format(every=4, after="optimizer.step()")).local_steps()
+    assert len(after) == 2 and {e.site.line for e in after if e.site} == {21}
+
+
+def test_a_while_of_unknown_length_has_windows_too(tmp_path: Path) -> None:
+    body = "import sys\nnumber = 0\nwhile sys.stdin.read(1):\n    number += 1\n    if number % 3 == 0:\n        dist.barrier()\n"
+    run = predicted(tmp_path, body)
+    assert [e.op for e in run.collectives(0)] == ["barrier", "barrier"]
+    assert any("two windows of 3" in bound for bound in run.bounds)
+
+
+@pytest.mark.parametrize(
+    ("body", "guards"),
+    [
+        ("def f():\n    if rank != 0:\n        return\n    dist.barrier()\nf()\n", {0: ("rank != 0", False)}),
+        ("for i in range(3):\n    if i % 2 == rank:\n        continue\n    dist.all_reduce(torch.ones(2))\n", {1: ("i % 2 == rank", False)}),
+        ("def f():\n    if rank == 0:\n        pass\n    else:\n        return\n    dist.barrier()\nf()\n", {0: ("rank == 0", True)}),
+        ("if rank == 0:\n    dist.barrier()\n", {0: ("rank == 0", True)}),
+        ("def f():\n    if world_size < 2:\n        return\n    if rank == 0:\n        dist.barrier()\nf()\n", {0: ("rank == 0", True)}),
+    ],
+    ids=["return", "continue", "the other arm returns", "around it", "one that all ranks take alike"],
+)  # fmt: skip
+def test_the_guard_of_the_first_divergence_is_named(tmp_path: Path, body: str, guards: dict[int, tuple[str, bool]]) -> None:
+    run = predicted(tmp_path, body)
+    first = run.divergences()[0]
+    found = {rank: run.guard_of(rank, event) for rank, event in first.ranks.items() if event is not None}
+    assert {rank: (taken.text, taken.answer) for rank, taken in found.items() if taken is not None} == guards
+
+
+def test_an_early_exit_guards_no_more_than_the_rest_of_its_block(tmp_path: Path) -> None:
+    body = "def f():\n    if rank != 0:\n        return\n    print('first')\nf()\nif rank == 1:\n    dist.barrier()\n"
+    run = predicted(tmp_path, body)
+    guard = run.guard_of(1, run.collectives(1)[0])
+    assert guard is not None and guard.text == "rank == 1"
+    after = predicted(tmp_path, "def f():\n    if rank != 0:\n        return\nf()\ndist.all_reduce(torch.ones(1 + rank))\n")
+    assert after.guard_of(0, after.collectives(0)[0]) is None

@@ -30,7 +30,7 @@ def is_floating(dtype: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """One parameter. What the source does not tell is None; `ndim` is the number of its dimensions, `rows` the size of the first."""
+    """One parameter. What the source does not tell is None; `ndim` counts its dimensions, `rows` is the size of the first."""
 
     name: str
     numel: int | None = None

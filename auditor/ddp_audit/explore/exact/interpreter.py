@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ from ddp_audit.program.lookup import canonical
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
+
+
+MOST_IN_A_WINDOW = 32  # iterations after which a loop of unknown length may repeat itself
 
 
 class Interpreter(Iteration):
@@ -88,12 +92,18 @@ class Interpreter(Iteration):
 
     def block(self, statements: list[ast.stmt], scope: Scope) -> str | None:
         """Runs statements; how they left: break, continue, return, or None where they did not."""
-        for statement in statements:
-            self.tick()
-            left = self.statement(statement, scope)
-            if left is not None:
-                return left
-        return None
+        around = len(self.guards)
+        try:
+            for statement in statements:
+                self.tick()
+                left = self.statement(statement, scope)
+                if left is not None:
+                    return left
+                if isinstance(statement, ast.If) and self.last_if is not None and _is_early_exit(statement):
+                    self.guards.append(self.last_if)  # what follows is reached by those that it did not send away
+            return None
+        finally:
+            del self.guards[around:]
 
     def statement(self, node: ast.stmt, scope: Scope) -> str | None:
         """Runs one statement."""
@@ -182,10 +192,12 @@ class Interpreter(Iteration):
             return self.block(node.body if known else node.orelse, scope)
         finally:
             self.guards.pop()
+            self.last_if = taken
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> str | None:
         over = expressions.evaluate(self, node.iter, scope)
         left: list[str | None] = [None]
+        self.windows.append((self._window(node, scope), node.lineno))
 
         def body(element: Any) -> bool:
             self.tick()
@@ -197,24 +209,27 @@ class Interpreter(Iteration):
             return True
 
         self.at(node.iter)
-        self.each(over, body, node.iter)
+        try:
+            self.each(over, body, node.iter)
+        finally:
+            self.windows.pop()
         if left[0] == RETURN:
             return RETURN
         return self.block(node.orelse, scope) if left[0] is None and node.orelse else None
 
     def _while(self, node: ast.While, scope: Scope) -> str | None:
-        taken, start = 0, len(self.events)
+        taken, start, most = 0, len(self.events), 0
         while True:
             self.tick()
             value = expressions.evaluate(self, node.test, scope)
             known = self.known_truth(value)
             if known is None:
                 taken += 1
-                known = taken <= self.limits.unknown_loop
+                most = most or self.enough(self._window(node, scope))
+                known = taken <= most
                 self.assume(node.test, True, value, for_good=False)
                 if not known:
-                    place = f"{scope.source.path}:{node.lineno}"
-                    self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times ({place})", start)
+                    self.bound(self.ran(most, f"{scope.source.path}:{node.lineno}"), start)
             if not known:
                 return self.block(node.orelse, scope) if node.orelse else None
             gone = self.block(node.body, scope)
@@ -222,6 +237,21 @@ class Interpreter(Iteration):
                 return None
             if gone == RETURN:
                 return RETURN
+
+    def _window(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> int:
+        """After how many iterations a loop repeats itself, by the whole numbers that its body takes a remainder of; else 1."""
+        if id(node) not in self.remainders:
+            parts = [inner.right for inner in ast.walk(node) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod)]
+            self.remainders[id(node)] = [p for p in parts if isinstance(p, (ast.Constant, ast.Name, ast.Attribute))]
+        window = 1
+        for part in self.remainders[id(node)]:
+            try:
+                value = expressions.evaluate(self, part, scope)
+            except (Raised, Cut):
+                continue
+            if type(value) is int and 1 < value <= MOST_IN_A_WINDOW:
+                window = math.lcm(window, value) if math.lcm(window, value) <= MOST_IN_A_WINDOW else max(window, value)
+        return window
 
     def _with(self, items: list[ast.withitem], body: list[ast.stmt], scope: Scope) -> str | None:
         if not items:
@@ -396,6 +426,10 @@ class Interpreter(Iteration):
                 scope.variables[name] = Unknown(full)
             else:
                 scope.variables[name] = Lib(canonical(full))
+
+
+def _is_early_exit(node: ast.If) -> bool:
+    return _leaves(node.body) or _leaves(node.orelse)
 
 
 def preferred(test: ast.expr, then: list[ast.stmt], orelse: list[ast.stmt]) -> bool:

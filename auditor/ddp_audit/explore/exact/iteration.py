@@ -105,10 +105,11 @@ class Iteration(State):
         """A few elements of something whose length is not known."""
         start = len(self.events)
         self.losses += 1
-        for _ in range(self.limits.unknown_loop):
+        window, line = self.windows[-1] if self.windows else (1, self.frames[-1].line)
+        times = self.enough(window)
+        for _ in range(times):
             yield element
-        place = "" if node is None else f" ({self.frames[-1].source.path}:{getattr(node, 'lineno', 0)})"
-        self.bound(f"a loop of unknown length ran {self.limits.unknown_loop} times{place}", start)
+        self.bound(self.ran(times, f"{self.frames[-1].source.path}:{getattr(node, 'lineno', line)}"), start)
 
     def _gather(self, found: list[Any], element: Any) -> bool:
         """Adds what a generator function yields; False where it is enough."""

@@ -40,7 +40,7 @@ MAX_DEPTH = 30  # calls of project functions within one another
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where a run is cut: `steps` optimizer steps, `events` collectives, `ticks` statements; `unknown_loop` iterations of a loop
-    whose length is not known."""
+    whose length is not known, or two windows and a part of one where it repeats itself after some."""
 
     steps: int | None = None
     events: int = 2_000
@@ -121,6 +121,9 @@ class State:
     losses: int = 0  # counts what was not followed: calls of unknowns, open conditions, loops of unknown length
     guards: list[Taken] = field(default_factory=list)  # conditions around the statement that runs, across calls
     answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition of an if, as it was taken
+    last_if: Taken | None = None  # how the if statement that ran last was taken
+    windows: list[tuple[int, int]] = field(default_factory=list)  # for loops under way: their period in iterations, their line
+    remainders: dict[int, list[ast.expr]] = field(default_factory=dict)  # by id() of the loop: what its body takes a remainder of
     visits: dict[int, int] = field(default_factory=dict)  # by id() of the if statement
     joins: list[list[bool]] = field(default_factory=list)  # forwards of each join block, as whether they are synchronized
     blocks: Sequence[JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
@@ -159,6 +162,15 @@ class State:
         self.bounds.setdefault(what)
         if self.uncertain is None and (since is None or len(self.events) > since):
             self.uncertain = len(self.events)
+
+    def enough(self, window: int) -> int:
+        """Iterations of a loop of unknown length: a steady state, and the part of a window that a last one can be."""
+        return max(self.limits.unknown_loop, 2 * window + 1 if window > 1 else 0)
+
+    def ran(self, times: int, place: str) -> str:
+        """The bound that such a loop is."""
+        part = f": two windows of {times // 2} and a part of a third" if times > self.limits.unknown_loop else ""
+        return f"a loop of unknown length ran {times} times{part} ({place})"
 
     def note(self, what: str) -> None:
         """Notes something about the run, with the place that it is in."""
