@@ -81,7 +81,7 @@ def _read(value: Value, loss: Loss, depth: int) -> None:
         case Expr(op="*", args=(left, right)):
             _product(left, right, loss, depth)
         case Expr(op="+" | "-", args=(left, right)):
-            _sum_of((left, right), loss, depth)
+            _sum_of((left, right), loss, depth, together=True)
         case Expr(op="ifexp", args=(_, then, orelse)):
             _sum_of((then, orelse), loss, depth)
         case Alt(options=alternatives):
@@ -157,8 +157,11 @@ def _product(left: Value, right: Value, loss: Loss, depth: int) -> None:
     _read(main, loss, depth + 1)
 
 
-def _sum_of(parts: Iterable[Value], loss: Loss, depth: int) -> None:
-    """Terms of a sum, or alternatives: what they have in common, and the divisors of all."""
+def _sum_of(parts: Iterable[Value], loss: Loss, depth: int, together: bool = False) -> None:
+    """Terms of a sum (`together`), or alternatives: what they have in common, and the divisors of all.
+
+    A factor on one term of a sum is the weight of that term.
+    """
     terms = [part for part in parts if part.deps]
     if not terms:
         loss.opaque = True
@@ -168,8 +171,8 @@ def _sum_of(parts: Iterable[Value], loss: Loss, depth: int) -> None:
         one = Loss()
         _read(term, one, depth + 1)
         read.append(one)
-    furthest = max((one.worlds for one in read), key=abs)
-    loss.worlds += furthest
+    powers = {one.worlds for one in read}
+    loss.worlds += 0 if together and len(powers) > 1 else max(powers, key=abs)
     loss.opaque = loss.opaque or any(one.opaque for one in read)
     reduced = {one.reduced for one in read}
     loss.reduced = loss.reduced or (reduced.pop() if len(reduced) == 1 else "")

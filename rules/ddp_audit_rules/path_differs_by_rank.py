@@ -181,7 +181,7 @@ dist.destroy_process_group()
             if what in (*_MAKES, "save") and not own and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
                 written.append((node, key))
             elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
-                ahead = [w for w, at in written if _is_under(key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
+                ahead = [w for w, at in written if _needs(node, key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
                 writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
                 if writer is not None and not _asks_for_files(node):
                     told.add(node.span)
@@ -254,7 +254,10 @@ def _meets(node: Node) -> bool:
     """Whether all ranks wait for each other at a node."""
     if node.kind in ("init", "wrap", "backward"):
         return not node.rank_guards
-    return node.kind == "collective"  # one behind a guard is half of a pair: ranks that wait for their turn
+    return node.kind in (
+        "collective",
+        "call",
+    )  # a call that was not followed may be one; one behind a guard is half of a pair: ranks that wait for their turn
 
 
 def _other_rank_reads(writer: Node, reader: Node) -> bool:
@@ -273,6 +276,12 @@ def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> 
         return False
     inner, outer = key[len(at) - 1], at[-1]
     return inner == outer or (isinstance(inner, str) and isinstance(outer, str) and inner.startswith(outer.rstrip("/") + "/"))
+
+
+def _needs(reader: Node, key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
+    """Whether a reader needs what another rank writes; what is read from a folder was there before the folder was made."""
+    looks = reader.detail.get("what", reader.kind) in (*_LOOKS, "load")
+    return key == at if looks and writer.detail.get("what") == "mkdir" else _is_under(key, at, writer)
 
 
 def _asks_for_files(reader: Node) -> bool:

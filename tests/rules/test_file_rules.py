@@ -8,7 +8,7 @@ import pytest
 from found import HEAD, audited, findings, rules
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
-from ddp_audit.events import SAVE, Event, Site
+from ddp_audit.events import PARAMETERS, SAVE, Event, Site
 
 CODES = ["DDP701", "DDP702", "DDP703", "DDP803"]
 INIT = f"{HEAD}import time\nfrom pathlib import Path\nrank = int(os.environ['RANK'])\ndist.init_process_group('gloo')\n"
@@ -147,10 +147,13 @@ AGREES = {
     "option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--name', default='x')\n"
     f"{INIT}os.makedirs(p.parse_args().name, exist_ok=True)\n",
     "barrier": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\ndist.barrier()\nx = torch.load('a.pt')\n",
+    "a helper of a library": f"from lib import comm\n{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\ncomm.synchronize()\n"
+    "x = torch.load('a.pt')\n",
     "the constructor waits": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n{MODEL}x = torch.load('a.pt')\n",
     "folder of the parent": "import torch.multiprocessing as mp\nimport torch\nimport torch.distributed as dist\nimport os\n"
     "def work(rank):\n    dist.init_process_group('gloo')\n    if rank == 0:\n        os.makedirs('out', exist_ok=True)\n"
     "    torch.save(torch.ones(4), f'out/{rank}.pt')\nos.makedirs('out', exist_ok=True)\nmp.spawn(work, nprocs=2)\n",
+    "resumes from the folder": f"{INIT}if rank == 0:\n    os.makedirs('out', exist_ok=True)\nx = torch.load('out/a.pt')\n",
     "another file": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\nx = torch.load('b.pt')\n",
     "rank 0 reads what it wrote": f"{INIT}if rank == 0:\n    torch.save(torch.ones(4), 'a.pt')\n    x = torch.load('a.pt')\n",
     "downloaded before": f"import torchvision\n{INIT}if rank == 0:\n    torchvision.datasets.MNIST('data', download=True)\n"
@@ -239,3 +242,17 @@ def test_scaler_differs(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", SCALERS_AGREE)
 def test_equal_scalers_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP803", audited(tmp_path, SCALERS_AGREE[style])) == []
+
+
+def test_parameters_that_drift_confirm_the_scalers(tmp_path: Path) -> None:
+    rule = rules()["DDP803"]
+    (finding,) = findings("DDP803", audited(tmp_path, rule.bad))
+    site = Site("/project/train.py", finding.span.line)
+
+    def run(*hashes: str) -> RecordedRun:
+        ranks = {n: RankRun(n, [Event(PARAMETERS, site=site, detail={"hash": h, "step": 1})], EXITED) for n, h in enumerate(hashes)}
+        return RecordedRun(len(ranks), ranks, complete=True)
+
+    assert rule.witness(finding, run("a", "b")) == "confirmed"
+    assert rule.witness(finding, run("a", "a")) == "not-observed"
+    assert rule.witness(finding, RecordedRun(2, {n: RankRun(n, [], EXITED) for n in (0, 1)}, complete=True)) == "not-covered"

@@ -68,6 +68,7 @@ RIGHT = {
     "hook that sums": f"{SETUP}model.register_comm_hook(None, hook)\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
     "by hand": f"{LOOP}    loss = F.mse_loss(model(x), y) / world\n    loss.backward()\n    for p in model.parameters():\n"
     f"        p.grad.mul_(world)\n{STEP}",
+    "weight of a term": f"{LOOP}    out = model(x)\n    loss = F.mse_loss(out, y) + out.abs().mean() / world\n{AFTER}",
     "window": f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss.backward()\n{WINDOW}",
     "window option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--accum', type=int, default=4)\na = p.parse_args()\n"
     f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss = loss / a.accum\n    loss.backward()\n"
