@@ -6,6 +6,7 @@
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
+#   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
 #   make docs               the documentation site, in site/ (installs the extra [docs])
 #   make format             ruff's formatter and safe fixes
@@ -14,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score coverage docs clean
+.PHONY: demo test lint format agree cases score coverage faults docs clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -40,6 +41,9 @@ cases: $(STAMP)
 
 score: $(STAMP)
 	$(BIN)/python benchmarks/score.py $(if $(CORPUS),--corpus $(CORPUS)) --write
+
+faults: $(STAMP)
+	$(BIN)/python benchmarks/faults.py --write
 
 coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py
