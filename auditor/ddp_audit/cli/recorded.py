@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ddp_audit.cli.parser import Usage
@@ -11,6 +11,8 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.trace.store import TraceError, load_run
 from ddp_audit.trace.worker.layout import ERRORS_FILE
+
+Progress = Callable[[int, int], None]
 
 
 def read_run(folder: str) -> RecordedRun:
@@ -21,19 +23,24 @@ def read_run(folder: str) -> RecordedRun:
         raise Usage(str(error)) from None
 
 
-def read_compared(folder: str) -> tuple[RecordedRun, Comparison]:
-    """The run that a folder holds, a trace or dumps of PyTorch's Flight Recorder, and its comparison. Raises Usage."""
+def read_compared(folder: str, progress: Progress | None = None) -> tuple[RecordedRun, Comparison]:
+    """The run that a folder holds, a trace or dumps of PyTorch's Flight Recorder, and its comparison. Raises Usage.
+
+    `progress` is told the ranks that were read and the ranks in all.
+    """
+    from ddp_audit.compare.bulk import aligned
     from ddp_audit.trace import flight
+    from ddp_audit.trace.columns import load_columns
 
     try:
         if flight.is_dump_folder(folder):
             dumps = flight.load_dumps(folder)
             run = flight.run_of(dumps)
             return run, flight.compare_dumps(run, dumps)
-        run = load_run(folder)
+        run, places = load_columns(folder, progress)
     except TraceError as error:
         raise Usage(str(error)) from None
-    return run, compare_run(run, root=Path(str(run.meta.get("cwd") or ".")))
+    return run, compare_run(run, aligner=aligned(run, places), root=Path(str(run.meta.get("cwd") or ".")))
 
 
 def read_notes(folder: str, logs: Sequence[str]) -> list[LogNote]:

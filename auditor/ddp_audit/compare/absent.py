@@ -27,7 +27,7 @@ def missing(
     returned, since a rank that is gone is missing in each of its groups.
     """
     final = set(final)
-    found: list[tuple[float, int, Divergence]] = []
+    found: list[tuple[Group, int, list[int]]] = []
     for group in groups.values():
         ranks = group.ranks() & set(runs)
         ends = {rank: group.ends.get(rank, group.start) for rank in ranks}
@@ -38,11 +38,12 @@ def missing(
             lacking = [rank for rank in sorted(ranks) if ends[rank] <= index and rank in final]
             absent = absent_for_cause(list(holders), lacking, runs, stalled)
             if absent:
-                time = min(entry.event.time for entry in holders.values())
-                ordinal = min(entry.ordinal for entry in holders.values())
-                found.append((time, ordinal, _missing(group, index, absent, runs, predicted)))
+                found.append((group, index, absent))
                 break
-    return min(found, key=lambda item: item[:2])[2] if found else None
+    if not found:
+        return None
+    group, index, absent = found[0] if len(found) == 1 else min(found, key=lambda item: item[0].when(item[1]))
+    return _missing(group, index, absent, runs, predicted)
 
 
 def _missing(group: Group, index: int, absent: list[int], runs: Mapping[int, RankRun], predicted: bool) -> Divergence:
@@ -68,6 +69,14 @@ def wait_cycle(
 ) -> Divergence | None:
     """Ranks that wait for each other in collectives of different groups. `last`: the last collective of each rank."""
     blocked = {rank: last[rank] for rank, run in sorted(runs.items()) if rank in last and _is_blocked(run, stalled)}
+    if len({key for key, _ in blocked.values()}) < 2:
+        return None
+    alike: dict[object, int] = {}  # one rank of those that stand in one collective and are in the same groups
+    members = {key: groups[key].ranks() for key in sorted({key for key, _ in blocked.values()})}
+    for rank, position in blocked.items():
+        belongs = tuple(groups[key].ends.get(rank, 0) if rank in ranks else -1 for key, ranks in members.items())
+        alike.setdefault((position, belongs), rank)
+    blocked = {rank: blocked[rank] for rank in sorted(alike.values())}
     waits: dict[int, list[int]] = {}
     for rank, (key, index) in blocked.items():
         group = groups[key]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from ddp_audit.compare import explain
 from ddp_audit.compare.absent import Position, inversion, missing
@@ -65,21 +66,23 @@ class Aligner:
 
     def _add(self, rank: int, event: Event) -> None:
         life = self._lives.get((rank, event.group), 0)
-        group = self._group((event.group, life))
+        group = self.group_of((event.group, life))
         index = group.ends.get(rank, 0) if event.index is None else event.index
         if index < group.ends.get(rank, 0):  # the group was destroyed and made again under its old name
             life += 1
             self._lives[rank, event.group] = life
-            group = self._group((event.group, life))
+            group = self.group_of((event.group, life))
         ordinal = self._ordinals.get(rank, 0)
         self._ordinals[rank] = ordinal + 1
-        group.entries.setdefault(rank, {})[index] = Entry(event, self._forwards.get(rank), ordinal)
+        entries = cast("dict[int, Entry]", group.entries.setdefault(rank, {}))
+        entries[index] = Entry(event, self._forwards.get(rank), ordinal)
         group.ends[rank] = index + 1
         self.last[rank] = ((event.group, life), index)
         if group.mismatch is None or index <= group.mismatch:
             self._join_row(group, rank, index, self.signature(event))
 
-    def _group(self, key: Key) -> Group:
+    def group_of(self, key: Key) -> Group:
+        """The group of a name and life, made where it was not there."""
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(key[0], self._members(key[0]))
@@ -87,7 +90,7 @@ class Aligner:
 
     def _join_row(self, group: Group, rank: int, index: int, new: Signature) -> None:
         row = group.rows.setdefault(index, [])
-        _classify(row, rank, new)
+        classify(row, rank, new)
         if len(row) > 1:
             group.mismatch = index
         elif group.members is not None and len(row[0][1]) >= len(group.members):
@@ -110,6 +113,8 @@ class Aligner:
     def _close_rows(self, group: Group, enough: int) -> None:
         """Looks for crossed places in rows on which at least `enough` ranks agree, and is done with them."""
         for index, row in sorted(group.rows.items()):
+            if group.mismatch is not None and index >= group.mismatch:
+                break  # what follows a mismatch is its consequence
             if len(row) == 1 and len(row[0][1]) >= enough > 1:
                 note_places(group, index)
                 del group.rows[index]
@@ -132,19 +137,16 @@ class Aligner:
 
     def mismatches(self) -> list[Divergence]:
         """The first row of each group whose ranks disagree, earliest first."""
-        found = []
-        for group in self.groups.values():
-            if group.mismatch is not None:
-                entries = group.holders(group.mismatch).values()
-                when = (min(entry.event.time for entry in entries), min(entry.ordinal for entry in entries), group.name)
-                found.append((when, self._mismatch(group, group.mismatch)))
-        return [divergence for _, divergence in sorted(found, key=lambda item: item[0])]
+        parted = [(group, group.mismatch) for group in self.groups.values() if group.mismatch is not None]
+        if len(parted) > 1:  # times are looked up only where they matter
+            parted.sort(key=lambda item: (item[0].when(item[1]), item[0].name))
+        return [self._mismatch(group, index) for group, index in parted]
 
     def _mismatch(self, group: Group, index: int) -> Divergence:
         holders = group.holders(index)
         row: Row = []  # by rank, not by arrival
         for rank, entry in holders.items():
-            _classify(row, rank, self.signature(entry.event))
+            classify(row, rank, self.signature(entry.event))
         parts = [(ranks, holders[ranks[0]].event, holders[ranks[0]].own_forward) for _, ranks in row]
         kind = self._kind(group, index, row)
         return Divergence(
@@ -183,7 +185,7 @@ class Aligner:
         return ""
 
 
-def _classify(row: Row, rank: int, new: Signature) -> None:
+def classify(row: Row, rank: int, new: Signature) -> None:
     """Puts a rank with those whose signature agrees with its own."""
     for number, (known, ranks) in enumerate(row):
         if agree(new, known):

@@ -7,12 +7,12 @@ rank shadows the others. The source tells the two apart (see `branches`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ddp_audit.compare import explain
 from ddp_audit.compare.branches import exclusive
-from ddp_audit.compare.sequence import Crossing, Divergence, Group, Key, events_of, forwards_of, function_of, minority
+from ddp_audit.compare.sequence import Crossing, Divergence, Entry, Group, Key, events_of, forwards_of, function_of, minority
 from ddp_audit.events import DDP_JOIN, OBJECT, USER, Event, Site
 
 Exclusive = Callable[[str, int, int], "bool | None"]  # whether two lines of a file exclude each other, None where unknown
@@ -21,19 +21,29 @@ _MOST = 50  # sets of places kept a group; once shifted, every collective of a r
 _USER = (USER, OBJECT)
 
 
-def note_places(group: Group, index: int) -> None:
-    """Remembers a row whose ranks agree but come from different places."""
-    holders = group.holders(index)
-    grads_known = all(entry.grad is not None for entry in holders.values())
-    places: dict[object, list[int]] = {}
-    for rank, entry in holders.items():
+Places = dict[object, list[int]]
+
+
+def places_of(holders: Iterable[tuple[int, Entry]]) -> Places:
+    """The places that ranks come from, each with its ranks; empty where they are one, or may differ."""
+    holders = list(holders)
+    grads_known = all(entry.grad is not None for _, entry in holders)
+    places: Places = {}
+    for rank, entry in holders:
         origin = USER if entry.event.origin == OBJECT else entry.event.origin
         stack = explain.frames(entry.event)
         if origin == DDP_JOIN:  # a joined rank shadows the others' collectives on purpose
-            return
+            return {}
         if stack:
             places.setdefault((origin, stack, entry.grad if grads_known else None), []).append(rank)
-    if len(places) < 2:
+    return places if len(places) > 1 else {}
+
+
+def note_places(group: Group, index: int) -> None:
+    """Remembers a row whose ranks agree but come from different places."""
+    holders = group.holders(index)
+    places = places_of(holders.items())
+    if not places:
         return
     key = frozenset(places)
     known = group.crossings.get(key)
@@ -41,10 +51,15 @@ def note_places(group: Group, index: int) -> None:
         known.count += 1
         if index >= known.index:
             return
-    elif len(group.crossings) >= _MOST:
+    elif is_full(group):
         return
     parts = [(ranks, holders[ranks[0]]) for ranks in places.values()]
     group.crossings[key] = Crossing(index, parts, 1 if known is None else known.count)
+
+
+def is_full(group: Group) -> bool:
+    """Whether so many sets of places are kept that no further one is."""
+    return len(group.crossings) >= _MOST
 
 
 class Crossed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from ddp_audit.compare.run import EXITED, KILLED, RAISED, RankRun
+from ddp_audit.compare.run import EXITED, KILLED, RAISED, RankRun, last_of
 from ddp_audit.events import EXCEPTION
 
 # Signals that a launcher or a user sends to stop a healthy process, as exit codes of subprocess and of a shell.
@@ -49,8 +49,10 @@ def _error(run: RankRun) -> tuple[str, str]:
     """Type (without its module) and text of the exception that ended a rank; empty where none did."""
     if run.state != RAISED:
         return "", ""
-    last = next((event.detail for event in reversed(run.events) if event.kind == EXCEPTION), {})
-    return str(last.get("type", "")).rsplit(".", 1)[-1], str(last.get("text", ""))
+    last = last_of(run.events, EXCEPTION)
+    if last is None:
+        return "", ""
+    return str(last.detail.get("type", "")).rsplit(".", 1)[-1], str(last.detail.get("text", ""))
 
 
 def failed_by_itself(run: RankRun) -> bool:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, WAITING, RankRun
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, WAITING, RankRun, backwards, last_of
 from ddp_audit.events import (
     COLLECTIVE,
     DDP_BUCKET,
@@ -151,21 +151,21 @@ def code_text(code: int | None) -> str:
 
 def exception_text(run: RankRun) -> str:
     """The type and first line of the exception that left the script, shortened; empty where none was recorded."""
-    for event in reversed(run.events):
-        if event.kind == EXCEPTION:
-            text = str(event.detail.get("text", "")).strip().splitlines()
-            kind = str(event.detail.get("type", "an exception"))
-            # gloo starts its texts with the file of its own source that noticed the error.
-            first = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", text[0]) if text else ""
-            return f"{kind}: {textwrap.shorten(first, 120, placeholder=' ..')}" if first else kind
-    return ""
+    event = last_of(run.events, EXCEPTION)
+    if event is None:
+        return ""
+    text = str(event.detail.get("text", "")).strip().splitlines()
+    kind = str(event.detail.get("type", "an exception"))
+    # gloo starts its texts with the file of its own source that noticed the error.
+    first = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", text[0]) if text else ""
+    return f"{kind}: {textwrap.shorten(first, 120, placeholder=' ..')}" if first else kind
 
 
 def last_text(run: RankRun) -> str:
     """The last thing that a rank recorded, with its place: `all_reduce of 1 float32 (user call) at train.py:88`."""
     if run.last:
         return run.last
-    for event in reversed(run.events):
+    for event in backwards(run.events):
         if event.kind == COLLECTIVE or (event.kind != STACK and frames(event)):
             where = frames(event)
             return event.what + (f" at {where[0]}" if where else "")
@@ -173,7 +173,7 @@ def last_text(run: RankRun) -> str:
 
 
 def last_collective(run: RankRun) -> Event | None:
-    return next((event for event in reversed(run.events) if event.kind == COLLECTIVE), None)
+    return next((event for event in backwards(run.events) if event.kind == COLLECTIVE), None)
 
 
 def standing(run: RankRun, now: float | None = None) -> str:

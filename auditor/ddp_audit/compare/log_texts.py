@@ -118,7 +118,7 @@ TEXTS = (
         "detail-mismatch",
         r"Detected mismatch between collectives on ranks",
         "The ranks entered one collective with different operations, sizes or types. TORCH_DISTRIBUTED_DEBUG=DETAIL compares "
-        "those, and neither reductions nor roots; where only the number of dimensions differs it names an operation that nobody called.",
+        "those, and neither reductions nor roots; where only the dimensions differ it names an operation nobody called.",
     ),
     _text(
         "ddp-unused-parameters",

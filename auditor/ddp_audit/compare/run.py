@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol, cast
 
 from ddp_audit.events import Event
 
@@ -18,12 +19,57 @@ KILLED = "killed"  # no exit record and the process is gone
 MISSING = "missing"  # no trace file
 
 
+class Looked(Protocol):
+    """Events that need not all be made to be looked through: those of a trace that is read in bulk (`trace.columns`)."""
+
+    def of_kinds(self, kinds: tuple[str, ...]) -> Iterator[Event]:
+        """The events of these kinds, in order."""
+
+    def tally(self, kind: str) -> Iterable[tuple[Event, int]]:
+        """Events of a kind, alike but for time, number and value, with how many there are of each."""
+
+    def backwards(self) -> Iterator[Event]:
+        """The events from the last to the first, but for time, number and value."""
+
+    def trained(self) -> Mapping[str, tuple[Event, Sequence[object]]]:
+        """By wrapper the first of its forwards with gradients, and the batch of each of them; see `compare.silent`."""
+
+    def epochs(self) -> Iterable[tuple[Event, list[object]]]:
+        """Each iteration of a sampler with the known batches of the forwards with gradients after it."""
+
+
+def backwards(events: Sequence[Event]) -> Iterator[Event]:
+    """The events from the last to the first; times, numbers and values need not be in them."""
+    return cast("Looked", events).backwards() if hasattr(events, "backwards") else iter(reversed(events))
+
+
+def of_kinds(events: Sequence[Event], *kinds: str) -> Iterator[Event]:
+    """The events of these kinds, in order."""
+    if hasattr(events, "of_kinds"):
+        return cast("Looked", events).of_kinds(kinds)
+    return (event for event in events if event.kind in kinds)
+
+
+def last_of(events: Sequence[Event], kind: str) -> Event | None:
+    """The last event of a kind."""
+    if hasattr(events, "of_kinds"):
+        return next(iter(deque(of_kinds(events, kind), 1)), None)
+    return next((event for event in reversed(events) if event.kind == kind), None)
+
+
+def tally(events: Sequence[Event], kind: str) -> Iterable[tuple[Event, int]]:
+    """The events of a kind with how many are like it; of events alike but for time, number and value one may stand for all."""
+    if hasattr(events, "tally"):
+        return cast("Looked", events).tally(kind)
+    return ((event, 1) for event in events if event.kind == kind)
+
+
 @dataclass(slots=True)
 class RankRun:
     """What one rank did. `events` are in the order of recording; `code` is the exit code where one is known."""
 
     rank: int
-    events: list[Event] = field(default_factory=list)
+    events: Sequence[Event] = field(default_factory=list)
     state: str = RUNNING
     code: int | None = None
     last: str = ""  # one line: the last thing recorded, with its site
@@ -44,6 +90,12 @@ class RecordedRun:
         """Every event with its rank, rank by rank."""
         for rank, run in sorted(self.ranks.items()):
             for event in run.events:
+                yield rank, event
+
+    def events_of(self, *kinds: str) -> Iterator[tuple[int, Event]]:
+        """Every event of these kinds with its rank, rank by rank."""
+        for rank, run in sorted(self.ranks.items()):
+            for event in of_kinds(run.events, *kinds):
                 yield rank, event
 
     def events_at(self, path: str, line: int, end_line: int | None = None) -> list[tuple[int, Event]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ class Group:
 
     name: str
     members: frozenset[int] | None  # global ranks; None where unknown
-    entries: dict[int, dict[int, Entry]] = field(default_factory=dict)
+    entries: dict[int, Mapping[int, Entry]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)  # rank -> one past its last index
     rows: dict[int, list[tuple[Signature, list[int]]]] = field(default_factory=dict)
     mismatch: int | None = None  # the first row whose ranks disagree
@@ -87,6 +87,12 @@ class Group:
     def holders(self, index: int) -> dict[int, Entry]:
         """The ranks that have a collective at an index, in order of rank."""
         return {rank: found[index] for rank, found in sorted(self.entries.items()) if index in found}
+
+    def when(self, index: int) -> tuple[float, int]:
+        """When a collective was entered first: the time, and the position among all collectives of a rank."""
+        holders = [(found, found[index]) for found in self.entries.values() if index in found]
+        times = [found.time(index) if hasattr(found, "time") else entry.event.time for found, entry in holders]
+        return min(times), min(entry.ordinal for _, entry in holders)
 
     def ranks(self) -> set[int]:
         """The members where they are known, else the ranks that were seen in the group."""

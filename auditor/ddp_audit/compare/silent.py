@@ -7,11 +7,13 @@ detail of each kind of event is documented in `ddp_audit.trace.store`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple, cast
 
 from ddp_audit.compare.explain import capital, frames, rank_list
-from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.run import Looked, RecordedRun, tally
 from ddp_audit.compare.sequence import minority
 from ddp_audit.events import DEFAULT_GROUP, FORWARD, PARAMETERS, SAMPLER, STEP, WRAP, Event, Site
 
@@ -41,32 +43,28 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     return [*unreduced, *_parameters_differ(run, bool(unreduced)), *_same_samples(run), *_same_order(run)]
 
 
-def _sites(rank_sites: Iterable[tuple[int, Event]]) -> Iterator[tuple[Site | None, dict[int, list[Event]]]]:
-    """Events by their innermost user line, each with its ranks."""
-    grouped: dict[Site | None, dict[int, list[Event]]] = {}
-    for rank, event in rank_sites:
-        site = next(iter(frames(event)), None)
-        grouped.setdefault(site, defaultdict(list))[rank].append(event)
-    yield from grouped.items()
-
-
 def _at(site: Site | None) -> str:
     return "" if site is None else f" at {site}"
 
 
 def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
-    steps = ((rank, event) for rank, event in run.all_events() if event.kind == STEP)
-    for site, by_rank in _sites(steps):
-        local = {rank: [e for e in events if e.detail.get("unreduced") is True] for rank, events in by_rank.items()}
-        local = {rank: events for rank, events in local.items() if events}
-        if not local:
+    local: dict[Site | None, Counter[int]] = {}  # steps on gradients that were not reduced, by line and rank
+    every: dict[Site | None, Counter[int]] = defaultdict(Counter)
+    for rank, rank_run in sorted(run.ranks.items()):
+        for event, count in tally(rank_run.events, STEP):
+            site = next(iter(frames(event)), None)
+            every[site][rank] += count
+            if event.detail.get("unreduced") is True:
+                local.setdefault(site, Counter())[rank] += count
+    for site in every:
+        if site not in local:
             continue
-        most = max(len(events) for events in local.values())
-        total = max(len(by_rank[rank]) for rank in local)
-        who = rank_list(local)
+        most = max(local[site].values())
+        total = max(every[site][rank] for rank in local[site])
+        who = rank_list(local[site])
         yield SilentFault(
             GRADIENTS_NOT_REDUCED,
-            tuple(sorted(local)),
+            tuple(sorted(local[site])),
             site,
             f"The optimizer step{_at(site)} used gradients that were never reduced over the ranks, in {most:,} of {total:,} "
             f"steps on {who}: no bucket all-reduce ran since they were accumulated. Each rank trains on its own gradients from "
@@ -77,8 +75,8 @@ def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
 def _parameters_differ(run: RecordedRun, explained: bool) -> Iterator[SilentFault]:
     """For each wrapper, the first hash that differs between ranks of its group."""
     hashes: dict[str, dict[tuple[int, str], dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
-    for rank, event in run.all_events():
-        if event.kind == PARAMETERS and event.detail.get("hash"):
+    for rank, event in run.events_of(PARAMETERS):
+        if event.detail.get("hash"):
             key = (int(event.detail.get("step") or 0), str(event.detail.get("at", "step")))
             hashes[str(event.detail.get("model", ""))][key][rank] = event
     groups = _model_groups(run)
@@ -121,17 +119,22 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
     groups = _model_groups(run)
     for model, forwards in sorted(_training(run).items()):
         members = groups.get(model)
-        by_rank = {rank: events for rank, events in forwards.items() if members is None or rank in members}
+        by_rank = {rank: found for rank, found in forwards.items() if members is None or rank in members}
         shared: Counter[int] = Counter()
         compared: Counter[int] = Counter()
-        distinct: dict[int, set[str]] = defaultdict(set)
+        distinct: dict[int, set[object]] = defaultdict(set)
         streak: Counter[int] = Counter()
         longest: Counter[int] = Counter()
-        for number in range(max((len(events) for events in by_rank.values()), default=0)):
-            at: dict[str, list[int]] = defaultdict(list)
-            for rank, events in by_rank.items():
-                if number < len(events) and events[number].detail.get("batch"):
-                    at[events[number].detail["batch"]].append(rank)
+        apart = 0  # forwards in which every rank had a batch of its own
+        for row in zip_longest(*(found.batches for found in by_rank.values())):
+            if len(set(row)) == len(row) > 1 and all(row):
+                apart += 1
+                streak.clear()
+                continue
+            at: dict[object, list[int]] = defaultdict(list)
+            for rank, batch in zip(by_rank, row, strict=True):
+                if batch:
+                    at[batch].append(rank)
             present = sum(len(ranks) for ranks in at.values())
             for fingerprint, ranks in at.items():
                 for rank in ranks:
@@ -141,6 +144,8 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
                     if len(ranks) > 1:
                         shared[rank] += 1
                         distinct[rank].add(fingerprint)
+        for rank in shared:
+            compared[rank] += apart
         # A batch that never changes (a dummy input, a run on one batch) says nothing about how samples are shared out.
         guilty = [
             rank
@@ -149,7 +154,7 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
         ]
         if len(guilty) > 1:
             first = guilty[0]
-            site = next(iter(frames(by_rank[first][0])), None)
+            site = next(iter(frames(by_rank[first].first)), None)
             text = (
                 f"{capital(rank_list(guilty))} got the same samples in {shared[first]:,} of {compared[first]:,} training "
                 f"forwards: the ranks repeat each other's work, and the effective batch is that of fewer ranks. The loader "
@@ -163,16 +168,10 @@ def _same_order(run: RecordedRun) -> Iterator[SilentFault]:
     found: dict[Site | None, list[int]] = defaultdict(list)
     times: dict[Site | None, int] = {}
     for rank, rank_run in sorted(run.ranks.items()):
-        epochs: dict[tuple[Site | None, object], list[list[str]]] = defaultdict(list)
-        current: list[str] | None = None
-        for event in rank_run.events:
-            if event.kind == SAMPLER and event.detail.get("action") == "iter":
-                current = None
-                if event.detail.get("shuffle") and int(event.detail.get("replicas") or 0) > 1:
-                    current = []
-                    epochs[next(iter(frames(event)), None), event.detail.get("epoch")].append(current)
-            elif event.kind == FORWARD and current is not None and event.detail.get("grad") and event.detail.get("batch"):
-                current.append(str(event.detail["batch"]))
+        epochs: dict[tuple[Site | None, object], list[list[object]]] = defaultdict(list)
+        for event, batches in _epochs(rank_run.events):
+            if event.detail.get("shuffle") and int(event.detail.get("replicas") or 0) > 1:
+                epochs[next(iter(frames(event)), None), event.detail.get("epoch")].append(batches)
         for (site, _), orders in epochs.items():
             whole = [order for order in orders if len(set(order)) > 1]
             repeats = sum(_is_prefix(order, whole[0]) for order in whole[1:])
@@ -188,26 +187,59 @@ def _same_order(run: RecordedRun) -> Iterator[SilentFault]:
             yield SilentFault(SAME_SAMPLES, tuple(ranks), site, text)
 
 
-def _is_prefix(order: list[str], of: list[str]) -> bool:
+def _is_prefix(order: list[object], of: list[object]) -> bool:
     """Whether an epoch, perhaps cut short by the end of the run, repeats another from its start."""
     length = min(len(order), len(of))
     return order[:length] == of[:length]
 
 
-def _training(run: RecordedRun) -> Mapping[str, Mapping[int, list[Event]]]:
+class Forwards(NamedTuple):
+    """The forwards with gradients of one wrapper on one rank: the first, and each one's batch (None where unknown)."""
+
+    first: Event
+    batches: Sequence[object]
+
+
+def _training(run: RecordedRun) -> Mapping[str, Mapping[int, Forwards]]:
     """The forwards with gradients of each wrapper, by rank."""
-    found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
-    for rank, event in run.all_events():
+    found: dict[str, dict[int, Forwards]] = defaultdict(dict)
+    for rank, rank_run in sorted(run.ranks.items()):
+        for model, forwards in _trained(rank_run.events).items():
+            found[model][rank] = forwards
+    return found
+
+
+def _trained(events: Sequence[Event]) -> Mapping[str, Forwards]:
+    if hasattr(events, "trained"):  # a trace that is read in bulk
+        return {model: Forwards(*found) for model, found in cast("Looked", events).trained().items()}
+    found: dict[str, tuple[Event, list[object]]] = {}
+    for event in events:
         if event.kind == FORWARD and event.detail.get("grad"):
-            found[str(event.detail.get("model", ""))][rank].append(event)
+            found.setdefault(str(event.detail.get("model", "")), (event, []))[1].append(event.detail.get("batch"))
+    return {model: Forwards(*forwards) for model, forwards in found.items()}
+
+
+def _epochs(events: Sequence[Event]) -> Iterable[tuple[Event, list[object]]]:
+    """Each iteration of a sampler with the known batches of the forwards with gradients after it."""
+    if hasattr(events, "epochs"):
+        return cast("Looked", events).epochs()
+    found: list[tuple[Event, list[object]]] = []
+    for event in events:
+        if event.kind == SAMPLER and event.detail.get("action") == "iter":
+            found.append((event, []))
+        elif event.kind == FORWARD and found and event.detail.get("grad") and event.detail.get("batch"):
+            found[-1][1].append(event.detail["batch"])
     return found
 
 
 def _model_groups(run: RecordedRun) -> dict[str, frozenset[int]]:
     """The ranks of each wrapper's process group, where the trace tells them and they are the same for all ranks."""
-    found: dict[str, set[frozenset[int]]] = defaultdict(set)
-    for _, event in run.all_events():
-        if event.kind == WRAP:
-            ranks = run.groups.get(str(event.detail.get("group") or DEFAULT_GROUP))
-            found[str(event.detail.get("model", ""))].add(frozenset(ranks or range(run.world_size)))
-    return {model: next(iter(groups)) for model, groups in found.items() if len(groups) == 1}
+    names: dict[str, set[str]] = defaultdict(set)
+    for event in (event for rank in run.ranks.values() for event, _ in tally(rank.events, WRAP)):
+        names[str(event.detail.get("model", ""))].add(str(event.detail.get("group") or DEFAULT_GROUP))
+    found = {}
+    for model, groups in names.items():
+        ranks = {frozenset(run.groups.get(group) or range(run.world_size)) for group in groups}
+        if len(ranks) == 1:
+            found[model] = next(iter(ranks))
+    return found

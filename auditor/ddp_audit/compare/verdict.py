@@ -12,7 +12,7 @@ from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.crossed import Crossed
 from ddp_audit.compare.ended import exited_in_order, has_ended
 from ddp_audit.compare.explain import exception_text, last_text, standing
-from ddp_audit.compare.run import MISSING, RecordedRun
+from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import SilentFault, silent_faults
 from ddp_audit.events import COLLECTIVE, GROUP
@@ -136,7 +136,7 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
         rank: RankState(
             rank,
             len(rank_run.events),
-            sum(event.kind == COLLECTIVE for event in rank_run.events),
+            sum(count for _, count in tally(rank_run.events, COLLECTIVE)),
             rank_run.state,
             rank_run.code,
             last_text(rank_run),
@@ -173,5 +173,5 @@ def _lacks_ended(run: RecordedRun, divergence: Divergence) -> bool:
 
 
 def _uses_nccl(run: RecordedRun) -> bool:
-    backends = [str(event.detail.get("backend") or "") for _, event in run.all_events() if event.kind == GROUP]
+    backends = {str(event.detail.get("backend") or "") for rank in run.ranks.values() for event, _ in tally(rank.events, GROUP)}
     return any("nccl" in backend for backend in (*backends, str(run.meta.get("backend") or "")))

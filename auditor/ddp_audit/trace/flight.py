@@ -112,10 +112,8 @@ class _Labels:
 
 
 def _rank_run(dump: Dump, labels: _Labels) -> RankRun:
-    run = RankRun(dump.rank)
     has_frames = any(entry.get("frames") for entry in dump.entries)
-    for entry in _joined(dump.entries):
-        run.events.append(_event(entry, dump, labels, has_frames))
+    run = RankRun(dump.rank, [_event(entry, dump, labels, has_frames) for entry in _joined(dump.entries)])
     run.waiting = next((event for event in run.events if event.detail["done"] is None), None)
     run.state = RUNNING if run.waiting is None else WAITING
     last = run.waiting or (run.events[-1] if run.events else None)

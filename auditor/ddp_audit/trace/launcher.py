@@ -66,7 +66,8 @@ def run_traced(
     """Runs COMMAND traced and returns when it has ended.
 
     `directory` is made, and an earlier trace in it removed. The command's standard error is shown and kept there
-    (`stderr.log`). While the command runs, the trace is read every `poll` seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
+    (`stderr.log`). While the command runs, the trace is read every `poll` seconds, and `on_divergence` is called with the run
+    so far, until it returns True (it found a divergence and told of it).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
     stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the

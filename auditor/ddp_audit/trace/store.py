@@ -40,14 +40,15 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ddp_audit import events
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun, backwards, last_of
 from ddp_audit.events import Event, Site
+from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.worker import layout
 
 _BLOCK = 1 << 16
@@ -100,7 +101,7 @@ class FollowRun:
         run = self.run
         self._read_meta()
         for path in sorted(self.directory.glob("rank-*.ddptrace")):
-            rank = _rank_of(path)
+            rank = rank_of(path.name)
             if rank is not None and rank not in self._readers:
                 self._readers[rank] = RankReader(path, rank, self._strict)
         for rank, reader in list(self._readers.items()):
@@ -108,37 +109,62 @@ class FollowRun:
             if reader.is_replaced:
                 self._readers[rank] = RankReader(reader.path, rank, self._strict)
                 self._readers[rank].read()
-        latest = max((r.started for r in self._readers.values()), default=0.0)
-        current = {r.run_id for r in self._readers.values() if r.started == latest and r.run_id is not None}
-        world = 0
-        for rank, reader in self._readers.items():
-            if current and reader.run_id is not None and reader.run_id not in current:  # left by an earlier run
-                run.ranks.pop(rank, None)
-                continue
-            if reader.has_header:
-                run.ranks[rank] = reader.rank_run
-                world = max(world, reader.world_size)
-                run.groups.update(reader.groups)
-        if not current or run.meta.get("run") in (None, *current):
-            world = max(world, int(run.meta.get("world_size") or 0))
-        run.world_size = world
-        for rank in range(world):
-            if rank not in run.ranks or (run.ranks[rank].state == MISSING and rank not in self._readers):
-                run.ranks[rank] = RankRun(rank, state=MISSING, last="no trace file")
-        run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
+        assemble(run, self._readers)
         return run
 
     def _read_meta(self) -> None:
-        path = self.directory / layout.RUN_FILE
         try:
-            changed = path.stat().st_mtime_ns
-            if changed != self._meta_time:
-                self.run.meta = json.loads(path.read_text(encoding="utf-8"))
-                self._meta_time = changed
-        except FileNotFoundError:
+            changed = (self.directory / layout.RUN_FILE).stat().st_mtime_ns
+        except OSError:
             return
-        except (OSError, ValueError) as error:
-            raise TraceError(f"{path}: cannot be read: {_one_line(error)}") from error
+        if changed != self._meta_time:
+            self.run.meta = read_meta(self.directory) or self.run.meta
+            self._meta_time = changed
+
+
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """What run.json says; None where there is none. Raises TraceError."""
+    path = folder / layout.RUN_FILE
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
+
+
+class Reader(Protocol):
+    """What is known of one rank's file."""
+
+    rank_run: RankRun
+    groups: dict[str, tuple[int, ...]]
+    has_header: bool
+    started: float
+    run_id: str | None
+    world_size: int
+
+
+def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
+    """Puts what the files of the ranks hold into a run. Files that an earlier run left are passed over."""
+    latest = max((r.started for r in readers.values()), default=0.0)
+    current = {r.run_id for r in readers.values() if r.started == latest and r.run_id is not None}
+    world = 0
+    for rank, reader in readers.items():
+        if current and reader.run_id is not None and reader.run_id not in current:  # left by an earlier run
+            run.ranks.pop(rank, None)
+            continue
+        if reader.has_header:
+            run.ranks[rank] = reader.rank_run
+            world = max(world, reader.world_size)
+            run.groups.update(reader.groups)
+    if not current or run.meta.get("run") in (None, *current):
+        world = max(world, int(run.meta.get("world_size") or 0))
+    run.world_size = world
+    for rank in range(world):
+        if rank not in run.ranks or (run.ranks[rank].state == MISSING and rank not in readers):
+            run.ranks[rank] = RankRun(rank, state=MISSING, last="no trace file")
+    run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
 
 
 class RankReader:
@@ -146,7 +172,8 @@ class RankReader:
 
     def __init__(self, path: Path, rank: int, strict: bool = False) -> None:
         self.path = path
-        self.rank_run = RankRun(rank)
+        self.events: list[Event] = []
+        self.rank_run = RankRun(rank, self.events)
         self.groups: dict[str, tuple[int, ...]] = {}
         self.has_header = False
         self.is_replaced = False  # the worker has restarted and writes a new file
@@ -185,17 +212,10 @@ class RankReader:
         self._judge()
 
     def _read_header(self, file: Any) -> bool:
-        head = file.read(layout.HEADER.size)
-        if len(head) < layout.HEADER.size or head[:8] != layout.MAGIC:
-            if self._strict or head[:8].strip(b"\0"):
-                what = "truncated" if layout.MAGIC.startswith(head[:8]) else "not a file of the ddp-audit tracer"
-                raise TraceError(f"{self.path}: {what}")
+        known = read_header(self.path, self.rank_run.rank, file.read(layout.HEADER.size), self._strict)
+        if known is None:
             return False  # being made
-        _, version, size, chunk, rank, pid, heartbeat, start = layout.HEADER.unpack(head)
-        if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
-            raise TraceError(f"{self.path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
-        if rank != self.rank_run.rank:
-            raise TraceError(f"{self.path}: holds rank {rank}; it was renamed or damaged")
+        pid, heartbeat, start = known
         if pid != self.pid and self.has_header:
             self.is_replaced = True
             return False
@@ -242,7 +262,7 @@ class RankReader:
             else:
                 raise TraceError(f"{self.path}: damaged at byte {offset} (unknown kind of record {kind})")
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise TraceError(f"{self.path}: damaged at byte {offset} ({type(error).__name__}: {_one_line(error)})") from error
+            raise TraceError(f"{self.path}: damaged at byte {offset} ({type(error).__name__}: {one_line(error)})") from error
 
     def _take_part(self, record: bytes) -> None:
         _, what, part, number, parts, length, text = layout.FRAGMENT.unpack(record)
@@ -250,61 +270,30 @@ class RankReader:
         held[part] = text[:length]
         if len(held) < parts:
             return
-        value = json.loads(b"".join(held[i] for i in range(parts)))
+        data = b"".join(held[i] for i in range(parts))
         del self._parts[number]
         if what == layout.STACK_TEXT:
-            self._stacks[number] = tuple(Site(path.replace(os.sep, "/"), line, function) for path, line, function in value)
+            self._stacks[number] = stack_of(json.loads(data))
         else:
-            self._texts[number] = value
+            self._texts[number] = text_of(data)
 
     def _take_collective(self, offset: int, record: bytes) -> None:
-        _, state, thread, definition, index, _, now, done = layout.RECORD.unpack(record)
-        text = self._texts[definition]
-        stack = self._stacks[text["stack"]]
-        detail: dict[str, Any] = {key: text[key] for key in ("call", "shape", "async", "peer") if key in text}
-        detail.update(done=done if state else None, raised=state == layout.RAISED, thread=thread)
-        event = Event(
-            events.COLLECTIVE,
-            text["op"],
-            text["group"],
-            None if index == layout.NO_INDEX else index,
-            text["origin"],
-            text["numel"],
-            text["dtype"],
-            text["root"],
-            text["reduce_op"],
-            stack[0] if stack else None,
-            stack,
-            now,
-            detail,
-        )
+        text = self._texts[layout.RECORD.unpack(record)[3]]
+        event = collective_event(text, self._stacks[text["stack"]], record)
         self.recorded += 1
-        if state:
+        if event.detail["done"] is not None:
             self.returned += 1
         else:
-            self._open.append((offset, len(self.rank_run.events)))
-        self.rank_run.events.append(event)
+            self._open.append((offset, len(self.events)))
+        self.events.append(event)
 
     def _take_event(self, offset: int, record: bytes) -> None:
-        _, state, _, definition, _, number, now, done = layout.RECORD.unpack(record)
-        value = layout.VALUE_RECORD.unpack(record)[7]
-        text = self._texts[definition]
-        kind = text["kind"]
-        stack = self._stacks[text["stack"]]
-        detail = dict(text["detail"])
-        if kind in layout.NUMBER_KEY:
-            detail[layout.NUMBER_KEY[kind]] = number
-        if kind in layout.VALUE_KEY:
-            detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
-        if kind == events.BACKWARD:
-            detail.update(done=done if state else None, raised=state == layout.RAISED)
-            if state != layout.DONE:
-                detail["buckets"] = None
-            if not state:
-                self._open.append((offset, len(self.rank_run.events)))
-        event = Event(kind, group=text["group"], site=stack[0] if stack else None, stack=stack, time=now, detail=detail)
-        self.rank_run.events.append(event)
-        self.recorded += kind != events.STACK
+        text = self._texts[layout.RECORD.unpack(record)[3]]
+        event = other_event(text, self._stacks[text["stack"]], record)
+        if event.kind == events.BACKWARD and event.detail["done"] is None:
+            self._open.append((offset, len(self.events)))
+        self.events.append(event)
+        self.recorded += event.kind != events.STACK
         self._note(event)
 
     def _note(self, event: Event) -> None:
@@ -330,48 +319,49 @@ class RankReader:
                 still.append((offset, position))
                 continue
             _, state, _, _, _, number, _, done = layout.RECORD.unpack(record)
-            event = self.rank_run.events[position]
+            event = self.events[position]
             detail = {**event.detail, "done": done, "raised": state == layout.RAISED}
             if event.kind == events.BACKWARD:
                 detail["buckets"] = number if state == layout.DONE else None
             else:
                 self.returned += 1
-            self.rank_run.events[position] = replace(event, detail=detail)
+            self.events[position] = replace(event, detail=detail)
         self._open = still
 
     def _is_gone(self) -> bool:
-        """Whether the process that writes the file is no more."""
-        if self.host is not None and self.host != socket.gethostname():
-            return time.time() - self._heartbeat > _SILENT_AFTER
-        return not process_lives(self.pid, self._ticks)
+        return is_gone(self.host, self.pid, self._ticks, self._heartbeat)
 
     def _judge(self) -> None:
         """Derives the rank's state from its events and its process."""
-        run = self.rank_run
         if not self.has_header:
             return
-        waits = [run.events[position] for _, position in self._open if run.events[position].kind == events.COLLECTIVE]
-        now = time.time()
         gone = not self._exited and self._is_gone()
-        oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
-        run.waiting = None if self._exited and not self._raised else oldest
-        if self._raised:
-            run.state = RAISED
-            run.code = run.code if run.code is not None else 1
-        elif self._exited:
-            run.state = EXITED
-        elif gone:
-            run.state = KILLED
-        else:
-            run.state = WAITING if oldest is not None else RUNNING
-        raised = next((e for e in reversed(run.events) if e.kind == events.EXCEPTION), None)
-        last = raised or oldest or next((e for e in reversed(run.events) if e.kind != events.STACK), None)
-        if last is not None:
-            prefix = ""
-            if last is oldest:
-                asked = self._heartbeat - oldest.time > _ASKED_AFTER  # its completion was looked for at least once
-                prefix = "waits in " if run.state == WAITING else "in " if asked else "in or just after "
-            run.last = prefix + _described(last)
+        waits = [self.events[position] for _, position in self._open if self.events[position].kind == events.COLLECTIVE]
+        judge(self.rank_run, waits, gone=gone, exited=self._exited, raised=self._raised, heartbeat=self._heartbeat)
+
+
+def judge(run: RankRun, waits: Iterable[Event], *, gone: bool, exited: bool, raised: bool, heartbeat: float) -> None:
+    """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order."""
+    now = time.time()
+    oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
+    run.waiting = None if exited and not raised else oldest
+    if raised:
+        run.state = RAISED
+        run.code = run.code if run.code is not None else 1
+    elif exited:
+        run.state = EXITED
+    elif gone:
+        run.state = KILLED
+    else:
+        run.state = WAITING if oldest is not None else RUNNING
+    error = last_of(run.events, events.EXCEPTION) if raised else None
+    last = error or oldest or next((e for e in backwards(run.events) if e.kind != events.STACK), None)
+    if last is not None:
+        prefix = ""
+        if last is oldest:
+            asked = heartbeat - oldest.time > _ASKED_AFTER  # its completion was looked for at least once
+            prefix = "waits in " if run.state == WAITING else "in " if asked else "in or just after "
+        run.last = prefix + _described(last)
 
 
 def _described(event: Event) -> str:
@@ -379,6 +369,28 @@ def _described(event: Event) -> str:
     if event.kind == events.EXCEPTION:
         text = f"{event.detail['type']}: {event.detail['text']}"
     return f"{text} at {event.site}" if event.site is not None else text
+
+
+def read_header(path: object, rank: int, head: bytes, strict: bool) -> tuple[int, float, float] | None:
+    """Pid, heartbeat and start from a file's header; None for a file that is being made. Raises TraceError for another file."""
+    if len(head) < layout.HEADER.size or head[:8] != layout.MAGIC:
+        if strict or head[:8].strip(b"\0"):
+            what = "truncated" if layout.MAGIC.startswith(head[:8]) else "not a file of the ddp-audit tracer"
+            raise TraceError(f"{path}: {what}")
+        return None
+    _, version, size, chunk, holds, pid, heartbeat, start = layout.HEADER.unpack(head)
+    if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
+        raise TraceError(f"{path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
+    if holds != rank:
+        raise TraceError(f"{path}: holds rank {holds}; it was renamed or damaged")
+    return pid, heartbeat, start
+
+
+def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:
+    """Whether the process that writes a file is no more."""
+    if host is not None and host != socket.gethostname():
+        return time.time() - heartbeat > _SILENT_AFTER
+    return not process_lives(pid, ticks)
 
 
 def process_lives(pid: int, ticks: int = 0) -> bool:
@@ -398,10 +410,10 @@ def process_lives(pid: int, ticks: int = 0) -> bool:
     return fields[0] not in ("Z", "X") and (not ticks or int(fields[19]) == ticks)
 
 
-def _rank_of(path: Path) -> int | None:
-    digits = path.name[len("rank-") : -len(".ddptrace")]
+def rank_of(name: str) -> int | None:
+    digits = name[len("rank-") : -len(".ddptrace")]
     return int(digits) if digits.isdigit() else None
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]

@@ -26,7 +26,9 @@ CHECK       kind (u8), 0 (u8), 0 (u16), 0 (u32), count (u32), 0 (u32), hash (u64
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
+from typing import Any
 
 from ddp_audit import events
 
@@ -75,3 +77,21 @@ ENV_HASH_EVERY = "DDP_AUDIT_TRACE_HASH_EVERY"  # parameters are hashed after eve
 ENV_STACK = "DDP_AUDIT_TRACE_STACK"  # 0: no user frames on collectives
 ENV_NATIVE = "DDP_AUDIT_NATIVE"  # auto (default), on or off: whether the native kernel is used
 ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file ends its growth here (default 4096)
+
+
+def pack_ranks(ranks: Sequence[int]) -> Any:
+    """A group's ranks as they stand in a definition: evenly spaced ones, as most groups have, as `{"range": [start, stop, step]}`.
+
+    >>> pack_ranks(range(0, 64, 8)), pack_ranks([0, 1])
+    ({'range': [0, 64, 8]}, [0, 1])
+    """
+    if len(ranks) > 4:
+        step = ranks[1] - ranks[0]
+        if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + step, step)):
+            return {"range": [ranks[0], ranks[-1] + step, step]}
+    return list(ranks)
+
+
+def unpack_ranks(value: Any) -> list[int]:
+    """The ranks that `pack_ranks` was given."""
+    return list(range(*value["range"])) if isinstance(value, dict) else list(value)

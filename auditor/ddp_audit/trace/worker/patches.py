@@ -317,7 +317,7 @@ class Patches:
         """The rank is known now: a process that torchrun did not start opens its file here."""
         tracer = self._tracer
         tracer.open(dist.get_rank(), dist.get_world_size())
-        ranks = list(range(dist.get_world_size()))
+        ranks = layout.pack_ranks(range(dist.get_world_size()))
         self._event(events.GROUP, action="init", name=events.DEFAULT_GROUP, ranks=ranks, backend=str(dist.get_backend()))
         tracer.group(c10d._get_default_group())
 
@@ -334,12 +334,12 @@ class Patches:
                 group=group.name,
                 action="new",
                 name=group.name,
-                ranks=list(group.ranks),
+                ranks=layout.pack_ranks(group.ranks),
                 backend=str(dist.get_backend(made)),
             )
         else:  # this rank is no member
             ranks = kwargs.get("ranks", args[0] if args else None)
-            self._event(events.GROUP, action="new", name="", ranks=[int(r) for r in ranks or ()])
+            self._event(events.GROUP, action="new", name="", ranks=layout.pack_ranks([int(r) for r in ranks or ()]))
 
     def _destroy_group(self, original: Any, group: Any = None, *args: Any, **kwargs: Any) -> Any:
         known = self._tracer.groups.get(group) if group is not None else None

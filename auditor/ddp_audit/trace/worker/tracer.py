@@ -264,7 +264,7 @@ class Tracer:
             count = group.next_index if group is not None else 0
             group = self.names[name] = Group(name, ranks)
             group.next_index = count
-            self.event(events.GROUP, group=name, detail={"action": "seen", "name": name, "ranks": ranks})
+            self.event(events.GROUP, group=name, detail={"action": "seen", "name": name, "ranks": layout.pack_ranks(ranks)})
         self.groups[process_group] = group
         return group
 

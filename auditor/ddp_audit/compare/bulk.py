@@ -1,0 +1,241 @@
+"""The comparison of many or long sequences: what `Aligner` finds event by event, found on columns of numbers.
+
+A collective's place in a program (its arguments, its stack, and whether its forward ran with gradients) has a number, so the
+collectives of a rank in one group are an array of numbers. Ranks whose arrays are equal are looked at once, and no event is
+made but for the rows that a report shows. The outcome is that of `Aligner.feed`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Protocol
+
+from ddp_audit.compare.align import Aligner, Row, classify
+from ddp_audit.compare.crossed import is_full, note_places
+from ddp_audit.compare.explain import frames
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.sequence import Crossing, Entry, Group, Key, Signature
+from ddp_audit.compare.verdict import new_aligner
+from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_JOIN, FORWARD, OBJECT, POINT_TO_POINT, SYNC_BATCHNORM, USER, Event
+
+ABSENT = 0  # the number of no place: a rank that has no collective at an index
+GRADED = (DDP_BUFFERS, SYNC_BATCHNORM)  # origins of which the forward says something
+
+
+class Places:
+    """The numbers of places, from 1. An event stands for all that are alike."""
+
+    def __init__(self) -> None:
+        self.known: list[tuple[Event, bool | None]] = [(Event(COLLECTIVE), None)]
+        self._numbers: dict[object, int] = {}
+
+    def number(self, event: Event, grad: bool | None) -> int:
+        """The number of a collective's place; `grad` says whether its forward ran with gradients, None where it has none."""
+        grad = grad if event.origin in GRADED else None
+        what = (event.op, event.group, event.origin, event.numel, event.dtype, event.root, event.reduce_op)
+        key = (*what, event.site, event.stack, grad)
+        number = self._numbers.setdefault(key, len(self.known))
+        if number == len(self.known):
+            self.known.append((event, grad))
+        return number
+
+
+@dataclass(slots=True)
+class Track:
+    """The collectives of a rank in one group, by index: places, positions among the rank's events and among its collectives."""
+
+    places: array[int] = field(default_factory=lambda: array("I"))
+    positions: array[int] = field(default_factory=lambda: array("I"))
+    ordinals: array[int] = field(default_factory=lambda: array("I"))
+
+    def add(self, index: int, place: int, position: int, ordinal: int) -> None:
+        for column, value in ((self.places, place), (self.positions, position), (self.ordinals, ordinal)):
+            column.extend([ABSENT] * (index - len(column)))
+            column.append(value)
+
+
+Tracks = dict[Key, Track]  # in the order in which a rank first uses the groups
+
+
+class Tracked(Protocol):
+    """Events that know their tracks."""
+
+    def tracks(self) -> Tracks: ...
+    def forward_before(self, position: int) -> Event | None: ...
+    def alike(self, position: int) -> Event:
+        """The event at a position; its time need not be in it."""
+
+    def time(self, position: int) -> float: ...
+
+
+class Listed:
+    """The tracks of events that are all there."""
+
+    def __init__(self, events: Sequence[Event], places: Places) -> None:
+        self._events = events
+        self._forwards: list[Event | None] = []
+        self._tracks: Tracks = {}
+        forward: Event | None = None
+        lives: dict[str, int] = {}
+        ordinal = 0
+        for position, event in enumerate(events):
+            self._forwards.append(forward)
+            if event.kind == FORWARD:
+                forward = event
+            elif event.kind == COLLECTIVE and event.op not in POINT_TO_POINT:
+                grad = None if forward is None else forward.detail.get("grad")
+                add_to(self._tracks, lives, event.group, event.index, places.number(event, grad), position, ordinal)
+                ordinal += 1
+
+    def tracks(self) -> Tracks:
+        return self._tracks
+
+    def forward_before(self, position: int) -> Event | None:
+        return self._forwards[position]
+
+    def alike(self, position: int) -> Event:
+        return self._events[position]
+
+    def time(self, position: int) -> float:
+        return self._events[position].time
+
+
+def add_to(tracks: Tracks, lives: dict[str, int], group: str, index: int | None, place: int, position: int, ordinal: int) -> None:
+    """Puts one collective where it belongs: an index that was there before is that of a new group of the old name."""
+    track = tracks.get((group, lives.setdefault(group, 0)))
+    if track is None:
+        track = tracks[group, lives[group]] = Track()
+    if index is None:
+        index = len(track.places)
+    if index < len(track.places):
+        lives[group] += 1
+        track = tracks[group, lives[group]] = Track()
+    track.add(index, place, position, ordinal)
+
+
+class Entries(Mapping[int, Entry]):
+    """The entries of a rank in a group, made when they are asked for. Ranks share the events."""
+
+    __slots__ = ("_events", "_track")
+
+    def __init__(self, events: Tracked, track: Track) -> None:
+        self._events = events
+        self._track = track
+
+    def __getitem__(self, index: int) -> Entry:
+        if index not in self:
+            raise KeyError(index)
+        position = self._track.positions[index]
+        event = self._events.alike(position)
+        forward = None if event.origin in (USER, OBJECT) else self._events.forward_before(position)
+        return Entry(event, forward, self._track.ordinals[index])
+
+    def time(self, index: int) -> float:
+        """When the collective was entered; the time of an entry's event need not be known."""
+        return self._events.time(self._track.positions[index])
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and 0 <= index < len(self._track.places) and self._track.places[index] != ABSENT
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for index, place in enumerate(self._track.places) if place != ABSENT)
+
+    def __len__(self) -> int:
+        return len(self._track.places) - self._track.places.count(ABSENT)
+
+
+def aligned(run: RecordedRun, places: Places) -> Aligner:
+    """An aligner that knows all of a run. `places` numbers the places of those events that know their tracks."""
+    aligner = new_aligner(run)
+    found: dict[Key, list[tuple[int, Track]]] = {}
+    for rank, rank_run in run.ranks.items():
+        events = rank_run.events
+        tracked: Tracked = events if hasattr(events, "tracks") else Listed(events, places)  # type: ignore[assignment]
+        latest = -1
+        for key, track in tracked.tracks().items():
+            found.setdefault(key, []).append((rank, track))
+            group = aligner.group_of(key)
+            group.entries[rank] = Entries(tracked, track)
+            group.ends[rank] = len(track.places)
+            if track.ordinals[-1] > latest:
+                latest = track.ordinals[-1]
+                aligner.last[rank] = (key, len(track.places) - 1)
+    for key, ranks in found.items():
+        _Comparison(aligner, aligner.groups[key], places).compare(ranks)
+    return aligner
+
+
+class _Comparison:
+    """Of one group: finds the first row whose ranks disagree, and before it those whose ranks come from different places."""
+
+    def __init__(self, aligner: Aligner, group: Group, places: Places) -> None:
+        self._aligner = aligner
+        self._group = group
+        self._places = places
+        self._signatures: dict[int, Signature] = {}
+        self._crossings: dict[frozenset[int], tuple[bool, Crossing | None]] = {}
+
+    def compare(self, ranks: list[tuple[int, Track]]) -> None:
+        if len(ranks) < 2:
+            return
+        shared: dict[int, Track] = {}  # tracks that several ranks share are looked at once; in order of rank
+        for _, track in ranks:
+            shared.setdefault(id(track), track)
+        variants = list({track.places.tobytes(): track.places for track in shared.values()}.values())
+        if len(variants) < 2:
+            return
+        for index, row in enumerate(zip_longest(*variants, fillvalue=ABSENT)):
+            numbers = set(row)
+            numbers.discard(ABSENT)
+            if len(numbers) > 1 and self._disagree(index, row, frozenset(numbers)):
+                self._group.mismatch = index
+                return
+
+    def _disagree(self, index: int, row: Sequence[int], numbers: frozenset[int]) -> bool:
+        known = self._crossings.get(numbers)
+        if known is None:
+            alike = len({self._signature(number) for number in numbers}) == 1
+            known = self._crossings[numbers] = (alike, None)
+        alike, crossing = known
+        if not alike:
+            classes: Row = []
+            for number in row:
+                if number != ABSENT:
+                    classify(classes, number, self._signature(number))
+            if len(classes) > 1:
+                return True
+        if crossing is not None:
+            crossing.count += 1
+        else:
+            self._crossings[numbers] = (alike, self._cross(index, numbers))
+        return False
+
+    def _signature(self, number: int) -> Signature:
+        found = self._signatures.get(number)
+        if found is None:
+            found = self._signatures[number] = self._aligner.signature(self._places.known[number][0])
+        return found
+
+    def _cross(self, index: int, numbers: frozenset[int]) -> Crossing | None:
+        """Notes a row as `note_places` does; returns what stands for its places."""
+        known = [self._places.known[number] for number in numbers]
+        if any(event.origin == DDP_JOIN for event, _ in known):
+            return None
+        grads_known = all(grad is not None for _, grad in known)
+        key = frozenset(
+            (USER if event.origin == OBJECT else event.origin, frames(event), grad if grads_known else None)
+            for event, grad in known
+            if frames(event)
+        )
+        if len(key) < 2:
+            return None
+        crossing = self._group.crossings.get(key)
+        if crossing is not None:
+            crossing.count += 1
+        elif not is_full(self._group):
+            note_places(self._group, index)
+            crossing = self._group.crossings.get(key)
+        return crossing

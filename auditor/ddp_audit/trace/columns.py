@@ -1,0 +1,308 @@
+"""Reads the traces of many ranks at once: columns of numbers instead of events.
+
+The ranks of a run do nearly the same, so their files hold the same columns (kind, definition and index of each record); what
+differs is time. Each distinct set of columns is kept and looked through once, as a `Shape`, and an event is made only where one
+is asked for. `load_columns` gives the run that `store.load_run` gives, with events that are made late.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from ddp_audit import events
+from ddp_audit.compare.bulk import Places, Tracks
+from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
+from ddp_audit.events import Event
+from ddp_audit.trace.book import Book, Definition, Odd
+from ddp_audit.trace.shape import Shape
+from ddp_audit.trace.store import RankReader, Reader, TraceError, assemble, is_gone, judge, rank_of, read_header, read_meta
+from ddp_audit.trace.worker import layout
+
+_SIZE = layout.RECORD_SIZE
+_FIRST_BLOCK = 1 << 16
+_WINDOW = 4  # records before one that are read with it
+_MOST_MADE = 64
+_MOST_OPEN = 4096
+_STREAM = re.compile(b"[\\x02\\x03]+")
+_PARTS = re.compile(b"\\x01+")
+_IS_COLLECTIVE = bytes(kind == layout.COLLECTIVE for kind in range(256))
+_IS_ISSUED = bytes(state == layout.ISSUED for state in range(256))
+_KNOWN_KINDS = bytes(range(layout.CHECK + 1))
+
+Progress = Callable[[int, int], None]
+
+
+def load_columns(directory: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Places]:
+    """All that a trace folder holds, and the numbers of its places. `progress` is told ranks read and ranks in all.
+
+    Raises TraceError where there is no trace or a file is damaged.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: no such folder")
+    run = RecordedRun(world_size=0)
+    run.meta = read_meta(folder) or {}
+    book = Book()
+    readers: dict[int, Reader] = {}
+    with os.scandir(folder) as found:
+        paths = sorted(entry.name for entry in found if entry.name.startswith("rank-") and entry.name.endswith(".ddptrace"))
+    collects = gc.isenabled()
+    gc.disable()  # nothing of what is made here is garbage
+    try:
+        for number, name in enumerate(paths):
+            rank = rank_of(name)
+            if rank is not None:
+                readers[rank] = _read(f"{folder}/{name}", rank, book)
+            if progress is not None:
+                progress(number + 1, len(paths))
+    finally:
+        if collects:
+            gc.enable()
+    assemble(run, readers)
+    if not any(rank.state != MISSING for rank in run.ranks.values()):
+        raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
+    return run, book.places
+
+
+def _read(path: str, rank: int, book: Book) -> Reader:
+    try:
+        reader = ColumnReader(path, rank)
+        reader.read(book)
+        return reader
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from error
+    except (Odd, KeyError, IndexError, ValueError, TypeError, AttributeError):
+        # Something that is seldom or damaged: the other reader knows it, or says what is wrong.
+        plain = RankReader(Path(path), rank, strict=True)
+        plain.read()
+        return plain
+
+
+class ColumnReader:
+    """One rank's file; what `store.RankReader` knows of it."""
+
+    __slots__ = ("groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
+
+    def __init__(self, path: str, rank: int) -> None:
+        self.path = path
+        self.rank_run = RankRun(rank)
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.has_header = True
+        self.started = 0.0
+        self.run_id: str | None = None
+        self.world_size = 0
+
+    def read(self, book: Book) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            head = os.pread(descriptor, layout.HEADER.size, 0)
+            known = read_header(self.path, self.rank_run.rank, head, True)
+            if os.fstat(descriptor).st_size % layout.CHUNK:
+                raise TraceError(f"{self.path}: truncated")
+            data = _records(descriptor)
+        finally:
+            os.close(descriptor)
+        if known is None:
+            raise Odd
+        pid, heartbeat, self.started = known
+        kinds = data[0::_SIZE]
+        if kinds.translate(None, _KNOWN_KINDS):
+            raise Odd
+        definitions = book.definitions(data, [match.span() for match in _PARTS.finditer(kinds)])
+        runs = [match.span() for match in _STREAM.finditer(kinds)]
+        shape = book.shape(data, kinds, runs, definitions)
+        found = LateEvents(self.path, shape, definitions, runs, data)
+        self.rank_run.events = found
+        self._judge(found, _issued(kinds, data, found), pid, heartbeat)
+
+    def _judge(self, found: LateEvents, waits: Iterator[Event], pid: int, heartbeat: float) -> None:
+        run = self.rank_run
+        starts, exits = found.shape.rare_of(events.START), found.shape.rare_of(events.EXIT)
+        host: str | None = None
+        ticks = 0
+        for position in starts:
+            detail = found.definition(position).text["detail"]
+            self.world_size, host, self.run_id, ticks = detail["world_size"], detail["host"], detail["run"], detail["ticks"]
+        for position in found.shape.rare_of(events.GROUP):
+            group = found.definition(position).group
+            if group is not None:
+                self.groups[group[0]] = group[1]
+        for position in exits:
+            run.code = found.definition(position).text["detail"]["code"]
+        exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))
+        gone = not exited and is_gone(host, pid, ticks, heartbeat)
+        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat)
+
+
+def _records(descriptor: int) -> bytes:
+    """The records of a file up to the last that was written."""
+    blocks: list[bytes] = []
+    offset, size = layout.HEADER.size, _FIRST_BLOCK
+    while True:
+        block = os.pread(descriptor, size, offset)
+        blocks.append(block)
+        if len(block) < size or not block[-_SIZE:].strip(b"\0"):
+            break
+        offset += size
+        size *= 2
+    last = blocks[-1]
+    used = len(last[: len(last) // _SIZE * _SIZE : _SIZE].rstrip(b"\0"))
+    blocks[-1] = last[: used * _SIZE]
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def _issued(kinds: bytes, data: bytes, found: LateEvents) -> Iterator[Event]:
+    """The collectives that have not returned, in order."""
+    open_ones = int.from_bytes(kinds.translate(_IS_COLLECTIVE), "little") & int.from_bytes(
+        data[layout.STATE_OFFSET :: _SIZE].translate(_IS_ISSUED), "little"
+    )
+    if not open_ones:
+        return iter(())
+    places = open_ones.to_bytes(len(kinds), "little")
+    numbers = [match.start() for match in re.finditer(b"\\x01", places)][-_MOST_OPEN:]
+    return (found.made(number, data[number * _SIZE : (number + 1) * _SIZE]) for number in numbers)
+
+
+class LateEvents(Sequence[Event]):
+    """The events of one rank, made when they are asked for and read from the file again where need be."""
+
+    __slots__ = (
+        "_batches", "_definitions", "_made", "_path", "_rare", "_records", "_starts", "shape",
+    )  # fmt: skip
+
+    def __init__(
+        self, path: str, shape: Shape, definitions: list[Definition | None], runs: list[tuple[int, int]], data: bytes
+    ) -> None:
+        self._path = path
+        self.shape = shape
+        self._definitions = definitions
+        # A run of records and the position of its first event; few, since definitions come early.
+        self._starts: list[int] = []
+        self._records: list[int] = []
+        position = 0
+        for first, last in runs:
+            self._starts.append(position)
+            self._records.append(first)
+            position += last - first
+        self._rare = {position: self._slice(data, position) for position in shape.rare_positions}
+        self._made: dict[int, Event] = {}
+        self._batches: array[int] = shape.values_of_forwards(data, runs)
+
+    def _slice(self, data: bytes, position: int) -> bytes:
+        offset = self._record(position) * _SIZE
+        return data[offset : offset + _SIZE]
+
+    def _record(self, position: int) -> int:
+        run = bisect_right(self._starts, position) - 1
+        return self._records[run] + position - self._starts[run]
+
+    def made(self, number: int, record: bytes) -> Event:
+        """The event of a record of the file."""
+        definition = self._definitions[int.from_bytes(record[4:8], "little")]
+        if definition is None:
+            raise TraceError(f"{self._path}: damaged at byte {layout.HEADER.size + number * _SIZE}")
+        return definition.event(record)
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    @overload
+    def __getitem__(self, position: int) -> Event: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Event]: ...
+    def __getitem__(self, position: int | slice) -> Event | list[Event]:
+        if isinstance(position, slice):
+            return [self[one] for one in range(*position.indices(len(self)))]
+        if position < 0:
+            position += len(self)
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        if position not in self._made:
+            if len(self._made) > _MOST_MADE:
+                self._made.clear()
+            if position in self._rare:
+                self._make(position, self._rare[position])
+            else:
+                self._read_around(position)
+        return self._made[position]
+
+    def _make(self, position: int, record: bytes) -> None:
+        self._made[position] = self.made(self._record(position), record)
+
+    def _read_around(self, position: int) -> None:
+        first, last = max(0, position - _WINDOW), min(len(self), position + 2)
+        start = self._record(first)
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(descriptor, (self._record(last - 1) + 1 - start) * _SIZE, layout.HEADER.size + start * _SIZE)
+        finally:
+            os.close(descriptor)
+        for one in range(first, last):
+            offset = (self._record(one) - start) * _SIZE
+            self._make(one, data[offset : offset + _SIZE])
+
+    def __iter__(self) -> Iterator[Event]:
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = _records(descriptor)
+        finally:
+            os.close(descriptor)
+        for position in range(len(self)):
+            number = self._record(position)
+            yield self.made(number, data[number * _SIZE : (number + 1) * _SIZE])
+
+    # -- looking through (`compare.run.Looked`, `compare.bulk.Tracked`)
+
+    def definition(self, position: int) -> Definition:
+        """The definition of an event of a kind of which there are few."""
+        found = self._definitions[int.from_bytes(self._rare[position][4:8], "little")]
+        if found is None:
+            raise Odd
+        return found
+
+    def of_kinds(self, kinds: tuple[str, ...]) -> Iterator[Event]:
+        if self.shape.has_often(kinds):
+            return (event for event in self if event.kind in kinds)
+        return (self[position] for position in sorted(p for kind in kinds for p in self.shape.rare_of(kind)))
+
+    def tally(self, kind: str) -> Iterable[tuple[Event, int]]:
+        rare = self.shape.rare_of(kind)
+        return [(self.definition(position).template, 1) for position in rare] if rare else self.shape.tally(kind)
+
+    def alike(self, position: int) -> Event:
+        """The event at a position but for its time, number and value."""
+        return self.shape.alike(position) or self.definition(position).template
+
+    def time(self, position: int) -> float:
+        return self[position].time
+
+    def backwards(self) -> Iterator[Event]:
+        return (self.alike(position) for position in range(len(self) - 1, -1, -1))
+
+    def trained(self) -> dict[str, tuple[Event, Sequence[object]]]:
+        return {model: (first, chosen(self._batches)) for model, (first, chosen) in self.shape.trained().items()}
+
+    def epochs(self) -> list[tuple[Event, list[object]]]:
+        known = [(position, self.definition(position)) for position in self.shape.rare_of(events.SAMPLER)]
+        samplers = [position for position, one in known if one.text["detail"].get("action") == "iter"]
+        if len(samplers) < 2:
+            return []  # no epoch that could repeat another
+        found: list[tuple[Event, list[object]]] = []
+        for first, last in zip(samplers, [*samplers[1:], len(self)], strict=True):
+            graded = self.shape.graded_forwards(first, last)
+            found.append((self.alike(first), [self._batches[number] for number in graded if self._batches[number]]))
+        return found
+
+    def tracks(self) -> Tracks:
+        return self.shape.tracks()
+
+    def forward_before(self, position: int) -> Event | None:
+        before = self.shape.forward_before(position)
+        return None if before is None else self.alike(before)

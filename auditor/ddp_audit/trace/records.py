@@ -1,0 +1,69 @@
+"""What the records of a trace file mean: definitions, and the events that records and definitions make together.
+
+The detail of each kind of event is documented in `ddp_audit.trace.store`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ddp_audit import events
+from ddp_audit.events import Event, Site
+from ddp_audit.trace.worker import layout
+
+Stack = tuple[Site, ...]
+
+
+def stack_of(value: list[Any]) -> Stack:
+    """The sites of a STACK_TEXT."""
+    return tuple(Site(path.replace(os.sep, "/"), line, function) for path, line, function in value)
+
+
+def text_of(data: bytes) -> dict[str, Any]:
+    """The object of a SIGNATURE_TEXT or EVENT_TEXT."""
+    value: dict[str, Any] = json.loads(data)
+    detail = value.get("detail")
+    if isinstance(detail, dict) and "ranks" in detail:
+        detail["ranks"] = layout.unpack_ranks(detail["ranks"])
+    return value
+
+
+def collective_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
+    """The event of a COLLECTIVE record."""
+    _, state, thread, _, index, _, now, done = layout.RECORD.unpack(record)
+    detail: dict[str, Any] = {key: text[key] for key in ("call", "shape", "async", "peer") if key in text}
+    detail.update(done=done if state else None, raised=state == layout.RAISED, thread=thread)
+    return Event(
+        events.COLLECTIVE,
+        text["op"],
+        text["group"],
+        None if index == layout.NO_INDEX else index,
+        text["origin"],
+        text["numel"],
+        text["dtype"],
+        text["root"],
+        text["reduce_op"],
+        stack[0] if stack else None,
+        stack,
+        now,
+        detail,
+    )
+
+
+def other_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
+    """The event of an EVENT record."""
+    _, state, _, _, _, number, now, done = layout.RECORD.unpack(record)
+    value = layout.VALUE_RECORD.unpack(record)[7]
+    kind = text["kind"]
+    detail = dict(text["detail"])
+    if kind in layout.NUMBER_KEY:
+        detail[layout.NUMBER_KEY[kind]] = number
+    if kind in layout.VALUE_KEY:
+        detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
+    if kind == events.BACKWARD:
+        detail.update(done=done if state else None, raised=state == layout.RAISED)
+        if state != layout.DONE:
+            detail["buckets"] = None
+    return Event(kind, group=text["group"], site=stack[0] if stack else None, stack=stack, time=now, detail=detail)
