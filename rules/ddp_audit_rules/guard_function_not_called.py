@@ -82,7 +82,7 @@ dist.destroy_process_group()
             f"Only the call `{node.text}()` asks for the rank. It does no harm where `{node.text}` holds the answer and not the "
             "function when this line runs."
         )
-        lines = dict.fromkeys((place.path, place.line) for place in body)
+        lines = dict.fromkeys([(body[0].path, body[0].line), (body[-1].path, body[-1].end_line)] if body else [])
         related = [Related(path, line, _BLOCK, program.line(path, line)) for path, line in lines]
         for option in options(node.target) if node.target is not None else ():
             if isinstance(option, Func):

@@ -114,6 +114,6 @@ def test_a_rank_that_never_came_to_the_others(finding: Finding) -> None:
 
 @pytest.mark.parametrize("finding", ["DDP212"], indirect=True)
 def test_ranks_in_the_guarded_block(finding: Finding) -> None:
-    save = event(SAVE, at("DDP212", "with tempfile"))
+    save = event(SAVE, at("DDP212", "torch.save"))
     assert verdict(finding, run_of([save], [save])) == "confirmed"
     assert verdict(finding, run_of([save], [])) == "not-observed"
