@@ -158,3 +158,34 @@ def test_power_sgd_over_several_buckets_is_a_race(tmp_path: Path) -> None:
     run = predicted(tmp_path, body.format(cap=0.01, start=2))
     assert any("PowerSGD" in bound for bound in run.bounds)
     assert "start_powerSGD_iter" in predicted(tmp_path, body.format(cap=25, start=1)).raised[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "local"),
+    [
+        ("", "model.to('cuda')", True),
+        ("", "model.module.to(torch.device('cuda', 0))", True),
+        ("", "model.to('meta')", True),
+        ("", "model.to(0)", True),
+        ("", "model.cuda()", True),
+        ("net.cuda()", "model.to('cuda:0')", False),
+        ("", "model.to('cpu')", False),
+        ("", "model.to(torch.float32)", False),
+        ("", "model.to(torch.device('cuda' if torch.cuda.is_available() else 'cpu'))", False),
+        ("net.to(os.environ['DEVICE'])", "model.to('cuda')", False),
+    ],
+)
+def test_a_move_to_another_device_after_the_wrap(tmp_path: Path, before: str, after: str, local: bool) -> None:
+    body = (
+        f"net = nn.Linear(4, 1)\n{before}\nmodel = DDP(net)\n{after}\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.ones(2, 4)).mean().backward()\noptimizer.step()\n"
+    )
+    run = predicted(tmp_path, body)
+    assert bool(run.local_steps()) is local
+    assert bool(sizes(run, "ddp-bucket")) is not local
+    assert any("change their device" in note for note in run.notes) is local
+
+
+def test_a_layer_that_was_made_on_a_device_does_not_move(tmp_path: Path) -> None:
+    body = "model = DDP(nn.Linear(4, 1, device='cuda'))\nmodel.to('cuda')\nmodel(torch.ones(2, 4)).mean().backward()\n"
+    assert len(sizes(predicted(tmp_path, body), "ddp-bucket")) == 1

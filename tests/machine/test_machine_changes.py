@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from agreement import brief, disagreement, outcome_disagreement, predicted_outco
 from predictor import Case, Predictor
 from real_ranks import WORLD_SIZE, RealRanks
 
-from ddp_audit.machine.ddp import AVERAGED, LOCAL
+from ddp_audit.machine.ddp import AVERAGED, LOCAL, Ddp
+from ddp_audit.machine.module import ModuleSpec, ParamSpec
 
 MODEL: dict[str, Any] = {
     "params": [["m.backbone", [4, 2], "float32", True], ["m.head", [3], "float32", True]],
@@ -127,3 +130,43 @@ def test_a_reset_forgets_buckets_under_way(real: RealRanks) -> None:
     case = Case(model, {"bucket_cap_mb": 0.00001, "find_unused_parameters": True}, [[["barrier"]], fails])
     assert predicted_outcome(case).kind == "hangs"
     assert outcome_disagreement(case, real) is None
+
+
+ALONE = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+for change in sys.argv[1:]:
+    net = torch.nn.Linear(2, 2)
+    model = DDP(net)
+    reduced = []
+
+    def hook(state, bucket):
+        reduced.append(bucket.index())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, hook)
+    before = [id(p) for p in net.parameters()]
+    model.to({"float64": torch.float64, "float32": torch.float32}.get(change, change))
+    same = before == [id(p) for p in net.parameters()]
+    model(torch.ones(1, 2, dtype=net.weight.dtype, device=net.weight.device)).sum().backward()
+    print(change, len(reduced), same)
+"""
+
+
+def test_a_move_that_torch_can_make_without_a_gpu_ends_the_reductions() -> None:
+    """A dtype swaps the data of a parameter, the meta device makes another parameter; a CUDA device was only read about."""
+    pytest.importorskip("torch")
+    words = [sys.executable, "-c", ALONE, "float32", "cpu", "float64", "meta"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:4] == ["float32 1 True", "cpu 1 True", "float64 0 True", "meta 0 False"], done.stderr
+    for dtype, reduced in ((None, 0), ("float64", 0), ("float32", 1)):
+        ddp = Ddp(ModuleSpec((ParamSpec("weight", 4), ParamSpec("bias", 2))))
+        ddp.construct()
+        ddp.move(dtype)
+        assert len(ddp.backward([ddp.forward().handle])) == reduced

@@ -291,6 +291,8 @@ class Ddp:
         """`.double()`, `.half()`, `.to(dtype)`; with None `.to(device)`: the hooks of all parameters that change are lost.
 
         Setting `.data` to another dtype or device makes a new gradient accumulator, and the reducer's hook sits on the old.
+        (`.to("meta")` makes new parameters instead, with the same outcome. That a CUDA device does as a dtype does is read in
+        torch's `VariableHooks::set_data`, which compares both with those of the accumulator; it was not run.)
         A dtype changes floating tensors only. Not modelled: graphs from before the move, and gradients that are bucket views of
         a module of several dtypes.
         """

@@ -48,7 +48,7 @@ def _size(value: Any) -> int | None:
 
 def _param(module: Module, name: str, *sizes: Any, dtype: str = "float32") -> None:
     known = tuple(s for s in sizes if isinstance(s, int))
-    module.params[name] = Param(known if len(known) == len(sizes) else None, dtype)
+    module.params[name] = Param(known if len(known) == len(sizes) else None, dtype, device="cpu")
 
 
 def _on(value: Any) -> bool:
@@ -196,6 +196,9 @@ def make(name: str, args: list[Any], kwargs: dict[str, Any]) -> Module:
         given = {**dict(zip(parameters, args, strict=False)), **kwargs}
         made.attrs.update(given)
         register(made, given)
+        if "device" in kwargs:
+            for _, param in made.named_parameters():
+                param.device = None
         dtype = tensors.dtype_of(kwargs.get("dtype"))
         if dtype is not None:
             _cast(made, dtype)
@@ -369,9 +372,23 @@ def _to(name: str) -> Callable[..., Module]:
         if dtype is not None and any(p.dtype != dtype for _, p in module.named_parameters()):
             _cast(module, dtype)
             training.moved(it, module, dtype)
+        kind = name if name in ("cuda", "cpu") else next((k for k in map(_device_kind, (*args, *kwargs.values())) if k), None)
+        params = [p for _, p in module.named_parameters()]
+        if kind is not None and all(p.device for p in params) and any(p.device != kind for p in params):
+            training.moved(it, module, None)
+        for param in params if kind is not None or (args and dtype is None) else ():
+            param.device = kind
         return module
 
     return move
+
+
+def _device_kind(value: Any) -> str | None:
+    """The kind of device that an argument of `.to` names; None where it names none, or one that is not known."""
+    kind = getattr(value, "type", value)
+    if isinstance(kind, str):
+        return kind.partition(":")[0]
+    return "cuda" if type(kind) is int else None
 
 
 def _load(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Unknown:

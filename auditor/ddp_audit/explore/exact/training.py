@@ -317,8 +317,13 @@ def changed(it: Interpreter) -> None:
             wrapper.params.append(param)
 
 
-def moved(it: Interpreter, module: Module, dtype: str) -> None:
-    """A change of dtype after the wrap swaps the data of parameters, and no hook of the reducer fires for them again."""
+def moved(it: Interpreter, module: Module, dtype: str | None) -> None:
+    """A change of dtype, or with None of device, after the wrap: no hook of the reducer fires for the parameters again.
+
+    Either swaps the data of a parameter under a new gradient accumulator; `.to("meta")` makes other parameters of them.
+    """
+    if dtype is None and any(wrapper.module is module for wrapper in it.wrappers):
+        it.note("parameters change their device after the wrap, and their gradients are not reduced from here on")
     inside = {id(p) for _, p in module.named_parameters()}
     for wrapper in it.wrappers:
         if wrapper.module is module:

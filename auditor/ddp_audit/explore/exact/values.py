@@ -52,6 +52,7 @@ class Param(Tensor):
 
     requires_grad: bool = True
     grad: Any = None
+    device: str | None = None  # its kind, where known
 
     def __post_init__(self) -> None:
         self.local = False
