@@ -41,6 +41,27 @@ for step in range(4):
 """
 
 FOUND = {
+    ("DDP103", "a layer of a Sequential by its place"): HEAD + """
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+model = DDP(net)
+model.module[2] = nn.Linear(8, 3)  # HERE
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + TRAIN,
+    ("DDP104", "a layer of a Sequential by its place, later"): HEAD + """
+model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+for p in model[0].parameters():
+    p.requires_grad = False
+model = DDP(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    if epoch == 2:
+        for p in model.module[0].parameters():
+            p.requires_grad = True  # HERE
+    loss = model(torch.randn(8, 4)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
     ("DDP106", "two forwards, two backwards"): PLAIN + """
 for step in range(4):
     a, b = model(torch.randn(8, 4)).mean(), model(torch.randn(8, 4)).mean()
@@ -202,6 +223,12 @@ for step in range(4):
 }  # fmt: skip
 
 QUIET = {
+    ("DDP103", "a layer of a Sequential before the wrap"): HEAD + """
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+net[2] = nn.Linear(8, 3)
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + TRAIN,
     ("DDP104", "frozen before the wrap and left so"): HEAD + """
 net = Net()
 net.body.requires_grad_(False)

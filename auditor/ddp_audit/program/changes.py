@@ -65,6 +65,14 @@ def note_assignment(lw: Lowering, node: ast.AST, owner: Obj, attr: str, old: Val
         lw.emit("change", node, target=owner, args={"value": value, "old": old or Unknown()}, what=what, name=attr)
 
 
+def replace_layer(lw: Lowering, node: ast.AST, owner: Value, index: Value, value: Value) -> None:
+    """Notes `model.module[2] = layer` where the container is wrapped by now."""
+    container, new = the_object(owner, "module"), the_object(value, "module")
+    if container is not None and new is not None and inside_wrapper(lw, container) is not None:
+        old = lw.program.modules.layer(container, index) or Unknown()
+        lw.emit("change", node, target=container, args={"value": value, "old": old}, what="replaced", name=lw.text(node))
+
+
 def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Notes `.to(..)`, `.half()` and their like, which give the parameters of a module new storage."""
     if bound.name not in _MOVES or module_of(bound.receiver) is None or attribute_path(bound.receiver):

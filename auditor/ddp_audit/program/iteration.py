@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
-from ddp_audit.program.changes import element_of_parameters
+from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.uses import element_of, is_container
 from ddp_audit.program.values import (
@@ -74,6 +74,9 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
             return guess
     if isinstance(owner, Ext):
         return owner
+    layer = lw.program.modules.layer(the_object(owner, "module"), index)
+    if layer is not None and lw.looking is None:
+        return layer
     container = is_container(owner) if lw.looking is not None else None
     if container is not None:
         return element_of(lw, container)
@@ -93,6 +96,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         kept.append((index, value))
         keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)
         lw.assign(owner_node, Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items)))
+    elif the_object(owner, "module") is not None:
+        replace_layer(lw, node, owner, index, value)
     elif isinstance(owner, Unknown) and owner.by is not None and owner.by.name.startswith("all_gather") and value.deps:
         # The rank's own part is put back into what was gathered, and with it the way to its gradient.
         lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))

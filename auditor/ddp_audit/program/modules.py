@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.program.values import Alt, Bound, Expr, Items, Obj, Value, options
+from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value, options
 
 Key = tuple[Any, ...]
 
@@ -37,6 +37,23 @@ class Modules:
         """Notes that a wrapper is an attribute of an object."""
         wrappers = {o.key for o in options(value) if isinstance(o, Obj) and o.kind == "ddp"}
         self.wrappers_in.setdefault(owner, set()).update(wrappers)
+
+    def layer(self, container: Obj | None, index: Value) -> Obj | None:
+        """The layer at a known place of a Sequential or ModuleList that was made of layers that are known; None otherwise."""
+        if (
+            container is None
+            or not isinstance(index, Const)
+            or not isinstance(index.value, int)
+            or not isinstance(container.cls, str)
+        ):
+            return None
+        made = list(self.arguments.get(container.key, ()))
+        if len(made) == 1 and isinstance(made[0], Items) and made[0].keys is None and not made[0].many:
+            made = list(made[0].items)
+        if not container.cls.endswith((".Sequential", ".ModuleList")) or not -len(made) <= index.value < len(made):
+            return None
+        found = made[index.value]
+        return found if isinstance(found, Obj) and found.kind == "module" else None
 
     def made_by_rank(self, key: Key) -> bool:
         """Whether a module was made with the rank or the world size, so that each rank may have its own part of it."""
