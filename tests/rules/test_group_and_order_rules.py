@@ -207,6 +207,13 @@ x = torch.ones(1)
 if rank == 1:
     dist.reduce(x, dst=0, group=last)  # HERE
 """,
+    ("DDP209", "the root is in the group of the others"): HEAD + """
+pairs = dist.new_group([0, 1]), dist.new_group([2, 3])
+mine = pairs[0] if rank < 2 else pairs[1]
+x = torch.ones(1)
+dist.all_reduce(x, group=mine)
+dist.broadcast(x, src=0, group=mine)  # HERE
+""",
     ("DDP209", "called by all, for one member"): HEAD + """
 last = dist.new_group([1])
 x = torch.ones(1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
+from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
     DATA,
     ERROR,
@@ -105,6 +106,7 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
     everybody = frozenset(range(world.world_size))
     if group is None or is_default(group):
         return everybody
+    group = on_rank(group, world)
     if isinstance(group, Unknown) and group.by is not None and group.by.name == "[]":
         return _chosen(group.by, world)
     if not isinstance(group, Obj) or group.kind != "group":
