@@ -157,7 +157,7 @@ def generate(folder: Path, ranks: int, count: int, kind: str, odd_rank: int) -> 
         exit_event = writer.event(events.EXIT, {"code": 0})
         if is_odd not in bodies:
             made, forwards, at = body(count, ids, odd)
-            apart = at if is_odd else apart
+            apart = at + (kind == "extra") if is_odd else apart
             bodies[is_odd] = (made.data, forwards)
             column = array("d", memoryview(made.data).cast("d")[2::4].tolist())
             times[is_odd] = [array("d", [t + v * 1e-4 for t in column]) for v in range(VARIANTS)]

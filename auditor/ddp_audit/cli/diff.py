@@ -32,11 +32,16 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
     from ddp_audit.cli.foretold import kept
+    from ddp_audit.cli.progress import Progress
     from ddp_audit.cli.recorded import read_compared, read_notes
     from ddp_audit.compare.logs import with_diff
     from ddp_audit.report import log_lines, trace_json, trace_text
 
-    recorded, comparison = read_compared(args.folder)
+    progress = Progress("reading the trace")
+    try:
+        recorded, comparison = read_compared(args.folder, progress)
+    finally:
+        progress.end()
     root = Path(str(recorded.meta.get("cwd") or "."))
     notes = read_notes(args.folder, args.log)
     together = with_diff(notes, comparison.parted, int(recorded.meta.get("first_index") or 0))

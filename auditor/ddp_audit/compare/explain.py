@@ -24,6 +24,7 @@ from ddp_audit.events import (
     Site,
 )
 
+_MOST_PARTS = 12
 BARRIERS = frozenset({"barrier", "monitored_barrier"})
 
 # What a mismatch leads to. gloo: seen in two-process runs of torch 2.13; NCCL: from its documentation.
@@ -39,10 +40,10 @@ THINK = {
 
 
 def rank_list(ranks: Iterable[int]) -> str:
-    """Ranks in few words, ranges folded.
+    """Ranks in few words: ranges folded, and of very many scattered ones the first.
 
-    >>> rank_list([0]), rank_list([1, 0]), rank_list([0, 2, 3, 4, 9])
-    ('rank 0', 'ranks 0 and 1', 'ranks 0, 2-4 and 9')
+    >>> rank_list([0]), rank_list([1, 0]), rank_list([0, 2, 3, 4, 9]), rank_list(range(0, 90, 3))
+    ('rank 0', 'ranks 0 and 1', 'ranks 0, 2-4 and 9', 'ranks 0, 3, 6, 9, 12, 15, 18, 21 and 22 more')
     """
     ordered = sorted(set(ranks))
     if len(ordered) == 1:
@@ -58,6 +59,10 @@ def rank_list(ranks: Iterable[int]) -> str:
         else:
             parts.append(f"{start}-{previous}")
         start = previous = rank
+    if len(parts) > _MOST_PARTS:
+        shown = parts[: _MOST_PARTS - 4]
+        left = len(ordered) - sum(1 if "-" not in part else 1 - int(part.split("-")[0]) + int(part.split("-")[1]) for part in shown)
+        parts = [*shown, f"{left:,} more"]
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"ranks {text}"
 

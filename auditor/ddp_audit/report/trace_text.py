@@ -27,6 +27,9 @@ _GAP = 2
 _LEAST_COLUMN = 30
 _MOST_FRAMES = 3
 _MOST_CROSSED = 5
+_MOST_PARTED = 6
+_MOST_COLUMNS = 8
+_MOST_STANDINGS = 16
 
 _TITLES = {
     "operation": "different operations",
@@ -53,7 +56,7 @@ class Line(NamedTuple):
 
 
 def render(comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH) -> str:
-    """The report as plain text, no line wider than `width` but for paths. `root`: the folder that sites are relative to."""
+    """The report as plain text, no line wider than `width`. `root`: the folder that sites are relative to."""
     return "".join(f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width))
 
 
@@ -82,9 +85,12 @@ def report(
 ) -> Iterator[Line]:
     """The lines of the whole report."""
     yield _headline(comparison)
-    for divergence in comparison.parted:
+    for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
         yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
+    if len(comparison.parted) > _MOST_PARTED:
+        yield Line("")
+        yield Line(f"The ranks part in {len(comparison.parted) - _MOST_PARTED:,} more groups, later than in these.", "head")
     if comparison.verdict != AGREED:
         yield Line("")
         yield from standing_lines(comparison.ranks, width)
@@ -171,7 +177,12 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
         forward = divergence.forwards.get(rank)
         cell = _nothing(states.get(rank)) if event is None else _cell(event, forward, divergence.group, root)
         cells.setdefault(tuple(cell), []).append(rank)
-    return [Column(ranks, list(cell)) for cell, ranks in cells.items()]
+    columns = [Column(ranks, list(cell)) for cell, ranks in cells.items()]
+    if len(columns) <= _MOST_COLUMNS:
+        return columns
+    first = sorted(columns, key=lambda column: not set(column.ranks) <= set(divergence.odd))[: _MOST_COLUMNS - 1]
+    rest = [rank for column in columns if column not in first for rank in column.ranks]
+    return [*first, Column(rest, [f"{len(columns) - len(first):,} other things"])]
 
 
 def _cell(event: Event, forward: Event | None, group: str, root: Path | None) -> list[str]:
@@ -244,7 +255,11 @@ def standing_lines(states: Mapping[int, RankState], width: int = WIDTH) -> Itera
     folded: dict[str, list[int]] = {}
     for rank, state in sorted(states.items()):
         folded.setdefault(state.text, []).append(rank)
-    for text, ranks in folded.items():
+    for number, (text, ranks) in enumerate(folded.items()):
+        if number == _MOST_STANDINGS:
+            rest = [rank for ranks in list(folded.values())[number:] for rank in ranks]
+            yield from _wrapped(f"and {len(folded) - number:,} more places, of {rank_list(rest)}", width, "  ", hang=2)
+            break
         each = "each " if len(ranks) > 1 else ""
         yield from _wrapped(f"{capital(rank_list(ranks))}: {each}{text}.", width, "  ", hang=2)
 
@@ -297,7 +312,7 @@ def _source(path: str) -> tuple[str, ...]:
 def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> Iterator[Line]:
     later = indent + " " * hang
     for line in textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=later, break_long_words=True, break_on_hyphens=False
     ):
         yield Line(line)
 
