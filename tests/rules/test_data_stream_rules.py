@@ -8,10 +8,10 @@ import pytest
 from found import HEAD, audited, findings, rules
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
-from ddp_audit.events import FORWARD, SAMPLER, SEED, Event
+from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, FORWARD, SAMPLER, SEED, Event
 from ddp_audit.launch import read_command
 
-CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP307", "DDP308", "DDP402", "DDP404"]
+CODES = ["DDP303", "DDP304", "DDP305", "DDP306", "DDP307", "DDP308", "DDP402", "DDP403", "DDP404"]
 
 
 @pytest.fixture(autouse=True)
@@ -536,3 +536,62 @@ def test_repeated_rows_are_counted(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", EXACT)
 def test_exact_evaluation_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP307", audited(tmp_path, HEAD + EXACT[style])) == []
+
+
+# ---- buffers of each rank
+
+HOLDER = (
+    "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.inner = torch.nn.Linear(4, 1)\n"
+    "        self.register_buffer('kept', torch.zeros(4))\n    def forward(self, x):\n        {}\n        return self.inner(x)\n"
+    f"{SETUP}model = DDP(Net(){{}})\n{STEPS}"
+)
+FILLED = {
+    "copied": HOLDER.format("self.kept.copy_(x.mean(0))", ""),
+    "assigned": HOLDER.format("self.kept = x.detach().mean(0)", ""),
+    "element": HOLDER.format("self.kept[0] = x.sum()", ""),
+    "running": HOLDER.format("mean = x.mean(0)\n        self.kept.mul_(0.9).add_(mean, alpha=0.1)", ""),
+    "in a method": HOLDER.format("self.note(x)", "").replace(
+        "    def forward", "    def note(self, keys):\n        self.kept[:] = keys[0]\n    def forward"
+    ),
+    "inside": HOLDER.format("self.kept += x[0]", "").replace("DDP(Net())", "DDP(torch.nn.Sequential(Net()))"),
+    "said so": HOLDER.format("self.kept.copy_(x.mean(0))", ", broadcast_buffers=True"),
+}
+UNTOUCHED = {
+    "counter": HOLDER.format("self.kept += 1", ""),
+    "size": HOLDER.format("self.kept += x.shape[0]", ""),
+    "read": HOLDER.format("x = x + self.kept", ""),
+    "attribute": HOLDER.format("self.last = x.mean(0)", ""),
+    "gathered": HOLDER.format("dist.all_reduce(x)\n        self.kept.copy_(x.mean(0))", ""),
+    "switched off": HOLDER.format("self.kept.copy_(x.mean(0))", ", broadcast_buffers=False"),
+    "switched off anew": HOLDER.format("self.kept.copy_(x.mean(0))", ", forward_sync_buffers=False"),
+    "an option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--b', action='store_true')\na = p.parse_args()\n"
+    + HOLDER.format("self.kept.copy_(x.mean(0))", ", broadcast_buffers=a.b"),
+    "not from forward": HOLDER.format("pass", "").replace(
+        "    def forward", "    def load(self, keys):\n        self.kept[:] = keys[0]\n    def forward"
+    ),
+    "batch norm": f"{SETUP}{NORMED}model = DDP(net)\n{STEPS}",
+    "one process": HOLDER.format("self.kept.copy_(x.mean(0))", "").replace("DDP(Net())", "Net()"),
+    "lightning": "import lightning\n" + HOLDER.format("self.kept.copy_(x.mean(0))", ""),
+}
+
+
+@pytest.mark.parametrize("style", FILLED)
+def test_buffer_filled_from_the_batch(style: str, tmp_path: Path) -> None:
+    context = audited(tmp_path, HEAD + FILLED[style])
+    (finding,) = findings("DDP403", context)
+    assert finding.severity == "info" and "self.kept" in context.program.line("train.py", finding.span.line)
+
+
+@pytest.mark.parametrize("style", UNTOUCHED)
+def test_buffer_that_is_the_same_everywhere_is_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP403", audited(tmp_path, HEAD + UNTOUCHED[style])) == []
+
+
+@pytest.mark.parametrize(("broadcasts", "verdict"), [(0, "not-observed"), (1, "confirmed")])
+def test_buffers_in_a_run(broadcasts: int, verdict: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP403", audited(tmp_path, rules()["DDP403"].bad))
+    forward = Event(FORWARD, detail={"grad": True})
+    sent = [Event(COLLECTIVE, "broadcast", origin=DDP_BUFFERS)] * broadcasts
+    rank = [forward, forward, *sent]
+    assert rules()["DDP403"].witness(finding, run_of(rank, rank)) == verdict
+    assert rules()["DDP403"].witness(finding, run_of([forward, *sent], [forward, *sent])) == "not-covered"

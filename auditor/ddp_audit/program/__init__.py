@@ -35,6 +35,7 @@ def lower(
     says that options which it does not name keep their defaults, as they do in a launch that is about to run. `told` is what the
     settings of the project say of its helpers and of its torch.
     """
+    from ddp_audit.program.buffer_writes import buffer_writes
     from ddp_audit.program.contracts_random import contents, random_sites
     from ddp_audit.program.inside import look_inside
     from ddp_audit.program.leftovers import run_leftovers
@@ -50,6 +51,7 @@ def lower(
     program.buffers = _buffers(lowering)
     program.random_sites = random_sites(lowering)
     program.contents = contents(lowering)
+    program.buffer_writes = buffer_writes(lowering)
     program.frameworks = frozenset(
         framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root
     ) | ({"fsdp"} if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries) else frozenset())

@@ -102,7 +102,7 @@ def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:
     """The draws in the methods of each module and data set of the project, with those of the modules inside it."""
     own = {key: _in_class(lw, info) for key, info in lw.classes_of.items()}
     found: dict[tuple[object, ...], list[RandomSite]] = {}
-    for root in own:
+    for root in {*own, *lw.children}:
         seen, queue = {root}, [root]
         while queue:
             inside = lw.children.get(queue.pop(), set()) - seen

@@ -272,6 +272,16 @@ class BufferSite:
 
 
 @dataclass(frozen=True, slots=True)
+class BufferWrite:
+    """A place in a module's forward that fills a buffer with what is computed from the input."""
+
+    name: str
+    span: Span
+    owner: str  # class that registers it
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
 class RandomSite:
     """A place in a method of a module or data set where numbers are drawn from a process's own generator."""
 
@@ -309,6 +319,7 @@ class Program:
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
     random_sites: dict[tuple[Any, ...], list[RandomSite]] = field(default_factory=dict)  # by key of a module or data set
+    buffer_writes: dict[tuple[Any, ...], list[BufferWrite]] = field(default_factory=dict)  # by key of a module
     contents: dict[tuple[Any, ...], dict[str, Value]] = field(default_factory=dict)  # attributes of data sets, by their key
     world_size: int | None = None
     limits: list[str] = field(default_factory=list)
@@ -355,7 +366,8 @@ def first_of_each_place(nodes: Iterable[Node]) -> list[Node]:
 
 
 __all__ = [
-    "MISSING", "Branch", "BufferSite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node", "Program",
+    "MISSING", "Branch", "BufferSite", "BufferWrite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node",
+    "Program",
     "RandomSite", "TryItem",
     "defaults_in", "evaluate", "first_of_each_place",
 ]  # fmt: skip
