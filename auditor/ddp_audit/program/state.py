@@ -6,9 +6,10 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddp_audit.program.made import behind
 from ddp_audit.program.model import Guard, Loop, NoSync
 from ddp_audit.program.slots import Slots
-from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, merge, options, the_object
+from ddp_audit.program.values import RANK, Bound, Const, Ext, Func, Obj, Unknown, Value, merge, options, the_object
 from ddp_audit.source.files import SourceFile
 
 
@@ -108,7 +109,19 @@ def merge_value(cond: Value, then: Value, orelse: Value) -> Value:
             wrapper, test, _ = context.info
             if test is None and (isinstance(other, Obj) or (isinstance(other, Const) and other.value is None)):
                 return Obj(key=context.key, kind="no-sync", made=context.made, info=(wrapper, cond, polarity))
+    for received, kept in ((then, orelse), (orelse, then)):
+        if RANK in cond.taint and _was_sent(received, kept):
+            return received
     return merge(cond, then, orelse)
+
+
+def _was_sent(received: Value, kept: Value) -> bool:
+    """Whether a value came out of a broadcast into which the other one went: its root has kept what all ranks got."""
+    for value in behind(received):
+        if isinstance(value, Unknown) and value.by is not None and value.by.name.startswith("broadcast"):
+            sent = list(behind(value))
+            return all(any(part == one for part in sent) for one in options(kept))
+    return False
 
 
 def merge_slots(cond: Value, then: Slots, orelse: Slots) -> Slots:
