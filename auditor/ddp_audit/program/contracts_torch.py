@@ -354,6 +354,10 @@ def _register_buffer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Valu
 
 def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     loss: Value = bound.receiver
+    made = bound.receiver.by if isinstance(bound.receiver, Unknown) else None
+    if made is not None and made.name.endswith(".Accelerator") and args:
+        lw.emit("backward", node, target=args[0], args={**kwargs, "engine": bound.receiver})
+        return Const(value=None)
     if not loss.deps and args and (args[0].deps or isinstance(bound.receiver, (Obj, Ext))):
         loss = args[0]
     lw.emit("backward", node, target=loss, args=kwargs)

@@ -11,7 +11,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | new-group | new_group and its like | args: ranks; detail: key of the group object |
 | wrap | DistributedDataParallel(..) | target: the wrapper; args: module, device_ids, ..; detail style: ddp, apex, fsdp |
 | forward | a call of a wrapper, or of its inner module | target: the wrapper; args: inputs; detail through: wrapper or module |
-| backward | loss.backward() | target: the loss; its deps are forwards |
+| backward | loss.backward() | target: the loss; its deps are forwards; args: engine, Accelerate's object that does it |
 | step, zero-grad, unscale, clip | optimizer.step(), scaler.step(opt), .. | target: the optimizer |
 | collective | a collective call | target: the tensor; args: group, root, op, async_op; detail op, hidden: bool, what |
 | wait | a wait for an asynchronous operation | target: its handle, None where that is not known |
