@@ -129,6 +129,8 @@ def _unused(program: Program, module: Obj, inside: Inside) -> list[Obj]:
             if child in seen:
                 continue
             seen.add(child)
+            if child not in used and modules.names.get(child) in inside.asked:
+                continue  # one attribute may be made in several arms; the forward is followed with one of them
             if idle(child):
                 found.append(modules.objects[child])
             else:

@@ -232,6 +232,31 @@ class Net(nn.Module):
         return self.maps["a"](self.inner(x)) @ self.table.weight + self.bias
 model = DDP(Net())
 """ + LOOP,
+    ("DDP108", "made in one of several arms, and only where an option says so"): HEAD + """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--pool", default="mean")
+parser.add_argument("--side", action="store_true")
+args = parser.parse_args()
+class Net(nn.Module):
+    def __init__(self, pool, side):
+        super().__init__()
+        self.side_on = side
+        if pool == "mean":
+            self.pool = nn.Linear(4, 4)
+        elif pool == "wide":
+            self.pool = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+        else:
+            raise ValueError(pool)
+        if side:
+            self.side = nn.Linear(4, 4)
+    def forward(self, x, y):
+        x = self.pool(x)
+        if self.side_on:
+            x = x + self.side(x)
+        return x
+model = DDP(Net(args.pool, args.side))
+""" + LOOP,
     ("DDP108", "all children by children()"): HEAD + """
 class Net(nn.Module):
     def __init__(self):

@@ -63,7 +63,7 @@ def _forward_of(lw: Lowering, module: Obj, call: Node | None) -> Inside | None:
     info = FunctionInfo("forward", found[1], found[0].frame, found[0])
     call_function(lw, info, args, kwargs, found[1], receiver=module, unknown_arguments=call is None)
     whole = program.limits == limits
-    made = Inside(program.nodes, looking.followed, call is not None)
+    made = Inside(program.nodes, looking.followed, call is not None, looking.asked)
     program.nodes, program.limits[:] = nodes, limits
     for name, value in kept.items():
         setattr(lw, name, value)

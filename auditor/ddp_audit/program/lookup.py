@@ -101,6 +101,7 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         if (target.key, attr) in lw.bindings:
             presence.read(lw, (target.key, attr), node, target)
         if lw.looking is not None:
+            lw.looking.asked.add(attr)
             note_use(lw, node, slot)
         return _by_name_if_unknown(slot, attr)
     info = target.cls
@@ -118,6 +119,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         value = class_attribute(lw, info, attr)
         if value is not None:
             return value
+    if lw.looking is not None and target.kind == "module":
+        lw.looking.asked.add(attr)
     guess = names.by_name(attr)
     # The `rank` of a module may be that of a matrix.
     if guess is not None and (target.kind in ("namespace", "instance", "parser") or (target.kind == "module" and attr != "rank")):

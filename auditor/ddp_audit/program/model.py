@@ -295,12 +295,14 @@ class Inside:
     """The forward of a wrapped model, lowered by itself (see `inside.py`).
 
     `followed` are the modules whose own forward was followed; all that is inside another module counts as used with it. `called`
-    says that the arguments are those of a forward of the program.
+    says that the arguments are those of a forward of the program; `asked` are the attributes that it reads, also where it is
+    not known what they are, as where the defaults make none.
     """
 
     nodes: list[Node]
     followed: set[tuple[Any, ...]]
     called: bool
+    asked: set[str]
 
 
 @dataclass(slots=True)

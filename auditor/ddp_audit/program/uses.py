@@ -18,6 +18,7 @@ class Looking:
     """The state of a look inside: the modules of the project whose forward was followed."""
 
     followed: set[Key] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)  # attributes of modules that were read
 
 
 def note_use(lw: Lowering, node: ast.AST, value: Value, whole: bool = False) -> None:
