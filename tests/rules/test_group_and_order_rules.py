@@ -399,6 +399,16 @@ for step in range(4):
     work = dist.all_reduce(buffer, async_op=True)
 work.wait()
 """,
+    ("DDP208", "handles that go elsewhere, futures, and a wait at once"): HEAD + """
+from library import later
+x, y, z = torch.ones(4), torch.ones(4), torch.ones(4)
+future = dist.all_reduce(x, async_op=True).get_future()
+x /= 2
+dist.all_reduce(y, async_op=True).wait()
+y /= 2
+later(dist.all_reduce(z, async_op=True))
+z /= 2
+""",
     ("DDP208", "the device is waited for"): HEAD + """
 x = torch.ones(4)
 dist.all_reduce(x, async_op=True)
@@ -527,3 +537,8 @@ def test_a_launch_that_fixes_the_hashes_gives_one_order(tmp_path: Path) -> None:
     launch = read_command("PYTHONHASHSEED=0 torchrun --nproc-per-node 2 train.py")
     assert len(findings("DDP206", audited(tmp_path, text))) == 1
     assert findings("DDP206", audited(tmp_path, text, launch=launch)) == []
+
+
+def test_a_call_that_is_waited_for_at_once_is_one_call(tmp_path: Path) -> None:
+    text = HEAD + "x = torch.ones(4)\ny = dist.all_reduce(x, async_op=True)\ndist.all_reduce(x, async_op=True).wait()\n"
+    assert len(list(audited(tmp_path, text).program.of("collective"))) == 2

@@ -39,7 +39,7 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     long_work.note(lw, node, function, args)
     told = told_call(lw, node, args, kwargs) if lw.told.names else None
     result = dispatch(lw, node, function, args, kwargs) if told is None else told
-    flight.after_call(lw, node, function)
+    flight.after_call(lw, node, function, (*args, *kwargs.values()))
     return result
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.slots import Key
-from ddp_audit.program.values import Const, Ext, Func, Obj, Value, options, the_object
+from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, options, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -92,15 +92,15 @@ def _note(lw: Lowering, key: Key, node: ast.AST, write: bool) -> None:
             return
 
 
-def after_call(lw: Lowering, node: ast.Call, function: Value) -> None:
-    """What a call does to buffers in flight: it reads or writes them, or waits."""
+def after_call(lw: Lowering, node: ast.Call, function: Value, values: Iterable[Value]) -> None:
+    """What a call does to buffers in flight: it reads or writes them, or waits. `values` are its arguments."""
     if not lw.flying:
         return
     name = ""
     if isinstance(node.func, ast.Attribute):
         name = node.func.attr
         if name in ("wait", "result", "get_future", "is_completed", "block_current_stream"):
-            wait(lw, node, lw.eval(node.func.value))
+            wait(lw, node, next((o.receiver for o in options(function) if isinstance(o, Bound)), None))
             return
         if name not in _HARMLESS:
             touch(lw, node.func.value, node, write=name.endswith("_") and not name.endswith("__"))
@@ -114,8 +114,7 @@ def after_call(lw: Lowering, node: ast.Call, function: Value) -> None:
         for argument in given:
             touch(lw, argument, node)
     elif not followed and name not in ("append", "extend", "insert", "add", "put", "print"):
-        for argument in given:
-            handle = the_object(lw.eval(argument), "work") if isinstance(argument, (ast.Name, ast.Attribute)) else None
+        for handle in (the_object(value, "work") for value in values):
             if handle is not None:
                 wait(lw, node, handle)
 
