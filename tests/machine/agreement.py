@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from predictor import Case, Predictor, Step, without
-from real_operations import input_value, weight
+from real_operations import edit_factor, input_value, weight
 from real_ranks import WORLD_SIZE, RealRanks, Result
 
 from ddp_audit.events import COLLECTIVE
@@ -22,8 +22,12 @@ def gradient_value(gradient: Gradient, position: int, rank: int) -> float | None
     total = 0.0
     for term in gradient.terms:
         ranks = [r for r in range(WORLD_SIZE) if r not in term.absent] if term.averaged else [rank]
-        mean = sum(input_value(r, term.source) for r in ranks) / len(ranks)
-        total += float(mean * weight(position) * term.factor / WORLD_SIZE**term.divided)
+        before = term.edited_before if term.averaged else term.edited
+        mean = sum(input_value(r, term.source) * edit_factor(r) ** before for r in ranks) / len(ranks)
+        for edited in term.means:
+            mean *= sum(edit_factor(r) ** edited for r in range(WORLD_SIZE)) / WORLD_SIZE
+        own = edit_factor(rank) ** term.edited if term.averaged else 1
+        total += float(mean * own * weight(position) * term.factor / WORLD_SIZE**term.divided)
     return total
 
 

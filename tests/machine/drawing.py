@@ -15,6 +15,7 @@ HOOK_NAMES = ("allreduce_hook", "fp16_compress_hook", "noop_hook", "sum")
 FEATURES = {
     "partial": 0.3,  # outputs that depend on some of the parameters only
     "calls": 0.3,  # collectives of the user's own, failing forwards, heads applied past the wrapper
+    "edits": 0.1,  # the program's own changes of gradients, unequal on the ranks, before a later average
     "changes": 0.15,  # freezing and replacing parameters
     "hook": 0.12,
     "moves": 0.12,
@@ -58,6 +59,9 @@ def draw_case(choose: random.Random, length: int = 12, focus: str = "") -> Case:
     if "ignored" in features:
         every = [p[0] for p in model["params"]] + [b[0] for b in model["buffers"]]
         options["ignored"] = [name for name in every if choose.random() < 0.4]
+    if "edits" in features:  # what is edited while something under way writes into it is a race
+        features -= {"hook", "failures", "delay"}
+        options = {k: v for k, v in options.items() if k not in (*DELAY_OPTIONS, "gradient_as_bucket_view")}
     program = draw_program(choose, length, names, features)
     if options.get("static_graph"):
         program = [op for op in program if op != ["reset"]]
@@ -269,6 +273,8 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
         common += ["fail", "extend", "autograd_grad", "barrier", "all_reduce", "all_gather_object"]
     if "groups" in features:
         common += ["new_group", "group_call", "group_call", "group_call"]
+    if "edits" in features:
+        common += ["edit", "edit"]
     if "changes" in features:
         common += ["freeze", "replace"]
     if "moves" in features:
@@ -318,6 +324,8 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
             program.append(["new_group", made[-1], symmetric and choose.random() < 0.2])
         elif action == "group_call":
             works += draw_call(choose, program, made, works)
+        elif action == "edit":
+            program += [["edit"]] if program.count(["edit"]) < 3 else []  # more would not be exact in float32
         elif action == "flag":
             program.append(["flag", choose.random() < 0.5])
         elif action == "zero":

@@ -145,6 +145,9 @@ class Predictor:
     def op_zero(self, set_to_none: bool) -> None:
         self.ddp.zero_grad(set_to_none=set_to_none)
 
+    def op_edit(self) -> None:
+        self.ddp.edit_gradients()
+
     def op_step(self) -> None:
         self.ddp.step()
 

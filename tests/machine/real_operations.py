@@ -130,6 +130,14 @@ class Executor:
     def op_zero(self, set_to_none: bool) -> None:
         self.ddp.zero_grad(set_to_none=set_to_none)
 
+    def op_edit(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            for p in self.ddp.module.parameters():
+                if p.grad is not None:
+                    p.grad *= edit_factor(self.rank)
+
     def op_step(self) -> None:
         import torch
 
@@ -407,6 +415,11 @@ def zeros(numel: int, dtype: str) -> Any:
 def input_value(rank: int, forward: int) -> float:
     """The input of a rank's forward number `forward`, from 1: ranks differ, and no sum of inputs equals another mean."""
     return float(3**forward % 509 + 512 * rank * (forward % 3 + 1))
+
+
+def edit_factor(rank: int) -> int:
+    """What the program multiplies the gradients of a rank by where it edits them: exact in any type, and not equal on two ranks."""
+    return 2**rank
 
 
 def weight(position: int) -> float:

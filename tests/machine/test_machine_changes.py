@@ -170,3 +170,20 @@ def test_a_move_that_torch_can_make_without_a_gpu_ends_the_reductions() -> None:
         ddp.construct()
         ddp.move(dtype)
         assert len(ddp.backward([ddp.forward().handle])) == reduced
+
+
+def test_gradients_that_a_rank_changes_are_local_until_they_are_averaged_again(real: RealRanks) -> None:
+    step = [FORWARD, backward(0)]
+    edited = agreed(real, [*step, ["edit"]])
+    assert edited.ddp.gradient_state("m.head") == LOCAL
+    again = agreed(real, [*step, ["edit"], FORWARD, backward(1)])
+    assert again.ddp.gradient_state("m.head") == AVERAGED
+    inside = [["enter"], FORWARD, backward(0), ["edit"], ["exit"], FORWARD, backward(1), ["edit"], FORWARD, backward(2)]
+    assert agreed(real, inside).ddp.gradient_state("m.head") == AVERAGED
+    short = Ddp(ModuleSpec((ParamSpec("weight", 4),)), keep_sources=False)
+    short.backward([short.forward().handle])
+    assert short.step() == []
+    short.edit_gradients()
+    assert short.step() == ["weight"]
+    short.backward([short.forward().handle])
+    assert short.step() == []

@@ -334,6 +334,11 @@ class Ddp:
         self._gradients[spec.name] = Gradient()
         self._requires_grad[spec.name] = spec.requires_grad
 
+    def edit_gradients(self) -> None:
+        """The program changes every `.grad` by a factor that differs between ranks, as clipping local gradients does."""
+        for key in self._keys.values():
+            self._gradients[key].edit()
+
     def step(self) -> list[str]:
         """An optimizer step: the parameters whose gradient is LOCAL at it, in registration order. Nothing is sent."""
         return [name for name in self._keys if self.gradient_state(name) == LOCAL]
@@ -434,7 +439,7 @@ class Ddp:
         terms = self.terms(name)
         if terms is None:
             return MISSING
-        return AVERAGED if all(t.averaged for t in terms) else LOCAL
+        return AVERAGED if all(t.is_shared for t in terms) else LOCAL
 
     @property
     def gradient_states(self) -> dict[str, str]:

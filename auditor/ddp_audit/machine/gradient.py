@@ -33,6 +33,9 @@ class Term:
     `factor`, divided `divided` times by the world size. A term that is not is this rank's own, with the same factors. Both
     factors are 1 in an ordinary run; with `gradient_as_bucket_view` a bucket that was never reduced leaves `divided` 1, and
     a communication hook that sums without dividing leaves it -1.
+
+    `edited` counts how often the program's own code has changed it, by a factor that differs between ranks, since it was
+    averaged last; `edited_before` is that number at the first average, and `means` are those at later ones.
     """
 
     source: int
@@ -40,6 +43,14 @@ class Term:
     divided: int = 0
     factor: Fraction | int = 1
     absent: frozenset[int] = NOBODY
+    edited: int = 0
+    edited_before: int = 0
+    means: tuple[int, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is the same on all ranks."""
+        return self.averaged and not self.edited
 
 
 @dataclass(slots=True)
@@ -60,6 +71,13 @@ class Gradient:
         if source != ANY_FORWARD or new not in (self.terms or ()):
             self.terms = (*(self.terms or ()), new)
 
+    def edit(self) -> None:
+        """The program changes it by a factor that differs between ranks."""
+        if self.terms and self.terms[0].source == ANY_FORWARD:
+            self.terms = (Term(ANY_FORWARD),)
+        elif self.terms:
+            self.terms = tuple(replace(t, edited=t.edited + 1) for t in self.terms)
+
 
 def divided(terms: tuple[Term, ...] | None, presence: Presence) -> tuple[Term, ...] | None:
     """The terms divided by the divisor of a reduction."""
@@ -74,9 +92,19 @@ def summed(terms: tuple[Term, ...] | None, presence: Presence) -> tuple[Term, ..
     """The sum over the ranks of what each holds; a missing gradient counts as zeros."""
     if terms and terms[0].source == ANY_FORWARD:
         return (Term(ANY_FORWARD, averaged=True),)
+    terms = tuple(map(_settled, terms or ()))
     if not presence.absent and not presence.divide_by_alive:
-        return tuple(replace(t, averaged=True, divided=t.divided - 1) for t in terms or ())
+        return tuple(replace(t, averaged=True, divided=t.divided - 1) for t in terms)
     return tuple(
         replace(t, averaged=True, factor=t.factor * presence.alive, absent=t.absent if t.averaged else presence.absent)
-        for t in terms or ()
+        for t in terms
     )
+
+
+def _settled(term: Term) -> Term:
+    """What was edited so far, as a part of the average that is made now."""
+    if not term.edited:
+        return term
+    if term.averaged:
+        return replace(term, edited=0, means=(*term.means, term.edited))
+    return replace(term, edited=0, edited_before=term.edited)
