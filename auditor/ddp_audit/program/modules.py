@@ -11,11 +11,10 @@ from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value,
 
 Key = tuple[Any, ...]
 
-_WITHOUT_PARAMETERS = re.compile(
-    r"torch\.nn\.(\w*(ReLU|GELU|SiLU|ELU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Pool|Loss|Pad|Shuffle|Flatten|Unflatten|Identity|"
-    r"Upsample|Fold|Mish|Hardswish|Softplus|CosineSimilarity|PairwiseDistance)\w*|GLU|Dropout\dd)$"
+_WITH_PARAMETERS = re.compile(
+    r"torch\.nn\.(Lazy)?(Linear|Bilinear|Conv\w+|BatchNorm\w+|SyncBatchNorm|LayerNorm|GroupNorm|RMSNorm|Embedding\w*|RNN\w*|"
+    r"LSTM\w*|GRU\w*|MultiheadAttention|Transformer\w*|Parameter|PReLU|AdaptiveLogSoftmaxWithLoss)$"
 )
-_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Module")
 
 
 @dataclass(slots=True)
@@ -92,13 +91,9 @@ class Modules:
             return None
         if not isinstance(module.cls, str):
             return False  # a class of the project: its parameters are children
-        name = module.cls
-        last = name.rsplit(".", 1)[-1]
-        if name.startswith("torch.nn.") and (last in _CONTAINERS or _WITHOUT_PARAMETERS.match(name)):
-            return False
-        if name.startswith("torch.nn.InstanceNorm"):
-            return False
-        return True if name.startswith(("torch.nn.", "torchvision.", "timm.")) else None
+        if module.cls.startswith("torch.nn."):
+            return bool(_WITH_PARAMETERS.match(module.cls))
+        return True if module.cls.startswith(("torchvision.", "timm.")) else None
 
 
 def _names_rank(value: Value) -> bool:
