@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from ddp_audit.cli.parser import Subparsers
+from ddp_audit.cli import exports
+from ddp_audit.cli.parser import Subparsers, Usage
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -19,7 +23,9 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog="exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace or a damaged one",
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a trace, or of dumps of PyTorch's Flight Recorder")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="html: one page that needs nothing else")
+    parser.add_argument("--output", metavar="FILE", help="write the report there instead of to standard output")
+    exports.add_argument(parser)
     parser.add_argument(
         "--log",
         action="append",
@@ -37,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from ddp_audit.compare.logs import with_diff
     from ddp_audit.report import log_lines, trace_json, trace_text
 
+    exports.check(args.export)
     progress = Progress("reading the trace")
     try:
         recorded, comparison = read_compared(args.folder, progress)
@@ -45,16 +52,33 @@ def run(args: argparse.Namespace) -> int:
     root = Path(str(recorded.meta.get("cwd") or "."))
     notes = read_notes(args.folder, args.log)
     together = with_diff(notes, comparison.parted, int(recorded.meta.get("first_index") or 0))
-    prediction = kept(args.folder)
-    if args.format == "json":
-        out = trace_json.as_object(comparison)
-        if prediction is not None:
-            out["prediction"] = prediction
-        if notes:
-            out["log"] = log_lines.as_objects(notes)
-        print(json.dumps(out, indent=2, ensure_ascii=False))
-    else:
-        trace_text.show(comparison, sys.stdout, root=root)
-        if notes:
-            print("", *log_lines.lines(notes, together), sep="\n")
+    with _output(args.output) as stream:
+        if args.format == "json":
+            out = trace_json.as_object(comparison)
+            prediction = kept(args.folder)
+            if prediction is not None:
+                out["prediction"] = prediction
+            if notes:
+                out["log"] = log_lines.as_objects(notes)
+            stream.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
+        elif args.format == "html":
+            stream.write(exports.page(recorded, comparison, root))
+        else:
+            trace_text.show(comparison, stream, root=root)
+            if notes:
+                print("", *log_lines.lines(notes, together), sep="\n", file=stream)
+    for line in exports.write(args.export, recorded, comparison):
+        print(line, file=sys.stderr)
     return comparison.exit_code
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[IO[str]]:
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(path).open("w", encoding="utf-8") as stream:
+            yield stream
+    except OSError as error:
+        raise Usage(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from ddp_audit.cli import exports
 from ddp_audit.cli.parser import Subparsers, Usage
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("auto", "on", "off"),
         help="the kernel that records: auto the native one where it is built (default), on builds it, off the Python one",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: COMMAND's output goes to stderr")
+    parser.add_argument(
+        "--format", choices=("text", "json", "html"), default="text", help="json and html: COMMAND's output goes to stderr"
+    )
+    exports.add_argument(parser)
     parser.add_argument(
         "--log",
         action="append",
@@ -72,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     from ddp_audit.cli.traced import need_torch, output_to_stderr
 
     need_torch()
-    if args.format == "json":
+    exports.check(args.export)
+    if args.format != "text":
         with output_to_stderr() as stream:
             return _trace(args, command, sys.stderr, stream)
     return _trace(args, command, sys.stdout, None)
@@ -114,7 +119,10 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         if prediction is not None:
             traced.tell(told, "", *foretold.told(prediction, full=full))
             foretold.keep(prediction, args.dir, full=full)
-        if document is not None:
+        traced.tell(told, *exports.write(args.export, result.run, result.comparison))
+        if document is not None and args.format == "html":
+            document.write(exports.page(result.run, result.comparison, Path.cwd()))
+        elif document is not None:
             out = trace_json.as_object(result.comparison)
             out["command_code"] = result.command_code
             if prediction is not None:

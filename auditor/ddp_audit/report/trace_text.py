@@ -84,7 +84,7 @@ def report(
     comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH
 ) -> Iterator[Line]:
     """The lines of the whole report."""
-    yield _headline(comparison)
+    yield headline(comparison)
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
         yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
@@ -106,7 +106,8 @@ def report(
         yield from _finding_lines(judged, width)
 
 
-def _headline(comparison: Comparison) -> Line:
+def headline(comparison: Comparison) -> Line:
+    """The outcome in one sentence."""
     ranks = f"{comparison.world_size} rank{'' if comparison.world_size == 1 else 's'}"
     most = max((state.collectives for state in comparison.ranks.values()), default=0)
     silent = len(comparison.silent)
@@ -133,7 +134,7 @@ def divergence_lines(
     divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None, width: int = WIDTH
 ) -> Iterator[Line]:
     """One divergence: the last collectives on which the ranks agreed, then the one where they part, side by side."""
-    yield Line(f"{capital(_where(divergence))}: {_TITLES.get(divergence.kind, divergence.kind)}", "head")
+    yield Line(title(divergence), "head")
     for index, events in divergence.before:
         yield from _agreed_row(index, events, width)
     columns = _columns(divergence, states, root)
@@ -144,6 +145,11 @@ def divergence_lines(
         yield from _stacked(divergence, columns, width)
     yield Line("")
     yield from _wrapped(divergence.explanation, width)
+
+
+def title(divergence: Divergence) -> str:
+    """Where ranks part, and in what: `Collective 88 of the default group: different sizes`."""
+    return f"{capital(_where(divergence))}: {_TITLES.get(divergence.kind, divergence.kind)}"
 
 
 def _where(divergence: Divergence) -> str:

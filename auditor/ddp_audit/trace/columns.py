@@ -219,7 +219,8 @@ class LateEvents(Sequence[Event]):
     def __getitem__(self, position: slice) -> list[Event]: ...
     def __getitem__(self, position: int | slice) -> Event | list[Event]:
         if isinstance(position, slice):
-            return [self[one] for one in range(*position.indices(len(self)))]
+            taken = range(*position.indices(len(self)))
+            return self._run(taken) if taken.step == 1 and len(taken) > 1 else [self[one] for one in taken]
         if position < 0:
             position += len(self)
         if not 0 <= position < len(self):
@@ -237,16 +238,20 @@ class LateEvents(Sequence[Event]):
         self._made[position] = self.made(self._record(position), record)
 
     def _read_around(self, position: int) -> None:
-        first, last = max(0, position - _WINDOW), min(len(self), position + 2)
-        start = self._record(first)
+        around = range(max(0, position - _WINDOW), min(len(self), position + 2))
+        self._made.update(zip(around, self._run(around), strict=True))
+
+    def _run(self, positions: range) -> list[Event]:
+        """The events at positions that follow each other."""
+        start = self._record(positions[0])
+        count = self._record(positions[-1]) + 1 - start
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = os.pread(descriptor, (self._record(last - 1) + 1 - start) * _SIZE, layout.HEADER.size + start * _SIZE)
+            data = os.pread(descriptor, count * _SIZE, layout.HEADER.size + start * _SIZE)
         finally:
             os.close(descriptor)
-        for one in range(first, last):
-            offset = (self._record(one) - start) * _SIZE
-            self._make(one, data[offset : offset + _SIZE])
+        offsets = [(self._record(one) - start) * _SIZE for one in positions]
+        return [self.made(start + offset // _SIZE, data[offset : offset + _SIZE]) for offset in offsets]
 
     def __iter__(self) -> Iterator[Event]:
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,0 +1,68 @@
+"""`--export KIND FILE` and `--format html` of `diff` and `trace`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_audit.cli.parser import Usage
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.verdict import Comparison
+
+KINDS = ("perfetto", "parquet")
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the option."""
+    parser.add_argument(
+        "--export",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("KIND", "FILE"),
+        help="also write all events: perfetto (JSON for ui.perfetto.dev) or parquet (a table; needs ddp-audit[parquet])",
+    )
+
+
+def check(exports: Sequence[Sequence[str]]) -> None:
+    """Raises Usage for a kind of export that there is not, or that needs what is not installed: before the work is done."""
+    for kind, _ in exports:
+        if kind not in KINDS:
+            raise Usage(f"--export takes {' or '.join(KINDS)}, not '{kind}'")
+        if kind == "parquet":
+            import importlib.util
+
+            if importlib.util.find_spec("pyarrow") is None:
+                raise Usage("--export parquet needs pyarrow: pip install 'ddp-audit[parquet]'")
+
+
+def write(exports: Sequence[Sequence[str]], run: RecordedRun, comparison: Comparison) -> list[str]:
+    """Writes the exports; returns a line for each. Raises Usage where one cannot be written."""
+    from ddp_audit.report import parquet, perfetto
+    from ddp_audit.report.selection import select
+
+    said = []
+    for kind, path in exports:
+        try:
+            if kind == "perfetto":
+                selection = select(run, comparison, perfetto.MOST)
+                with Path(path).open("w", encoding="utf-8") as stream:
+                    perfetto.write(selection, stream)
+            else:
+                selection = select(run, comparison, 1 << 62)
+                parquet.write(selection, path)
+        except parquet.NoArrow as error:
+            raise Usage(f"--export parquet {error}") from None
+        except OSError as error:
+            raise Usage(f"{path}: cannot be written: {error.strerror or error}") from None
+        said.append(f"ddp-audit: {kind} written to {path}. {selection.told()}".rstrip())
+    return said
+
+
+def page(run: RecordedRun, comparison: Comparison, root: Path | None) -> str:
+    """The HTML page of a comparison."""
+    from ddp_audit.report.page import MOST, render
+    from ddp_audit.report.selection import select
+
+    return render(select(run, comparison, MOST), comparison, root)

@@ -1,0 +1,111 @@
+"""A run in the Chrome trace event format, which ui.perfetto.dev opens: a process a rank, a thread a group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any
+
+from ddp_audit.compare.explain import frames, name
+from ddp_audit.compare.sequence import Divergence
+from ddp_audit.events import BACKWARD, COLLECTIVE, START, Event
+from ddp_audit.report.selection import Selection
+
+MOST = 400_000  # events of one export
+_STEPS = 0  # the thread of what is no collective
+
+
+def write(selection: Selection, stream: IO[str]) -> None:
+    """Writes the events of a selection, one a line."""
+    stream.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"made by": "ddp-audit", "left out": selection.told()}))
+    stream.write(', "traceEvents": [\n')
+    for number, event in enumerate(_events(selection)):
+        stream.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))
+    stream.write("\n]}\n")
+
+
+def _events(selection: Selection) -> Iterator[dict[str, Any]]:
+    first = min((e.time for rank in selection.ranges for e in selection.events(rank)[:1]), default=0.0)
+    last = max((_end(e) for rank in selection.ranges for e in selection.events(rank)[-1:]), default=first)
+    for rank in selection.ranges:
+        yield from _rank(selection, rank, first, last)
+    if selection.apart is not None:
+        yield from _marks(selection, selection.apart, first)
+
+
+def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterator[dict[str, Any]]:
+    state = selection.run.ranks[rank].state
+    yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank} ({state})"}}
+    yield {"ph": "M", "pid": rank, "name": "process_sort_index", "args": {"sort_index": rank}}
+    yield {"ph": "M", "pid": rank, "tid": _STEPS, "name": "thread_name", "args": {"name": "steps"}}
+    threads: dict[str, int] = {}
+    free: dict[int, float] = {}  # when a thread's last bar ends: a group carries out one collective after the other
+    for event in selection.events(rank):
+        if event.kind != COLLECTIVE:
+            if event.kind != START:
+                yield _step(event, rank, first, last)
+            continue
+        thread = threads.get(event.group)
+        if thread is None:
+            thread = threads[event.group] = len(threads) + 1
+            yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": f"group {event.group}"}}
+        done = event.detail.get("done")
+        begin = max(event.time, free.get(thread, 0.0))
+        end = max(begin, last if done is None else done)
+        free[thread] = end
+        bar = {"ph": "X", "pid": rank, "tid": thread, "ts": _us(begin - first), "dur": _us(end - begin), "name": name(event)}
+        bar.update(cat=event.origin, args=_arguments(event))
+        if selection.is_apart(event):
+            bar.update(cname="terrible", cat=f"{event.origin},divergence")
+        elif done is None:
+            bar["cname"] = "bad"
+        yield bar
+
+
+def _step(event: Event, rank: int, first: float, last: float) -> dict[str, Any]:
+    where = {"site": str(event.site)} if event.site is not None else {}
+    out: dict[str, Any] = {"pid": rank, "tid": _STEPS, "ts": _us(event.time - first), "name": event.kind, "cat": "step"}
+    if event.kind == BACKWARD:
+        done = event.detail.get("done")
+        out.update(ph="X", dur=_us((last if done is None else done) - event.time))
+    else:
+        out.update(ph="i", s="t")
+    out["args"] = {**where, **{key: value for key, value in event.detail.items() if isinstance(value, (str, int, float, bool))}}
+    return out
+
+
+def _arguments(event: Event) -> dict[str, Any]:
+    out: dict[str, Any] = {"index": event.index, "op": event.op, "numel": event.numel, "dtype": event.dtype}
+    out.update({"root": event.root} if event.root is not None else {})
+    out.update({"reduce_op": event.reduce_op} if event.reduce_op is not None else {})
+    out["stack"] = [f"{site} {site.function}".rstrip() for site in frames(event)]
+    out["returned"] = event.detail.get("done") is not None
+    return out
+
+
+def _marks(selection: Selection, apart: Divergence, first: float) -> Iterator[dict[str, Any]]:
+    """A line over all ranks where they part, and a mark in each rank that has a part in it."""
+    times = []
+    for rank in selection.ranges:
+        for event in selection.events(rank):
+            if selection.is_apart(event):
+                times.append(event.time)
+                yield {
+                    "ph": "i", "s": "p", "pid": rank, "tid": _STEPS, "ts": _us(event.time - first), "cat": "divergence",
+                    "name": f"parts here: {name(event)}", "args": {"odd": rank in apart.odd},
+                }  # fmt: skip
+                break
+    if times:
+        title = f"divergence ({apart.kind}) in collective {apart.index} of group {apart.group}"
+        pid = min(selection.ranges)
+        mark = {"ph": "i", "s": "g", "pid": pid, "tid": _STEPS, "ts": _us(min(times) - first), "name": title, "cat": "divergence"}
+        yield {**mark, "args": {"explanation": apart.explanation}}
+
+
+def _end(event: Event) -> float:
+    done = event.detail.get("done")
+    return event.time if not isinstance(done, (int, float)) else max(event.time, done)
+
+
+def _us(seconds: float) -> float:
+    return round(max(0.0, seconds) * 1e6, 3)
