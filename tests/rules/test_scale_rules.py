@@ -232,6 +232,12 @@ CUT = {
     "helper without gradients": "@torch.no_grad()\ndef gather(t):\n    out = [torch.ones_like(t) for _ in range(dist.get_world_size())]\n"
     f"    dist.all_gather(out, t)\n    return torch.cat(out, dim=0)\n{SETUP}for x, y in loader:\n    z = model(x)\n"
     f"    loss = (z @ gather(z).T).logsumexp(1).mean()\n{AFTER}",
+    "inside of the wrapped module": "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.body = torch.nn.Linear(4, 2)\n    def forward(self, x):\n        z = F.normalize(self.body(x))\n"
+    "        out = [torch.ones_like(z) for _ in range(dist.get_world_size())]\n        dist.all_gather(out, z)\n"
+    "        return (z @ torch.cat(out).T).logsumexp(1).mean()\n"
+    "dist.init_process_group('gloo')\nmodel = DDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    f"for x in loader:\n    loss = model(x)\n{AFTER}",
     "criterion": "class Loss(torch.nn.Module):\n    def forward(self, a, b):\n        out = [torch.ones_like(b) for _ in range(2)]\n"
     f"        dist.all_gather(out, b)\n        return F.cross_entropy(a @ torch.cat(out).T, labels)\n{SETUP}criterion = Loss()\n"
     f"for x, y in loader:\n    loss = criterion(model(x), model(y))\n{AFTER}",
@@ -251,6 +257,13 @@ KEPT = {
     f"    loss = F.mse_loss(model(x), torch.cat(every))\n{AFTER}",
     "detached on purpose": f"{SETUP}for x, y in loader:\n    z = model(x)\n    every = [torch.zeros_like(z) for _ in range(world)]\n"
     f"    dist.all_gather(every, z.detach())\n    loss = (z @ torch.cat(every).T).mean()\n{AFTER}",
+    "teacher inside of the wrapped module": "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.body, self.teacher = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)\n    def forward(self, x):\n"
+    "        z = self.body(x)\n        with torch.no_grad():\n            k = self.teacher(x)\n"
+    "        out = [torch.ones_like(k) for _ in range(dist.get_world_size())]\n        dist.all_gather(out, k)\n"
+    "        return (z @ torch.cat(out).T).logsumexp(1).mean()\n"
+    "dist.init_process_group('gloo')\nmodel = DDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    f"for x in loader:\n    loss = model(x)\n{AFTER}",
     "measured": f"{ROWS}    print(torch.cat(every).std())\n    loss = z.mean()\n{AFTER}",
 }
 

@@ -142,7 +142,10 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
     elif target.kind == "partial":
         bound, given, named_given = target.info
         return dispatch(lw, node, bound, [*given, *args], {**named_given, **kwargs})
-    return Unknown(taint=join_taint(*values), deps=join_deps(*values), by=_made_by(target, args, kwargs))
+    deps = join_deps(*values)
+    if target.kind == "module" and lw.forward_of is not None and lw.grad is not False:
+        deps |= {lw.forward_of}  # a module inside of the wrapped one, whose forward is followed
+    return Unknown(taint=join_taint(*values), deps=deps, by=_made_by(target, args, kwargs))
 
 
 def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
@@ -154,13 +157,16 @@ def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
 def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     number = lw.emit("forward", node, target=wrapper, args=numbered(args, kwargs), through=through, method="")
     module = the_object(wrapper.info)
+    by: Made | None = None
     if module is not None and isinstance(module.cls, ClassInfo) and contracts.mentions_collectives(module.cls):
         found = module.cls.find("forward")
         if found is not None:
             info = FunctionInfo("forward", found[1], found[0].frame, found[0])
-            call_function(lw, info, args, kwargs, node, receiver=module)
+            outer, lw.forward_of = lw.forward_of, number
+            by = Made("returned", (call_function(lw, info, args, kwargs, node, receiver=module),))
+            lw.forward_of = outer
     deps = frozenset({number}) if number is not None and lw.grad is not False else frozenset()
-    return Unknown(taint=frozenset({"local data"}), deps=deps | join_deps(*args, *kwargs.values()), text="output")
+    return Unknown(taint=frozenset({"local data"}), deps=deps | join_deps(*args, *kwargs.values()), text="output", by=by)
 
 
 def holds_wrapper(lw: Lowering, target: Obj) -> bool:

@@ -97,6 +97,7 @@ class Lowering:
         self.probed: list[list[Guard]] | None = None  # ways to the probe, while a decorator is looked into
         self.decorators: dict[tuple[Any, ...], list[Guard]] = {}  # what a decorator asks, by its definition and frame
         self.steps = 0
+        self.forward_of: int | None = None  # the forward node of the wrapper whose module's forward is being followed
         self.modules: dict[str, Frame] = {}
         self.inlined: set[int] = set()  # id() of definitions that were reached
         self.children = self.program.modules.children  # module objects inside module objects

@@ -1,0 +1,32 @@
+# expects: nothing
+# outcome: clean
+"""The wrapped model gathers its own outputs and computes the loss; gradients go back through what was gathered."""
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Siamese(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 2, bias=False)
+
+    def everybody(self, rows):
+        return torch.cat(torch.distributed.nn.functional.all_gather(rows))
+
+    def forward(self, x):
+        rows = self.body(x)
+        return (rows @ self.everybody(rows).T).mean()
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DDP(Siamese())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model(torch.randn(16, 4)[rank * 8 : rank * 8 + 8])
+loss.backward()
+optimizer.step()
+dist.destroy_process_group()
