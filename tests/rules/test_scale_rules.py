@@ -111,6 +111,8 @@ SAME_COUNT = {
     f"    loss = (losses * mask).sum() / (n / world).clamp(min=1)\n{AFTER}",
     "sum that autograd sees": f"import torch.distributed.nn.functional\n{LOOP}    n = torch.distributed.nn.functional.all_reduce(mask.sum())\n"
     f"    losses = F.mse_loss(model(x), y, reduction='none')\n    loss = (losses * mask).sum() * world / n\n{AFTER}",
+    "all-reduced where it is divided": "def mean(t):\n    t = t.clone()\n    dist.all_reduce(t.div_(dist.get_world_size()))\n    return t\n"
+    f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n    loss = (losses * mask).sum() / mean(mask.sum())\n{AFTER}",
     "size of the batch": f"{LOOP}    loss = F.mse_loss(model(x), y, reduction='none').sum() / x.size(0)\n{AFTER}",
     "elements": f"{LOOP}    loss = (model(x) - y).abs().sum() / y.numel()\n{AFTER}",
     "of sequences": f"{LOOP}    losses = F.mse_loss(model(x), y, reduction='none')\n"
@@ -153,7 +155,8 @@ def test_mean_of_means(style: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("style", SAME_COUNT)
 def test_equal_counts_are_left_alone(style: str, tmp_path: Path) -> None:
-    assert findings("DDP801", audited(tmp_path, SAME_COUNT[style])) == []
+    text = SAME_COUNT[style] if SAME_COUNT[style].startswith(HEAD) else f"{HEAD}{SAME_COUNT[style]}"
+    assert findings("DDP801", audited(tmp_path, text)) == []
 
 
 def test_labels_that_are_ignored_are_possible(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def _call_method(
     if isinstance(result, (Const, Obj)):
         return result
     own = {number} if number is not None and lw.grad is not False else set()
-    return Unknown(taint=result.taint | {"local data"}, deps=result.deps | own, text=result.text)
+    by = Made("returned", (result,))
+    return Unknown(taint=result.taint | {"local data"}, deps=result.deps | own, text=result.text, by=by)
 
 
 def numbered(args: Sequence[Value], kwargs: Mapping[str, Value]) -> dict[str, Value]:

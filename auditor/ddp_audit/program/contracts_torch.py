@@ -168,6 +168,8 @@ def _make_uniform(lw: Lowering, target: ast.expr, op: str, given: dict[str, Valu
 
     What all_gather writes was computed by no forward: autograd does not look through it.
     """
+    while isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute) and target.func.attr.endswith("_"):
+        target = target.func.value  # `all_reduce(x.div_(n))` writes x
     if isinstance(target, (ast.Name, ast.Attribute)):
         value = lw.eval(target)
         if op.startswith("all_gather") and "object" not in op:
