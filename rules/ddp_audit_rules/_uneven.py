@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
-from ddp_audit.program.made import behind
+from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.reach import local_taint, worlds_by_size
 from ddp_audit.program.state import ClassInfo
@@ -140,7 +140,9 @@ def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
 
 
 def _odd(whole: Value, jobs: Jobs) -> bool:
-    """Whether the elements may not come out even; False where their number is known and does in every job."""
+    """Whether the elements may not come out even; False where their number is known and does, or was made a multiple or padded."""
+    if any((isinstance(v, Expr) and v.op == "*") or "pad" in operation_of(v).lower() for v in behind(whole)):
+        return False
     counts = [(rows(whole, job[0]), job[0].world_size) for job in jobs]
     return any(count is None or count % size for count, size in counts)
 

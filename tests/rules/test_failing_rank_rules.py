@@ -406,6 +406,14 @@ for x in DataLoader(Subset(rows, range(rank, len(rows), world_size)), batch_size
 for i in range(rank, 60, world_size):
     train(rows[i])
 """,
+    ("DDP205", "padded, or cut to a multiple"): TRAIN + """
+count = len(data) // world_size * world_size
+for x in data[:count][rank::world_size]:
+    train(x)
+padded = torch.nn.functional.pad(data, (0, 0, 0, -len(data) % world_size))
+for x in padded[rank::world_size]:
+    train(x)
+""",
     ("DDP205", "nothing done together in the loop"): TRAIN + """
 for x in data[rank::world_size]:
     print(x)

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 _LIBRARY = {
     "datasets.load_dataset": "loads a data set",
     "huggingface_hub.snapshot_download": "downloads a repository",
-    "urllib.request.urlretrieve": "downloads a file",
-    "torch.hub.download_url_to_file": "downloads a file",
-    "gdown.download": "downloads a file",
-    "wget.download": "downloads a file",
     "torchvision.datasets.utils.download_and_extract_archive": "downloads an archive",
     "shutil.unpack_archive": "unpacks an archive",
     "shutil.copytree": "copies a folder",
@@ -31,7 +27,7 @@ _METHODS = {
 }
 # By the name of a function of the project, or of one that could not be followed.
 _NAMED = re.compile(
-    r"^_?((pre_?process|token(ize|ise)|encode)_?(all|data\w*|corpus|files|shards|and_\w+)|download(_\w+)?|prepare_data(set)?|"
+    r"^_?((pre_?process|token(ize|ise)|encode)_?(all|data\w*|corpus|files|shards|and_\w+)|download(_(all|data\w*|corpus|and_\w+))?|prepare_data(set)?|"
     r"(build|create|make)_?(cache|index|vocab(ulary)?|lmdb)|extract_features)$"
 )
 _DONE = re.compile(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
@@ -53,7 +49,12 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
     maps = name == "map" and isinstance(node.func, ast.Attribute) and args
     if not what and maps and any(isinstance(o, Func) for o in options(args[0])):
         what = "maps a function over a data set"
-    if not what and _NAMED.match(name) and not library.startswith(("torch.", "builtins.", "os.")) and not _looks_first(function):
+    if (
+        not what
+        and _NAMED.match(name)
+        and not library.startswith(("torch.", "torchvision.", "builtins.", "os."))
+        and not _looks_first(function)
+    ):
         what = f"runs {name}()"
     if what:
         lw.emit("long-work", node, what=what, seconds=None, first=lw.main_first > 0)
