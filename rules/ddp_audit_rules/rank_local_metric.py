@@ -158,7 +158,7 @@ def _reports(program: Program) -> Iterator[_Report]:
                     continue
                 evaluation = decides or _is_evaluation(one, node)
                 made = _Report(node, one.text, node.span, "told here", decides, evaluation, _texts(value))
-                if not (made.evaluation and alone):
+                if not (made.evaluation and alone) and not _with_evaluation(node, evaluated):
                     yield made if decides else _at_number(program, made, value)
                     break
 
@@ -166,6 +166,12 @@ def _reports(program: Program) -> Iterator[_Report]:
 def _of_one_rank(node: Node) -> bool:
     """Whether a test of the rank is on the way to a node, though perhaps of a rank that could not be followed."""
     return any("rank" in g.taint or _RANK.search(g.text) for g in node.guards)
+
+
+def _with_evaluation(node: Node, evaluated: list[Node]) -> bool:
+    """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
+    tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
+    return any(g is test for test in tests for forward in evaluated for g in forward.guards)
 
 
 def _returned(node: Node) -> _Report | None:

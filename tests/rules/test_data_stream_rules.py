@@ -235,6 +235,8 @@ GLOBAL_METRICS = {
     "gathered": f"{TRAINING}    losses = [torch.zeros(()) for _ in range(2)]\n    dist.all_gather(losses, loss)\n"
     "    print('loss', sum(losses).item())\n",
     "rank 0 evaluates": f"{TRAINING}{EVALUATION}if dist.get_rank() == 0:\n    val_loss = evaluate()\n    print('validation', val_loss)\n",
+    "rank 0 evaluates here": f"{TRAINING}if dist.get_rank() == 0:\n    top1 = 0.0\n    with torch.no_grad():\n        for x in loader:\n"
+    "            top1 += model.module(x[0]).sum().item()\n    print(top1)\n",
     "no metric": f"{TRAINING}    print(x[0].shape, len(loader))\n",
     "progress bar": f"from tqdm import tqdm\n{TRAINING.replace('in loader', 'in (bar := tqdm(loader))')}"
     "    bar.set_postfix(loss=loss.item())\n",

@@ -18,7 +18,12 @@ _SHARES = re.compile(r"gather|all_reduce|reduce_|broadcast|all_to_all|scatter_ob
 
 def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:
     """The writes of each module of the project, with those of the modules inside it."""
-    own = {key: _in_class(info) for key, info in lw.classes_of.items()}
+    by_class = {id(info): info for info in lw.classes_of.values()}
+    of_class = {number: _in_class(info) for number, info in by_class.items()}
+    own = {key: of_class[id(info)] for key, info in lw.classes_of.items()}
+    own = {key: writes for key, writes in own.items() if writes}
+    if not own:
+        return {}
     found: dict[tuple[object, ...], list[BufferWrite]] = {}
     for root in {*own, *lw.children}:
         seen, queue = {root}, [root]

@@ -100,8 +100,13 @@ def transform(lw: Lowering, node: ast.Call, name: str) -> None:
 
 def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:
     """The draws in the methods of each module and data set of the project, with those of the modules inside it."""
-    own = {key: _in_class(lw, info) for key, info in lw.classes_of.items()}
+    by_class = {id(info): info for info in lw.classes_of.values()}
+    of_class = {number: _in_class(lw, info) for number, info in by_class.items()}
+    own = {key: of_class[id(info)] for key, info in lw.classes_of.items()}
+    own = {key: sites for key, sites in own.items() if sites}
     found: dict[tuple[object, ...], list[RandomSite]] = {}
+    if not own:
+        return found
     for root in {*own, *lw.children}:
         seen, queue = {root}, [root]
         while queue:
