@@ -15,10 +15,10 @@ from ddp_audit_rules._failures import Failure
 def absent(program: Program) -> Iterator[Failure]:
     """Uses of names and attributes on ranks that do not have them, or have None there."""
     for node in program.of("absent"):
-        without = [w for job in worlds_by_size(program.world_size) for w in job if _lacks(node, w) and _comes(node, w)]
-        if not without or any(f"hasattr({part}" in g.text for g in node.guards for part in ("self", node.text.split(".")[0])):
+        by_job = [[w for w in job if _lacks(node, w) and _comes(node, w)] for job in worlds_by_size(program.world_size)]
+        if not all(by_job) or any(f"hasattr({part}" in g.text for g in node.guards for part in ("self", node.text.split(".")[0])):
             continue
-        name, ranks = node.text or node.detail["name"], _ranks(without)
+        name, ranks = node.text or node.detail["name"], _ranks(by_job[0])
         if "binding" in node.detail:
             site = node.detail["binding"].sites[0][-1]
             kind = "AttributeError" if node.detail["of_object"] else "NameError"
@@ -36,7 +36,16 @@ def absent(program: Program) -> Iterator[Failure]:
             "does no harm where the name is made otherwise before, on all ranks.",
             [*related, *guard_relations(node)],
             node,
+            "likely" if _is_reached(node) else "possible",
         )
+
+
+def _is_reached(node: Node) -> bool:
+    """Whether the use is in code that is seen to run, or of an attribute of the object itself.
+
+    A function that nothing here calls may be called by rank 0 alone.
+    """
+    return bool(node.calls) or node.function == "<module>" or node.text.startswith("self.")
 
 
 def _comes(node: Node, world: World) -> bool:

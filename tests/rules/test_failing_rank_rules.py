@@ -538,6 +538,14 @@ for x in loader:
     if getattr(trainer, "log", None) is not None and writer is not None:
         writer.flush()
 """,
+    ("DDP204", "in a function that rank 0 alone may call"): TRAIN + """
+if rank == 0:
+    board = SummaryWriter()
+log = SummaryWriter() if rank == 0 else None
+def on_event(value):
+    board.add_scalar("x", value)
+    log.flush()
+""",
     ("DDP204", "made on all ranks, one way or the other"): TRAIN + """
 class Silent:
     def flush(self):
