@@ -15,6 +15,7 @@ from ddp_audit_rules._cuda import may_use_nccl, places_for_user
 from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
 
 _ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
+_MAYBE = "barrier"  # NCCL guesses a device by the rank where none is set and none was used; on usual machines it is the right one
 
 
 class DeviceNotSet(Rule):
@@ -22,27 +23,30 @@ class DeviceNotSet(Rule):
     name = "device-not-set"
     level = "warning"
     what = (
-        "A `.cuda()`, a device `cuda` without a number, a barrier or an object collective on NCCL, where no process has "
-        "set a "
-        "device of its own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
+        "A `.cuda()`, a device `cuda` without a number, or an object collective on NCCL, where no process has set a device "
+        "of "
+        "its own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
     )
     why = (
-        "The current device of a new process is 0. All ranks of a node put their model, or the tensor behind the barrier, "
-        "on "
-        "the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU detected` or hangs."
+        "The current device of a new process is 0. All ranks of a node put their model, or the tensor behind the object "
+        "collective, on the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU "
+        "detected` or "
+        "hangs."
     )
     quiet = (
-        "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs "
-        "on gloo; "
-        "frameworks that place processes; code that names a device by the local rank everywhere and has no barrier or "
-        "object "
-        "collective."
+        "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs on "
+        "gloo; "
+        "frameworks that place processes; code that names a device by the local rank everywhere and has no object "
+        "collective. A "
+        "barrier alone is only possible: NCCL guesses its device by the rank."
     )
     confirmed = "The ranks of one node set device 0, or none, and get here."
     source = (
-        "torch 2.13, distributed/distributed_c10d.py: barrier and object collectives on NCCL use the current device "
-        "unless the group "
-        "has one. Without an accelerator the fault cannot show itself; the example falls back to the CPU."
+        "torch 2.13, distributed/distributed_c10d.py: object collectives on NCCL send from the current device; the barrier "
+        "takes that "
+        "of the group, the one used before, or the rank modulo the number of devices. Without an accelerator the fault "
+        "cannot show "
+        "itself; the example falls back to the CPU."
     )
     outcome = "clean"
     remedy = (
@@ -80,7 +84,8 @@ dist.destroy_process_group()
             return
         if any("device_id" in node.args or "**" in node.args for node in program.of("init")):
             return
-        use = next((node for node in program.nodes if _uses_current(program, node)), None)
+        uses = [node for node in program.nodes if _uses_current(program, node)]
+        use = next((node for node in uses if node.detail.get("op") != _MAYBE), uses[0] if uses else None)
         if use is None:
             return
         every = [n for n in program.of("device") if n.detail["via"] == "set_device"]
@@ -112,7 +117,7 @@ dist.destroy_process_group()
         ]
         if late is not None:
             related.append(Related(late.span.path, late.span.line, "device", late.text))
-        confidence = "likely" if is_called(use) else "possible"
+        confidence = "likely" if is_called(use) and use.detail.get("op") != _MAYBE else "possible"
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

@@ -40,7 +40,7 @@ NO_DEVICE = {
     f"{NCCL}model = DDP(torch.nn.Linear(4, 1).to(args.device))\n",
     "too late": f"{NCCL}model = torch.nn.Linear(4, 1).cuda()\ntorch.cuda.set_device(local_rank)\n",
     "objects": f"{NCCL}x = torch.ones(4).to(local_rank)\nnames = [None]\ndist.broadcast_object_list(names)\n",
-    "barrier before": f"{NCCL}dist.barrier()\ntorch.cuda.set_device(local_rank)\nx = torch.ones(4).cuda()\n",
+    "objects before": f"{NCCL}dist.all_gather_object([None], 1)\ntorch.cuda.set_device(local_rank)\nx = torch.ones(4).cuda()\n",
     "always 0": f"{NCCL}torch.cuda.set_device(0)\nmodel = DDP(torch.nn.Linear(4, 1).cuda())\n",
 }
 OWN_DEVICE = {
@@ -53,6 +53,7 @@ OWN_DEVICE = {
     "gloo": NCCL.replace("nccl", "gloo") + "x = torch.ones(4).cuda()\ndist.barrier()\n",
     "named": f"{NCCL}model = DDP(torch.nn.Linear(4, 1).to(local_rank), device_ids=[local_rank])\n",
     "barrier with a device": f"{NCCL}x = torch.ones(4).to(local_rank)\ndist.barrier(device_ids=[local_rank])\n",
+    "barrier alone": f"{NCCL}dist.barrier()\ntorch.cuda.set_device(local_rank)\nx = torch.ones(4).cuda()\n",
     "rank 0 alone": f"{NCCL}if dist.get_rank() == 0:\n    x = torch.ones(4).cuda()\n",
     "accelerate": f"from accelerate import Accelerator\n{NCCL}x = torch.ones(4).cuda()\n",
     "one process": "import torch\nmodel = torch.nn.Linear(4, 1).cuda()\n",
