@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import changes, contracts_random, flight, lookup
+from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
@@ -288,10 +288,11 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         made = Obj(
             key=key, kind="optimizer", cls=name, made=span, info=args[0] if args else kwargs.get("params"), text=lw.text(node)
         )
-        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown()})
+        rate = args[1] if len(args) > 1 else kwargs.get("lr", Unknown())
+        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown(), "lr": rate})
         return made
-    if name.startswith("torch.lr_scheduler."):
-        return Obj(key=key, kind="scheduler", cls=name, made=span, text=lw.text(node))
+    if (schedule := contracts_schedules.scheduler(lw, node, name, args, kwargs)) is not None:
+        return schedule
     if name.endswith("GradScaler"):
         scaler = Obj(key=key, kind="scaler", cls=name, made=span, text=lw.text(node))
         lw.emit("scaler", node, target=scaler, args=dict(kwargs), what="made")
@@ -377,8 +378,10 @@ def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         receiver is None and re.search(r"optim|(^|[._])opt([._]|$|\d)", word)
     ):
         lw.emit("step", node, target=bound.receiver, args=kwargs)
-    elif args and ((receiver is not None and receiver.kind == "scheduler") or (receiver is None and "sched" in word)):
-        note_report(lw, node, args, kwargs, "scheduler")
+    elif (receiver is not None and receiver.kind == "scheduler") or (receiver is None and "sched" in word):
+        lw.emit("schedule-step", node, target=bound.receiver, args=kwargs)
+        if args:
+            note_report(lw, node, args, kwargs, "scheduler")
     return Const(value=None)
 
 

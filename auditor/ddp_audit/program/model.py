@@ -32,7 +32,8 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |
 | draw | random indices drawn from a whole set | detail what |
-| optimizer | an optimizer is made | target: the optimizer; args: params |
+| optimizer | an optimizer is made | target: the optimizer; args: params, lr |
+| scheduler, schedule-step | a learning-rate scheduler is made, stepped | target: the scheduler; args: T_max, total_steps, .. |
 | requires-grad | requires_grad of parameters is set | target: their module or wrapper; args: value; detail part: only some |
 | change | a module or parameter is put into a wrapped module, or changed there | target: owner; args: value, old; detail what |
 | move | .to(..), .cuda(), .half() and their like | target: the module or wrapper; args: where; detail name |

@@ -7,6 +7,7 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -228,6 +229,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 _CONSTRUCTED = re.compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
+    "ceil": math.ceil, "floor": math.floor,
 }  # fmt: skip
 
 

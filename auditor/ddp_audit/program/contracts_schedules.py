@@ -1,0 +1,45 @@
+"""What learning-rate schedulers of torch, Transformers and Diffusers are made for, and rounding to whole numbers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.contracts import contract
+from ddp_audit.program.values import Obj, Unknown, Value, operation
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+# Schedulers of torch that count steps: their parameters by position.
+_TORCH = {
+    "CosineAnnealingLR": ("optimizer", "T_max"),
+    "OneCycleLR": ("optimizer", "max_lr", "total_steps", "epochs", "steps_per_epoch"),
+    "LinearLR": ("optimizer", "start_factor", "end_factor", "total_iters"),
+    "PolynomialLR": ("optimizer", "total_iters"),
+    "CosineAnnealingWarmRestarts": ("optimizer", "T_0"),
+}
+_FUNCTION = re.compile(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
+_FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
+
+
+def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Obj | None:
+    """The scheduler that a library call makes; None where the name is not that of one."""
+    last = name.rsplit(".", 1)[-1]
+    if name.startswith("torch.lr_scheduler."):
+        parameters = _TORCH.get(last, ("optimizer",))
+    elif _FUNCTION.search(name) and name.split(".")[0] in ("transformers", "diffusers"):
+        parameters = ("name", *_FUNCTION_PARAMETERS) if last == "get_scheduler" else _FUNCTION_PARAMETERS
+    else:
+        return None
+    span = lw.span(node)
+    made = Obj(key=(name, span, tuple(lw.calls[-4:])), kind="scheduler", cls=name, made=span, text=lw.text(node))
+    lw.emit("scheduler", node, target=made, args=dict(zip(parameters, args, strict=False)) | kwargs, name=last)
+    return made
+
+
+@contract("math.ceil", "math.floor")
+def _whole(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    return operation(name, args[0], text=lw.text(node)) if args else Unknown(text=lw.text(node))
