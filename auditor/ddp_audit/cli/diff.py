@@ -37,6 +37,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
+    from ddp_audit.trace.columns import no_collection
+
+    with no_collection():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     from ddp_audit.cli.foretold import kept
     from ddp_audit.cli.progress import Progress
     from ddp_audit.cli.recorded import read_compared, read_notes

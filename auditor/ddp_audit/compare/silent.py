@@ -127,7 +127,8 @@ def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
         longest: Counter[int] = Counter()
         apart = 0  # forwards in which every rank had a batch of its own
         for row in zip_longest(*(found.batches for found in by_rank.values())):
-            if len(set(row)) == len(row) > 1 and all(row):
+            values = set(row)
+            if len(values) == len(row) > 1 and None not in values and 0 not in values:
                 apart += 1
                 streak.clear()
                 continue

@@ -159,7 +159,8 @@ def _where(divergence: Divergence) -> str:
 
 def _agreed_row(index: int, events: Mapping[int, Event], width: int) -> Iterator[Line]:
     first = events[min(events)]
-    places: dict[str, None] = dict.fromkeys(str(frames(event)[0]) for event in events.values() if frames(event))
+    different = {id(event): event for event in events.values()}.values()
+    places: dict[str, None] = dict.fromkeys(str(frames(event)[0]) for event in different if frames(event))
     text = f"{_mark('=', index)}{name(first)}{phase(first, None)}"
     at = " | ".join(_short(place, 30) for place in list(places)[:2])
     if len(text) + len(at) + 2 <= width:
@@ -179,10 +180,15 @@ class Column(NamedTuple):
 def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path | None) -> list[Column]:
     """Ranks that do the same from the same place share a column."""
     cells: dict[tuple[str, ...], list[int]] = {}
+    made: dict[tuple[int, int], tuple[str, ...]] = {}  # ranks of a large run share events
     for rank, event in sorted(divergence.ranks.items()):
         forward = divergence.forwards.get(rank)
-        cell = _nothing(states.get(rank)) if event is None else _cell(event, forward, divergence.group, root)
-        cells.setdefault(tuple(cell), []).append(rank)
+        if event is None:
+            cell = tuple(_nothing(states.get(rank)))
+        else:
+            known = made.get((id(event), id(forward)))
+            cell = known or made.setdefault((id(event), id(forward)), tuple(_cell(event, forward, divergence.group, root)))
+        cells.setdefault(cell, []).append(rank)
     columns = [Column(ranks, list(cell)) for cell, ranks in cells.items()]
     if len(columns) <= _MOST_COLUMNS:
         return columns

@@ -13,6 +13,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import overload
 
@@ -53,22 +54,29 @@ def load_columns(directory: str | os.PathLike[str], progress: Progress | None = 
     readers: dict[int, Reader] = {}
     with os.scandir(folder) as found:
         paths = sorted(entry.name for entry in found if entry.name.startswith("rank-") and entry.name.endswith(".ddptrace"))
-    collects = gc.isenabled()
-    gc.disable()  # nothing of what is made here is garbage
-    try:
+    with no_collection():
         for number, name in enumerate(paths):
             rank = rank_of(name)
             if rank is not None:
                 readers[rank] = _read(f"{folder}/{name}", rank, book)
             if progress is not None:
                 progress(number + 1, len(paths))
-    finally:
-        if collects:
-            gc.enable()
     assemble(run, readers)
     if not any(rank.state != MISSING for rank in run.ranks.values()):
         raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
     return run, book.places
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keeps Python from looking for garbage among the many objects of a large run, where there is none."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _read(path: str, rank: int, book: Book) -> Reader:
@@ -102,11 +110,11 @@ class ColumnReader:
     def read(self, book: Book) -> None:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            head = os.pread(descriptor, layout.HEADER.size, 0)
-            known = read_header(self.path, self.rank_run.rank, head, True)
+            start = os.pread(descriptor, layout.HEADER.size + _FIRST_BLOCK, 0)
+            known = read_header(self.path, self.rank_run.rank, start[: layout.HEADER.size], True)
             if os.fstat(descriptor).st_size % layout.CHUNK:
                 raise TraceError(f"{self.path}: truncated")
-            data = _records(descriptor)
+            data = _records(descriptor, start[layout.HEADER.size :])
         finally:
             os.close(descriptor)
         if known is None:
@@ -141,17 +149,14 @@ class ColumnReader:
         judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat)
 
 
-def _records(descriptor: int) -> bytes:
-    """The records of a file up to the last that was written."""
-    blocks: list[bytes] = []
+def _records(descriptor: int, first: bytes | None = None) -> bytes:
+    """The records of a file up to the last that was written. `first` is the first block, where it has been read."""
     offset, size = layout.HEADER.size, _FIRST_BLOCK
-    while True:
-        block = os.pread(descriptor, size, offset)
-        blocks.append(block)
-        if len(block) < size or not block[-_SIZE:].strip(b"\0"):
-            break
+    blocks = [os.pread(descriptor, size, offset) if first is None else first]
+    while len(blocks[-1]) == size and blocks[-1][-_SIZE:].strip(b"\0"):
         offset += size
         size *= 2
+        blocks.append(os.pread(descriptor, size, offset))
     last = blocks[-1]
     used = len(last[: len(last) // _SIZE * _SIZE : _SIZE].rstrip(b"\0"))
     blocks[-1] = last[: used * _SIZE]

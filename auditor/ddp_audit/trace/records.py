@@ -55,12 +55,12 @@ def collective_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event
 def other_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
     """The event of an EVENT record."""
     _, state, _, _, _, number, now, done = layout.RECORD.unpack(record)
-    value = layout.VALUE_RECORD.unpack(record)[7]
     kind = text["kind"]
     detail = dict(text["detail"])
     if kind in layout.NUMBER_KEY:
         detail[layout.NUMBER_KEY[kind]] = number
     if kind in layout.VALUE_KEY:
+        value = int.from_bytes(record[layout.DONE_OFFSET :], "little")
         detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
     if kind == events.BACKWARD:
         detail.update(done=done if state else None, raised=state == layout.RAISED)
