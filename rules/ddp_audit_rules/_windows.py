@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from ddp_audit.program.sync import (
     suppositions,
     switches,
 )
-from ddp_audit.program.values import DATA, World
+from ddp_audit.program.values import DATA, Expr, Value, World
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +131,21 @@ def _atoms_of(values: list[Any]) -> set[str] | None:
 
 def never(step: Node) -> bool:
     """Whether the conditions around a step exclude each other, as where a caller's arm says no and the callee asks again."""
+    demanded = [pair for guard in step.guards for pair in _demanded(guard.test, guard.polarity)]
+    if any(one == other and wanted is not denied and one.text for one, wanted in demanded for other, denied in demanded):
+        return True
     names = _atoms_of([g.test for g in step.guards])
     answers = {passes(step.guards, World(0, 2, 2, supposed)) for supposed in suppositions(names or set(), {})} if names else set()
     return answers == {False}
+
+
+def _demanded(test: Value, wanted: bool) -> Iterator[tuple[Value, bool]]:
+    """What a condition asks of its operands, where it asks something of each."""
+    match test:
+        case Expr(op="not", args=(inner,)):
+            yield from _demanded(inner, not wanted)
+        case Expr(op="and" | "or" as op, args=args) if (op == "and") is wanted:
+            for arg in args:
+                yield from _demanded(arg, wanted)
+        case _:
+            yield test, wanted

@@ -321,6 +321,21 @@ for step in range(9):
     loss.backward()
     optimizer.step()
 """,
+    "reduced by map": MODEL
+    + """
+def reduce_tensor(tensor):
+    total = tensor.clone()
+    dist.all_reduce(total)
+    return total / world_size
+for step in range(9):
+    loss = model(torch.randn(8, 4)).mean()
+    first, second = map(reduce_tensor, (loss.detach(), loss.detach() + 1))
+    best = max(map(lambda value: value.item(), [first, second]))
+    if best < 0.1:
+        break
+    loss.backward()
+    optimizer.step()
+""",
     "reduced by a library": MODEL
     + """
 from elsewhere import reduce_dict

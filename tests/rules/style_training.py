@@ -98,6 +98,30 @@ for i in range(8):
     else:
         scaler(model(torch.randn(8, 4)).mean(), need_update)
 """,
+    "asked again in an optimizer of the project": MODEL
+    + """
+class Lookahead:
+    def __init__(self, base):
+        self.base = base
+    def step(self, closure=None):
+        return self.base.step(closure)
+args = argparse.Namespace(window=int(sys.argv[1]), clip=sys.argv[2])
+slow = Lookahead(optimizer)
+def backward(loss, need_update):
+    loss.backward()
+    if need_update:
+        if args.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        slow.step()
+for i, x in enumerate(torch.randn(8, 8, 4)):
+    last = args.clip == "last"
+    need_update = last or (i + 1) % args.window == 0
+    if hasattr(model, "no_sync") and not need_update:
+        with model.no_sync():
+            backward(model(x).mean(), need_update)
+    else:
+        backward(model(x).mean(), need_update)
+""",
     "last batch of the loader": MODEL
     + """
 loader = DataLoader(torch.randn(60, 4), batch_size=8, sampler=DistributedSampler(range(60)))

@@ -18,6 +18,7 @@ from ddp_audit.program.values import (
     Const,
     Expr,
     Ext,
+    Func,
     Items,
     Made,
     Obj,
@@ -148,6 +149,18 @@ def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
         fake = ast.copy_location(ast.Attribute(value=node.args[0], attr=args[1].value, ctx=ast.Store()), node)
         lookup.assign_attribute(lw, fake, args[0], args[1].value, args[2])
     return Const(value=None)
+
+
+@contract("builtins.map")
+def _map(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`map(function, values)`: the function is followed once, for what stands for all values."""
+    from ddp_audit.program.calls import dispatch
+
+    if len(args) < 2 or not isinstance(args[0], (Func, Ext)) or any(order.unordered(value) for value in args[1:]):
+        return generic(args, kwargs, lw.text(node), name="builtins.map")
+    elements = [iteration.iterate(lw, part, value)[0] for part, value in zip(node.args[1:], args[1:], strict=False)]
+    result = dispatch(lw, node, args[0], elements, {})
+    return Items(items=(result,), kind="list", many=True, taint=result.taint, deps=result.deps)
 
 
 @contract("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
