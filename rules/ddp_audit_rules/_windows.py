@@ -140,12 +140,11 @@ def never(step: Node) -> bool:
 
 
 def _demanded(test: Value, wanted: bool) -> Iterator[tuple[Value, bool]]:
-    """What a condition asks of its operands, where it asks something of each."""
+    """What a condition asks of itself, and of its operands, where it asks something of each."""
+    yield test, wanted
     match test:
         case Expr(op="not", args=(inner,)):
             yield from _demanded(inner, not wanted)
         case Expr(op="and" | "or" as op, args=args) if (op == "and") is wanted:
             for arg in args:
                 yield from _demanded(arg, wanted)
-        case _:
-            yield test, wanted
