@@ -8,7 +8,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, DATA, RANDOM, RANK, Const
+from ddp_audit.program.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._writers import (
     ONE_A_NODE,
@@ -159,7 +159,7 @@ def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
             if checked:
                 return "warning", True, "looks for and makes", "those that look too early end with FileExistsError"
             return "error", True, "makes the folder", "all but one end with FileExistsError"
-        case "remove" | "move" if not node.tries:
+        case "remove" | "move" if not node.tries and not _after_trouble(node):
             verb = "removes" if what == "remove" else "moves"
             if checked:
                 return "warning", True, f"looks for and {verb}", "those that look before it is gone end with FileNotFoundError"
@@ -176,3 +176,8 @@ def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
             known = all(isinstance(content, Const) for content in written)
             return None if known else ("error", differs, "writes", "the file holds what one of them wrote, or pieces of several")
     return None
+
+
+def _after_trouble(node: Node) -> bool:
+    """Whether a file is removed because an exception was caught or because it is not whole, which need not happen on two ranks."""
+    return any(ERROR in guard.taint for guard in node.guards) or sum(FILES in guard.taint for guard in node.guards) > 1

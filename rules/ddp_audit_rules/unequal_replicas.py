@@ -6,11 +6,14 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import module_of, unwrapped
 from ddp_audit.program.values import RANDOM, RANK, Made, Obj, Unknown, Value, constant, options, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
+
+_PARTED = r"skip_allreduce|params_and_buffers_to_ignore|\.allreduce\s*=\s*False"
 
 
 class UnequalReplicas(Rule):
@@ -66,6 +69,8 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
+        if any(True for _ in lines_with(program, _PARTED)):  # experts: each rank has its own parameters on purpose
+            return
         for node in first_of_each_place(program.of("load-state", "write")):
             found = wrapped_by_then(program, node)
             if found is None:

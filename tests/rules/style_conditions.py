@@ -142,6 +142,20 @@ for step in range(3):
 # ---- conditions that are the same on all ranks
 
 UNIFORM = {
+    "return of the others where it is not sharded": """
+def evaluate(args):
+    sharded = len(args) > 1 and args[0]
+    main = rank == 0
+    if not sharded and not main:
+        return
+    signal = torch.zeros(1)
+    while True:
+        if sharded:
+            dist.broadcast(signal, src=0)
+            if signal.item() == 0:
+                break
+evaluate(sys.argv)
+""",
     "flag by environment": "if 'RANK' in os.environ and 'WORLD_SIZE' in os.environ:\n    dist.barrier()\n",
     "flag by rank": "ddp = int(os.environ.get('RANK', -1)) != -1\nif ddp:\n    dist.barrier()\n",
     "flag by local rank": "if int(os.environ.get('LOCAL_RANK', -1)) >= 0:\n    dist.barrier()\n",

@@ -360,6 +360,20 @@ for epoch in range(3):
 # ---- wrappers
 
 WRAPPERS = {
+    "an object that was made is there": """
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cpu")
+    def state_dict(self):
+        return self.scaler.state_dict()
+def save(model, scaler, path):
+    if scaler is not None:
+        torch.save((model.module.state_dict(), scaler.state_dict()), path)
+    else:
+        model.save_checkpoint(path)
+if rank == 0:
+    save(model, Scaler(), "a.pt")
+""",
     "helper of the project": """
 def smart_ddp(module):
     return DDP(module, find_unused_parameters=True)

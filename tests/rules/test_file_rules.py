@@ -61,6 +61,19 @@ ALL_WRITE = {
     ),
 }
 ONE_WRITES = {
+    "rest of a download": f"""{INIT}{MODEL}from pathlib import Path
+def fetch(url, file):
+    file = Path(file)
+    try:
+        torch.hub.download_url_to_file(url, str(file))
+    except Exception:
+        file.unlink()
+    finally:
+        if not file.exists() or file.stat().st_size < 10:
+            if file.exists():
+                file.unlink()
+fetch('http://localhost/a', 'a.bin')
+""",
     "guard": f"{INIT}{MODEL}if rank == 0:\n    torch.save(model, 'a.pt')\n",
     "not rank": f"{INIT}{MODEL}if not rank:\n    torch.save(model, 'a.pt')\n",
     "early return": f"def save(m):\n    if dist.get_rank():\n        return\n    torch.save(m, 'a.pt')\n{INIT}{MODEL}save(model)\n",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
 from ddp_audit.program.values import (
     FILES,
+    UNIFORM,
     Bound,
     Const,
     Expr,
@@ -201,7 +202,7 @@ def _path_method(what: str, flag: str = "") -> _Method:
             return None
         content = args[0] if what == "write" and args else None
         note(lw, node, what, bound.receiver, content, safe=_is_true(kwargs.get(flag)))
-        values = join_taint(bound.receiver, *args)
+        values = join_taint(bound.receiver, *args) | (frozenset({FILES}) if what == "exists" else UNIFORM)
         return Unknown(taint=values, text=lw.text(node), by=method_made(bound, args, kwargs))
 
     return call

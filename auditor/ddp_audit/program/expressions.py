@@ -30,6 +30,7 @@ from ddp_audit.program.values import (
     join_deps,
     join_taint,
     operation,
+    options,
 )
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -
     return operation(op, left, right, text=lw.text(node))
 
 
+_SAME = {"is": True, "==": True, "is not": False, "!=": False}
+
+
 def _compare(lw: Lowering, node: ast.Compare, left: Value, ops: list[ast.cmpop], right: list[Value]) -> Value:
     parts: list[Value] = []
     for op, other in zip(ops, right, strict=True):
@@ -130,6 +134,13 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         return Unknown(text=text)
     if sign in ("==", "!=") and isinstance(right, Const) and guard_functions.is_rank_function(left):
         return Const(value=sign == "!=", text=text)  # a function object is no number
+    if (
+        isinstance(right, Const)
+        and right.value is None
+        and sign in _SAME
+        and all(isinstance(o, (Obj, Items)) for o in options(left))
+    ):
+        return Const(value=not _SAME[sign], text=text)  # an object that was made is there
     if isinstance(right, Items) and right.keys is not None and sign in ("in", "not in"):
         right = Items(items=right.keys, taint=right.taint)
     result = operation(sign, _number(left, right), _number(right, left), text=text)

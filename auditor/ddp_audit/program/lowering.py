@@ -34,6 +34,7 @@ from ddp_audit.program import (
 )
 from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, run_decorators
+from ddp_audit.program.implied import without_implied
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
 from ddp_audit.program.slots import Key, Slots
@@ -156,7 +157,8 @@ class Lowering:
             return None
         made = Node(
             kind=kind, span=self.span(node), function=self.here.name, text=self.text(node), number=len(self.program.nodes),
-            target=target, args=dict(args or {}), detail=detail, guards=tuple(self.guards), loops=tuple(self.loops),
+            target=target, args=dict(args or {}), detail=detail, guards=without_implied(self.guards, self.worlds),
+            loops=tuple(self.loops),
             calls=tuple(self.calls), grad=self.grad, no_sync=tuple(self.no_sync), tries=tuple(self.tries),
         )  # fmt: skip
         self.program.nodes.append(made)
