@@ -207,7 +207,9 @@ def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | Non
         return None
     seeds = [n for n in program.of("seed") if n.number < node.number and _seeds(n, library) and not n.rank_guards]
     if not seeds:
-        elsewhere = any(True for _ in lines_with(program, r"(?<!def )\b\w*(seed|set_determin)\w*\("))  # by a call not followed
+        known = {(n.span.path, n.span.line) for n in program.of("seed")}
+        calls = lines_with(program, r"(?<!def )\b\w*(seed|set_determin)\w*\(")
+        elsewhere = any((path, number) not in known for path, number, _ in calls)  # in a call that was not followed
         return None if elsewhere else ("a generator that no seed starts", "")
     last = seeds[-1]
     if last.args["seed"].taint:

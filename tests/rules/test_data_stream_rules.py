@@ -134,6 +134,10 @@ DIFFERENT = {
         f"data, test = torch.utils.data.random_split(points, [6, 2])\n{TRAINED}",
         "error",
     ),
+    "another library's seed": (
+        f"import random\nrandom.seed(1)\n{SETUP}{MODEL}{POINTS}data, test = torch.utils.data.random_split(points, [6, 2])\n{TRAINED}",
+        "error",
+    ),
     "split in a helper": (
         f"def split(d):\n    return torch.utils.data.random_split(d, [6, 2])\n{SETUP}{MODEL}{POINTS}data = split(points)[0]\n{TRAINED}",
         "error",
