@@ -128,11 +128,12 @@ def _used_up_by(program: Program, backward: Node, own: list[Node], wrapper: Obj)
         for n in program.of("forward")
         if n.object is not None and n.object.key == wrapper.key and n.grad is not False and n.detail.get("through") == "wrapper"
     ]
-    inner = backward.loops[max(len(f.loops) for f in own) :]
-    if inner and all(f.loops == backward.loops[: len(f.loops)] for f in own) and not any(f.loops[-1:] == inner[:1] for f in synced):
+    common = min(_common(f, backward) for f in own)
+    inner = backward.loops[common:]
+    if inner and not any(inner[0] in f.loops for f in synced):
         count = inner[0].count
         once = isinstance(count, Const) and count.value in (0, 1)
-        if not once and not any(g.loops > len(own[0].loops) for g in backward.guards):
+        if not once and not any(g.loops > common for g in backward.guards):
             return backward
     for earlier in program.of("backward"):
         if earlier.number >= backward.number or earlier.loops != backward.loops or excludes(earlier, backward):
@@ -144,6 +145,14 @@ def _used_up_by(program: Program, backward: Node, own: list[Node], wrapper: Obj)
             continue
         return earlier
     return None
+
+
+def _common(one: Node, other: Node) -> int:
+    """The number of loops that two nodes share."""
+    return next(
+        (n for n, (a, b) in enumerate(zip(one.loops, other.loops, strict=False)) if a is not b),
+        min(len(one.loops), len(other.loops)),
+    )
 
 
 def _reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:

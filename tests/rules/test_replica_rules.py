@@ -93,6 +93,16 @@ for step in range(4):
     optimizer.step()
     optimizer.zero_grad()
 """,
+    ("DDP106", "losses kept in a list, a backward each"): PLAIN + """
+for step in range(4):
+    losses = []
+    for view in range(2):
+        losses.append(model(torch.randn(8, 4)).mean())
+    for loss in losses:
+        loss.backward()  # HERE
+    optimizer.step()
+    optimizer.zero_grad()
+""",
     ("DDP106", "an auxiliary loss under a condition"): PLAIN + """
 import argparse
 parser = argparse.ArgumentParser()
@@ -383,6 +393,14 @@ for step in range(4):
 for step in range(4):
     loss = model(torch.randn(8, 4)).mean() + model(torch.randn(8, 4)).mean()
     loss.backward()
+    optimizer.step()
+""",
+    ("DDP106", "kept in a list and summed"): PLAIN + """
+for step in range(4):
+    losses = []
+    for view in range(2):
+        losses.append(model(torch.randn(8, 4)).mean())
+    sum(losses).backward()
     optimizer.step()
 """,
     ("DDP106", "forward and backward in turn"): PLAIN + """

@@ -64,6 +64,10 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         if added is not None:
             lw.assign(node.func.value, added)
         return Const(value=None)
+    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and args[0].deps:
+        losses = Items(items=(*bound.receiver.items[-1:], args[0]), kind="list", many=True, deps=bound.receiver.deps | args[0].deps)
+        lw.assign(node.func.value, losses)
+        return Const(value=None)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
 
 
