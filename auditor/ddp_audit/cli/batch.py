@@ -97,8 +97,10 @@ def _run_numbers(args: argparse.Namespace, launch: Launch | None, unequal: Unequ
         found = arithmetic.batch_json(*given, args.limit)
         print_json(found | ({} if unequal is None else {"rank_tokens": unequal.to_json()}))
         return 0
-    lines = _table(*given, args.limit or _SHOWN)
-    if args.before is not None and args.accumulation is not None and args.batch_size is not None:
+    asked = args.before is not None and args.accumulation is not None and args.batch_size is not None
+    whole = asked and args.accumulation % args.before == 0
+    lines = _table(*given, args.limit or _SHOWN, args.accumulation // args.before if whole else None)
+    if asked:
         lines.insert(1, _before(args.before, args.accumulation, args.batch_size, args.block_size))
     if unequal is not None:
         lines += ["", *_unequal_lines(args, unequal)]
@@ -194,7 +196,10 @@ def _before(world: int, accumulation: int, batch: int, block: int) -> str:
     return f"from W = {world:,}: a = {per_rank:,}, K = W x a x B x T = {world:,} x {per_rank:,} x {batch:,} x {block:,} = {made:,}"
 
 
-def _table(world_size: int, tokens: int, block: int, batch: int | None, accumulation: int | None, limit: int) -> list[str]:
+def _table(
+    world_size: int, tokens: int, block: int, batch: int | None, accumulation: int | None, limit: int, before: int | None = None
+) -> list[str]:
+    """The answer for people; `before` is the a of the job that K is kept from."""
     now = arithmetic.current(world_size, tokens, block, batch, accumulation)
     near = now.batch if now else None
     found = arithmetic.options(world_size, tokens, block, near)
@@ -205,7 +210,7 @@ def _table(world_size: int, tokens: int, block: int, batch: int | None, accumula
             f"now: {shown}: a = {now.per_rank} in each process" if now.holds else f"now: {shown}: does not hold, {now.reason}"
         )
     reason = arithmetic.why_not_exact(world_size, tokens, block)
-    lines += ["", *option_lines(found, near, reason, limit)]
+    lines += ["", *option_lines(found, near, reason, limit, before), *kept_line(found, before, "tokens")]
     if now is not None and now.batch is not None and now.accumulation is not None and now.accumulation % world_size:
         near_by = arithmetic.nearest_accumulations(now.accumulation, world_size)
         made = [(count, arithmetic.tokens_per_update(count, now.batch, block)) for count in near_by]
@@ -236,6 +241,14 @@ def option_lines(
     if len(found) > limit:
         lines.append(f"  and {len(found) - limit} more (--limit)")
     return lines
+
+
+def kept_line(found: list[arithmetic.Option], per_rank: int | None, unit: str) -> list[str]:
+    """The choice that keeps K and a, said once more."""
+    same = next((one for one in found if one.exact and one.per_rank == per_rank), None)
+    if same is None:
+        return []
+    return ["", f"A = {same.accumulation} with B = {same.batch} keeps the {same.tokens:,} {unit} at a = {same.per_rank}."]
 
 
 def instead_lines(options: list[arithmetic.Option], tokens: int) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.audit import Options, UsageError, explicit_overrides
-from ddp_audit.cli.batch import _SHOWN, _unequal_lines, instead_lines, option_lines, print_json
+from ddp_audit.cli.batch import _SHOWN, _unequal_lines, instead_lines, kept_line, option_lines, print_json
 from ddp_audit.cli.parser import Usage
 from ddp_audit.launch import Launch, arithmetic, world_launch
 from ddp_audit.launch.answer import Answer, answer, differing, launch_row, meaning, why_not
@@ -114,12 +114,8 @@ def _text(script: Script, launch: Launch, found: Answer, limit: int) -> list[str
         lines += option_lines(options, found.batch, reason, limit, per_rank)
     else:
         lines.append(f"No B keeps K = {found.tokens:,} {found.unit}.")
-    same = next((one for one in options if one.exact and one.per_rank == per_rank), None)
-    if same is not None and found.only_per_rank is None:
-        lines += [
-            "",
-            f"A = {same.accumulation} with B = {same.batch} keeps the {same.tokens:,} {found.unit} at a = {same.per_rank}.",
-        ]
+    if found.only_per_rank is None:
+        lines += kept_line(options, per_rank, found.unit)
     if found.instead:
         lines += ["", *instead_lines(found.instead, found.tokens)]
     for note in found.notes:

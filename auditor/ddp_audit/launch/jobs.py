@@ -91,8 +91,8 @@ def job_faults(job: Sequence[Launch], lines: Lines) -> Iterator[Fault]:
                 f"{name}-differs",
                 commands,
                 f"The commands of the nodes of one job name different rendezvous {plural}: {shown}.",
-                f"All nodes must meet at one address and port. With another {name} a node waits where nobody comes, until the "
-                "rendezvous times out, and so do the others.",
+                f"All nodes must meet at one address and port. With another {name} a node waits where nobody comes, and the "
+                "others wait for it, until the rendezvous times out.",
                 f"use the {name} of node 0 in the commands of all nodes",
             )
     yield from _different_work(commands)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ddp_audit.launch.model import Launch
 from ddp_audit.source import seen
+from ddp_audit.source.files import display_path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,13 +64,18 @@ def overrides_of(launch: Launch, cwd: Path | Sequence[Path]) -> dict[str, Overri
                 text, equals = args[at], " "
             _set_option(found, name, text if equals else None, _argument(launch, word + equals + text if equals == " " else word))
             if equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
-                found.update(config_file_values(_located(text, cwd), text))
+                found.update(_file_values(text, cwd))
         elif equals and _NAME.match(name):
             _set_option(found, name, text, _argument(launch, word))
         elif word.endswith(_CONFIG_SUFFIXES):
-            found.update(config_file_values(_located(word, cwd), word))
+            found.update(_file_values(word, cwd))
         at += 1
     return found
+
+
+def _file_values(name: str, cwd: Path | Sequence[Path]) -> dict[str, Override]:
+    path = _located(name, cwd)
+    return config_file_values(path, display_path(path))
 
 
 def missing_config_files(launch: Launch, cwd: Path | Sequence[Path]) -> list[str]:
