@@ -51,3 +51,21 @@ def frozen(program: Program, leaf: Obj) -> bool:
         if module is not None and leaf.key in program.modules.inside(module.key):
             return True
     return False
+
+
+def recomputed(program: Program, node: Node) -> set[Key]:
+    """The layers with parameters that a checkpoint recomputes."""
+    keys: set[Key] = set()
+    for key in node.detail["modules"]:
+        keys |= program.modules.inside(key)
+    children = program.modules.children
+    return {key for key in keys if not children.get(key) and program.modules.has_parameters(key)}
+
+
+def listed(program: Program) -> set[Key]:
+    """Layers that stand for any of a list: two uses of them need not be of one."""
+    found: set[Key] = set()
+    for key, module in program.modules.objects.items():
+        if isinstance(module.cls, str) and module.cls.endswith(("ModuleList", "ModuleDict")):
+            found |= program.modules.inside(key)
+    return found

@@ -54,6 +54,23 @@ def excludes(one: Node, other: Node) -> bool:
     return any((g.span, not g.polarity) in mine for g in other.guards)
 
 
+def reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:
+    """Whether an optimizer of the wrapper steps with what a backward left, before it is zeroed; None where that is not known."""
+    unsure = False
+    for node in after(program, backward, "step", "zero-grad"):
+        if excludes(node, backward):
+            continue
+        mine = works_on(program, node.object, wrapper)
+        if node.object is not None and node.object.kind in ("ddp", "module"):
+            mine = node.object.key in (wrapper.key, getattr(wrapper.info, "key", None))
+        if mine and node.kind == "step":
+            return True
+        if mine and node.kind == "zero-grad" and all(any(g is own for own in backward.guards) for g in node.guards):
+            return None if unsure else False
+        unsure = unsure or (mine is None and node.kind == "step")
+    return None if unsure or not any(True for _ in program.of("step")) else False
+
+
 def trained_after(program: Program, wrapper: Obj, node: Node) -> Node | None:
     """The first backward through a wrapper that runs after a node."""
     for backward in after(program, node, "backward"):

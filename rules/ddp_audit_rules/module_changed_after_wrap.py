@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Span
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.values import Const, Expr, Ext, Obj, Value, constant, the_object
+from ddp_audit.program.values import Obj, constant, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._training import is_set, replicas_drift, trained_after, wrap_place, wrapped_by_then, wrapped_keys
+from ddp_audit_rules._moved import moves
+from ddp_audit_rules._training import is_set, replicas_drift, trained_after, wrap_place, wrapped_by_then
 
 _WHOLE = "the gradients of the whole model stay local on every rank, without an error"
-_DTYPES = ("half", "double", "bfloat16", "type")
-_NARROW = ("torch.float16", "torch.half", "torch.bfloat16", "torch.float64", "torch.double")
 
 
 class ModuleChangedAfterWrap(Rule):
@@ -110,7 +108,7 @@ def _said(program: Program, node: Node, wrapper: Obj, wrap: Node) -> tuple[str, 
     if node.kind == "change":
         return _changed(program, node, wrap)
     if node.kind == "move":
-        confidence = _moves(program, node, wrapper, wrap)
+        confidence = moves(program, node, wrapper, wrap)
         return (f"{node.text} moves or converts parameters", _WHOLE, confidence) if confidence else None
     if constant(node.args.get("assign")) is True:
         return "load_state_dict(assign=True) replaces the parameters", _WHOLE, "likely"
@@ -135,37 +133,3 @@ def _changed(program: Program, node: Node, wrap: Node) -> tuple[str, str, str] |
         effect += ", and the reducer waits for the old ones, so that the next forward but one raises on every rank"
     verb = {"replaced": f"{name} is replaced", "tied": f"{name} is tied to another parameter"}
     return verb.get(what, f"{name} re-parametrises a layer"), effect, "likely"
-
-
-def _moves(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
-    """How sure it is that a `.to()` or its like gives parameters new storage; empty where it does not."""
-    name, where = node.detail["name"], node.args["where"]
-    earlier = [n for n in program.of("move") if n.number < wrap.number and _is_of(program, n, wrapper)]
-    if name in _DTYPES or (isinstance(where, Ext) and where.name in _NARROW):
-        return "" if any(n.detail["name"] == name and _same(n, node) for n in earlier) else "likely"
-    if name == "float" or (isinstance(where, Ext) and where.name.startswith("torch.")):
-        return "likely" if any(n.detail["name"] in _DTYPES for n in earlier) else ""
-    on_device = bool(earlier) or "device_ids" in wrap.args or "**" in wrap.args
-    away = name == "cpu" or constant(where) == "cpu"
-    if away:
-        return "likely" if on_device else ""
-    if on_device:
-        others = [n for n in program.of("move") if n.number > wrap.number and n is not node and _is_of(program, n, wrapper)]
-        return "possible" if any(n.detail["name"] == "cpu" or constant(n.args["where"]) == "cpu" for n in others) else ""
-    return "likely" if name == "cuda" or _names_cuda(where) else "possible"
-
-
-def _is_of(program: Program, node: Node, wrapper: Obj) -> bool:
-    module = module_of(node.target)
-    inner = None if module is None else unwrapped(module)
-    return inner is not None and bool(program.modules.inside(inner.key) & wrapped_keys(program, wrapper))
-
-
-def _same(one: Node, other: Node) -> bool:
-    return one.args["where"].text == other.args["where"].text
-
-
-def _names_cuda(where: Value) -> bool:
-    if isinstance(where, Const):
-        return str(where.value).startswith("cuda")
-    return isinstance(where, Expr) and any(_names_cuda(part) for part in where.args)

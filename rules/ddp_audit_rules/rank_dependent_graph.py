@@ -9,9 +9,10 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUCKET, FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import DATA, RANDOM, RANK, Expr, Obj, Unknown, Value
+from ddp_audit.program.values import DATA, RANDOM, RANK, Obj
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._model_parts import frozen, leaves, looked_into, uses
+from ddp_audit_rules._streams import draws, one_stream
 from ddp_audit_rules._training import is_set, reducer_gave_up, wrap_place
 
 _OF_SHAPE = re.compile(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
@@ -146,24 +147,8 @@ def _differs(program: Program, guard: Guard) -> bool:
     taint = guard.taint
     if RANK in taint:
         return True
-    if RANDOM in taint or _draws(guard.test):
-        return not _one_stream(program, guard)
+    if RANDOM in taint or draws(guard.test):
+        numpy = re.search(r"\bnp\.|numpy", guard.text)
+        torch = draws(guard.test) or "torch." in guard.text
+        return not one_stream(program, "torch" if torch else "numpy" if numpy else "random")
     return DATA in taint and (not _OF_SHAPE.search(guard.text) or bool(_EMPTY.search(guard.text)))
-
-
-def _draws(value: Value) -> bool:
-    """Whether a condition asks a number that torch draws in it."""
-    if isinstance(value, Expr):
-        return any(_draws(arg) for arg in value.args)
-    made = value.by if isinstance(value, Unknown) else None
-    return made is not None and made.name.startswith(("torch.rand", "torch.bernoulli"))
-
-
-def _one_stream(program: Program, guard: Guard) -> bool:
-    """Whether all ranks draw the same numbers in a condition: the library that it draws from is seeded alike."""
-    library = "np" if re.search(r"\bnp\.|numpy", guard.text) else "random"
-    if "torch." in guard.text or _draws(guard.test):
-        library = "torch"
-    seeds = [n for n in program.of("seed") if n.detail["what"].split(".")[0].replace("numpy", "np") == library]
-    seeds = seeds or [n for n in program.of("seed") if "everything" in n.detail["what"] or "set_seed" in n.detail["what"]]
-    return bool(seeds) and not any(seed.args["seed"].taint & {RANK, RANDOM} or seed.rank_guards for seed in seeds)

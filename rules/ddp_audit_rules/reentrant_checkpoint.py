@@ -10,7 +10,7 @@ from ddp_audit.program.model import Inside, Node, Program
 from ddp_audit.program.modules import Key
 from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._model_parts import looked_into
+from ddp_audit_rules._model_parts import listed, looked_into, recomputed
 from ddp_audit_rules._training import excludes, is_set, reducer_gave_up, replicas_drift, wrap_place
 
 
@@ -83,10 +83,10 @@ dist.destroy_process_group()
             tolerant, static = is_set(wrap, "find_unused_parameters"), is_set(wrap, "static_graph")
             if static:
                 continue
-            shared = _elements(program)
+            shared = listed(program)
             nodes = [n for n in inside.nodes if n.kind == "checkpoint" and _is_reentrant(n)]
             for node in nodes:
-                touched = _with_parameters(program, node)
+                touched = recomputed(program, node)
                 again = _used_again(program, inside, nodes, node, touched - shared)
                 if node.span in told or not (again is not None or (tolerant and touched)):
                     continue
@@ -125,24 +125,6 @@ def _is_reentrant(node: Node) -> bool:
     return isinstance(given, Const) and given.value in (True, None) and not (given.default is not None and given.default.open)
 
 
-def _with_parameters(program: Program, node: Node) -> set[Key]:
-    """The layers with parameters that a checkpoint recomputes."""
-    keys: set[Key] = set()
-    for key in node.detail["modules"]:
-        keys |= program.modules.inside(key)
-    children = program.modules.children
-    return {key for key in keys if not children.get(key) and program.modules.has_parameters(key)}
-
-
-def _elements(program: Program) -> set[Key]:
-    """Layers that stand for any of a list: two uses of them need not be of one."""
-    found: set[Key] = set()
-    for key, module in program.modules.objects.items():
-        if isinstance(module.cls, str) and module.cls.endswith(("ModuleList", "ModuleDict")):
-            found |= program.modules.inside(key)
-    return found
-
-
 def _used_again(program: Program, inside: Inside, nodes: list[Node], node: Node, keys: set[Key]) -> Node | None:
     """What uses one of these layers beside a checkpoint: an earlier one, a plain call, or the checkpoint itself in a loop."""
     if not keys:
@@ -151,7 +133,7 @@ def _used_again(program: Program, inside: Inside, nodes: list[Node], node: Node,
     if loop is not None and not (isinstance(loop.count, Const) and loop.count.value in (0, 1)):
         return node
     for other in nodes:
-        if other.number < node.number and keys & _with_parameters(program, other) and not excludes(other, node):
+        if other.number < node.number and keys & recomputed(program, other) and not excludes(other, node):
             return other
     ranges = [(n.detail["first"], n.number) for n in inside.nodes if n.kind == "checkpoint"]
     for use in inside.nodes:

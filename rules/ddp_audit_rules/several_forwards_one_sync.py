@@ -10,7 +10,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.sync import forwards_behind, switches
 from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._training import after, excludes, passes_at, reduced_by_hand, works_on, wrap_place
+from ddp_audit_rules._training import excludes, passes_at, reaches_step, reduced_by_hand, wrap_place
 
 
 class SeveralForwardsOneSync(Rule):
@@ -77,7 +77,7 @@ dist.destroy_process_group()
                 earlier = None if "inputs" in backward.args else _used_up_by(program, backward, own, wrapper)
                 if earlier is None or reduced_by_hand(program, backward):
                     continue
-                harm = _reaches_step(program, backward, wrapper)
+                harm = reaches_step(program, backward, wrapper)
                 if harm is not False:
                     told.add(backward.span)
                     yield self._finding(backward, earlier, own, wrapper, "likely" if harm else "possible")
@@ -153,20 +153,3 @@ def _common(one: Node, other: Node) -> int:
         (n for n, (a, b) in enumerate(zip(one.loops, other.loops, strict=False)) if a is not b),
         min(len(one.loops), len(other.loops)),
     )
-
-
-def _reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:
-    """Whether an optimizer of the wrapper steps with what a backward left, before it is zeroed; None where that is not known."""
-    unsure = False
-    for node in after(program, backward, "step", "zero-grad"):
-        if excludes(node, backward):
-            continue
-        mine = works_on(program, node.object, wrapper)
-        if node.object is not None and node.object.kind in ("ddp", "module"):
-            mine = node.object.key in (wrapper.key, getattr(wrapper.info, "key", None))
-        if mine and node.kind == "step":
-            return True
-        if mine and node.kind == "zero-grad" and all(any(g is own for own in backward.guards) for g in node.guards):
-            return None if unsure else False
-        unsure = unsure or (mine is None and node.kind == "step")
-    return None if unsure or not any(True for _ in program.of("step")) else False

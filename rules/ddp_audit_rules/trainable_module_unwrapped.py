@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
@@ -10,11 +9,10 @@ from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import Key, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Expr, Obj, Unknown, Value, options
+from ddp_audit.program.values import Const, Obj, options
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._streams import is_new
 from ddp_audit_rules._training import reduced_by_hand, shared_again
-
-_FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
 
 
 class TrainableModuleUnwrapped(Rule):
@@ -146,16 +144,7 @@ def _is_new(program: Program, module: Obj) -> bool:
     """Whether a parameter that stands alone is made of new numbers, and is no copy of other parameters in another precision."""
     if module.cls != "torch.nn.Parameter":
         return True
-    return any(_is_drawn(value) for value in program.modules.arguments.get(module.key, ()))
-
-
-def _is_drawn(value: Value, depth: int = 0) -> bool:
-    if depth > 6:
-        return False
-    if isinstance(value, Expr):
-        return any(_is_drawn(arg, depth + 1) for arg in value.args)
-    made = value.by if isinstance(value, Unknown) else None
-    return made is not None and (bool(_FACTORY.match(made.name)) or any(_is_drawn(arg, depth + 1) for arg in made.args))
+    return any(is_new(value) for value in program.modules.arguments.get(module.key, ()))
 
 
 def _holds(program: Program, module: Obj, wrap: Node) -> bool:

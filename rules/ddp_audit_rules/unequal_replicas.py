@@ -9,8 +9,9 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.values import RANDOM, RANK, Made, Obj, Unknown, Value, constant, options, the_object
+from ddp_audit.program.values import RANK, Made, Obj, Unknown, Value, constant, options, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._streams import one_stream
 from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
 
 _PARTED = r"skip_allreduce|params_and_buffers_to_ignore|\.allreduce\s*=\s*False"
@@ -123,7 +124,7 @@ def _unequal(program: Program, node: Node) -> str:
         return ""
     if node.kind == "load-state":
         return "from a file of each rank's own" if _path_of_rank(node.args.get("state")) else ""
-    if node.detail["what"] == "drawn" and not _one_stream(program, node):
+    if node.detail["what"] == "drawn" and not one_stream(program, "torch", node.number):
         return "from random streams that differ between the ranks"
     return ""
 
@@ -141,14 +142,6 @@ def _path_of_rank(state: Value | None, depth: int = 0) -> bool:
     return False
 
 
-def _one_stream(program: Program, node: Node) -> bool:
-    """Whether all ranks draw the same numbers at a node: torch is seeded before it, with a value that is equal on all of them."""
-    seeds = [
-        n for n in program.of("seed") if n.number < node.number and not n.detail["what"].startswith(("random.", "np.", "numpy."))
-    ]
-    return bool(seeds) and not seeds[-1].args["seed"].taint & {RANK, RANDOM} and not seeds[-1].rank_guards
-
-
 def _drawn_apart(program: Program, wrap: Node) -> Related | None:
     """Where a module was made whose weights differ by rank and are not sent; None where they are sent, equal or not known."""
     if constant(wrap.args.get("init_sync")) is not False or wrap.detail.get("style") != "ddp" or shared_again(program, wrap):
@@ -157,10 +150,10 @@ def _drawn_apart(program: Program, wrap: Node) -> Related | None:
     module = None if wrapper is None else unwrapped(wrapper)
     if wrapper is None or module is None or module.made is None or not program.modules.has_parameters(module.key):
         return None
-    loads = [n for n in program.of("load-state") if not n.rank_guards and (m := module_of(n.target)) is not None]
-    if any(m.key in (module.key, wrapper.key) for n in loads if (m := module_of(n.target)) is not None):
+    loads = [module_of(n.target) for n in program.of("load-state") if not n.rank_guards]
+    if any(loaded is not None and loaded.key in (module.key, wrapper.key) for loaded in loads):
         return None
-    first = next((n for n in program.nodes if n.span.path == module.made.path and n.span.line > module.made.line), wrap)
-    return (
-        None if _one_stream(program, first) else Related(module.made.path, module.made.line, "model", "each rank draws its weights")
-    )
+    made = module.made
+    after = next((n for n in program.nodes if n.span.path == made.path and n.span.line > made.line), wrap)
+    alike = one_stream(program, "torch", after.number)
+    return None if alike else Related(made.path, made.line, "model", "each rank draws its weights")

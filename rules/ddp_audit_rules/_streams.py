@@ -1,0 +1,44 @@
+"""Random numbers: whether all ranks draw the same ones, and whether a value was drawn or made of new numbers."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.program.model import Program
+from ddp_audit.program.values import RANDOM, RANK, Expr, Unknown, Value
+
+_FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
+_EVERYTHING = re.compile(r"everything|set_seed")
+
+
+def one_stream(program: Program, library: str, before: int | None = None) -> bool:
+    """Whether all ranks draw the same numbers from a library (torch, numpy, random), as far as its seeds say.
+
+    It is seeded with values that are equal on all ranks; with `before` the last seed before that node counts alone.
+    """
+    seeds = [n for n in program.of("seed") if before is None or n.number < before]
+    own = [n for n in seeds if _library(n.detail["what"]) == library] or [n for n in seeds if _EVERYTHING.search(n.detail["what"])]
+    if before is not None:
+        own = own[-1:]
+    return bool(own) and not any(seed.args["seed"].taint & {RANK, RANDOM} or seed.rank_guards for seed in own)
+
+
+def _library(function: str) -> str:
+    return function.split(".")[0].replace("np", "numpy") if function.startswith("np.") else function.split(".")[0]
+
+
+def draws(value: Value) -> bool:
+    """Whether a condition asks a number that torch draws in it."""
+    if isinstance(value, Expr):
+        return any(draws(arg) for arg in value.args)
+    made = value.by if isinstance(value, Unknown) else None
+    return made is not None and made.name.startswith(("torch.rand", "torch.bernoulli"))
+
+
+def is_new(value: Value, depth: int = 0) -> bool:
+    if depth > 6:
+        return False
+    if isinstance(value, Expr):
+        return any(is_new(arg, depth + 1) for arg in value.args)
+    made = value.by if isinstance(value, Unknown) else None
+    return made is not None and (bool(_FACTORY.match(made.name)) or any(is_new(arg, depth + 1) for arg in made.args))
