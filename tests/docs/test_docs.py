@@ -117,3 +117,13 @@ def test_site_is_built(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tmp_path / "site" / "rules" / "DDP401" / "index.html").exists()
+
+
+def test_the_table_of_rules_in_the_readme_is_that_of_the_rules() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        from readme_table import README, with_table
+    finally:
+        sys.path.remove(str(DOCS))
+    text = README.read_text(encoding="utf-8")
+    assert with_table(text) == text, "run python docs/readme_table.py"
