@@ -45,6 +45,7 @@ class Options:
     per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
     levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
     target_torch: str | None = None
+    rule_folders: Sequence[str] = ()  # folders with rules of the project's own
     roots: Sequence[str] = ()  # folders that imports are looked up in too
     helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
@@ -94,7 +95,7 @@ def audit(
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
-    every = installed_rules() if rules is None else list(rules)
+    every = installed_rules(options.rule_folders) if rules is None else list(rules)
     wanted = _selection(every, options)
     chosen = [rule for rule in every if rule.code in wanted]
     launch = launch_of(options)
@@ -142,11 +143,14 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
     return codes
 
 
-def installed_rules() -> list[Rule]:
-    """The rules that are installed."""
-    from ddp_audit.rule import load_rules
+def installed_rules(folders: Sequence[str] = ()) -> list[Rule]:
+    """The rules that are installed, and those of some folders. Raises UsageError where one cannot be loaded."""
+    from ddp_audit.rule_loading import RuleError, every_rule
 
-    return load_rules()
+    try:
+        return every_rule(folders)
+    except RuleError as error:
+        raise UsageError(str(error)) from None
 
 
 def _selection(rules: Sequence[Rule], options: Options) -> set[str]:

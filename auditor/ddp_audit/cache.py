@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,7 +34,7 @@ _MOST_ENTRIES = 100
 def cached_audit(paths: Sequence[str], options: Options) -> AuditResult:
     """What `audit` gives, from the cache where it holds it. Raises UsageError."""
     entry = cache_folder() / f"{_key(paths, options)}.json"
-    found = _load(entry)
+    found = _load(entry, options.rule_folders)
     if found is not None:
         return found
     with noting() as seen:
@@ -53,29 +54,40 @@ def cache_folder() -> Path:
 
 
 def _key(paths: Sequence[str], options: Options) -> str:
-    parts = (__version__, sys.version, _tool(), str(Path.cwd()), repr(list(paths)), repr(replace(options, jobs=1)))
+    parts = (
+        __version__,
+        sys.version,
+        _tool(options.rule_folders),
+        str(Path.cwd()),
+        repr(list(paths)),
+        repr(replace(options, jobs=1)),
+    )
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:40]
 
 
-def _tool() -> str:
-    """The state of the installed sources, so that a change of a rule counts without a change of the version."""
+def _tool(folders: Sequence[str]) -> str:
+    """The state of the sources of the tool and of all rules, so that a change of one counts without a change of the version.
+
+    What is installed beside them may bring rules: the folder of the distributions changes with each of these.
+    """
     import ddp_audit_rules
 
-    roots = [Path(__file__).parent, *map(Path, ddp_audit_rules.__path__)]
+    roots = [Path(__file__).parent, *map(Path, ddp_audit_rules.__path__), *map(Path, folders)]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for root in roots for file in sorted(root.rglob("*.py"))]
-    return repr(states)
+    return repr((states, Path(sysconfig.get_path("purelib")).stat().st_mtime_ns))
 
 
 class _LateRules(Mapping[str, "Rule"]):
     """Some of the installed rules by code, loaded when the first one is asked for."""
 
-    def __init__(self, codes: Sequence[str]) -> None:
+    def __init__(self, codes: Sequence[str], folders: Sequence[str]) -> None:
         self._codes = codes
+        self._folders = folders
         self._rules: dict[str, Rule] | None = None
 
     def __getitem__(self, code: str) -> Rule:
         if self._rules is None:
-            self._rules = {rule.code: rule for rule in installed_rules() if rule.code in self._codes}
+            self._rules = {rule.code: rule for rule in installed_rules(self._folders) if rule.code in self._codes}
         return self._rules[code]
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +97,7 @@ class _LateRules(Mapping[str, "Rule"]):
         return len(self._codes)
 
 
-def _load(entry: Path) -> AuditResult | None:
+def _load(entry: Path, folders: Sequence[str]) -> AuditResult | None:
     """The result of an entry that still holds; None for any other, and for one that is damaged."""
     try:
         document = json.loads(entry.read_bytes())
@@ -97,7 +109,7 @@ def _load(entry: Path) -> AuditResult | None:
             findings=[_finding(item) for item in stored["findings"]],
             suppressed=stored["suppressed"],
             notes=stored["notes"],
-            rules=_LateRules(stored["rules"]),
+            rules=_LateRules(stored["rules"], folders),
             looked_at=set(stored["looked_at"]),
             codes=set(stored["codes"]),
         )

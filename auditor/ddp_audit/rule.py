@@ -12,6 +12,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from ddp_audit.findings import CONFIDENCES, Finding, Fix, Related, Span
@@ -124,16 +125,22 @@ def load_rules(package: str = "ddp_audit_rules") -> list[Rule]:
     module = importlib.import_module(package)
     found: dict[str, Rule] = {}
     for info in pkgutil.iter_modules(module.__path__):
-        for rule in _rules_of(f"{package}.{info.name}"):
+        for rule in rules_in(importlib.import_module(f"{package}.{info.name}")):
             if rule.code in found:
                 raise ValueError(f"two rules have the code {rule.code}: {found[rule.code].name} and {rule.name}")
             found[rule.code] = rule
     return [found[code] for code in sorted(found)]
 
 
-def _rules_of(module_name: str) -> Iterator[Rule]:
-    module = importlib.import_module(module_name)
+def rules_in(module: ModuleType) -> Iterator[Rule]:
+    """One instance of each rule that a module defines."""
+    own = module.__name__
     for value in vars(module).values():
         # type(value): on Python 3.10 an alias such as list[int] passes for a class in isinstance.
-        if issubclass(type(value), type) and issubclass(value, Rule) and value.__module__ == module_name and hasattr(value, "code"):
+        if (
+            issubclass(type(value), type)
+            and issubclass(value, Rule)
+            and value.__module__ == own
+            and hasattr(value, "code")
+        ):
             yield value()

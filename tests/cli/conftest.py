@@ -100,7 +100,7 @@ def lower(project: Any, entry: Any, **options: Any) -> Program:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, and the rules of this file in place of the installed ones."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ddp_audit.audit.installed_rules", lambda: RULES)
-    monkeypatch.setattr("ddp_audit.rule.load_rules", lambda: RULES)
+    monkeypatch.setattr("ddp_audit.audit.installed_rules", lambda folders=(): RULES)
+    monkeypatch.setattr("ddp_audit.rule_loading.every_rule", lambda folders=(): RULES)
     monkeypatch.setattr("ddp_audit.program.lower", lower, raising=False)
     return tmp_path

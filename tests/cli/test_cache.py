@@ -28,7 +28,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ddp_audit.cache, "audit", counted)
-    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda: "")  # the sources may be worked on while the tests run
+    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
     return made
 
 

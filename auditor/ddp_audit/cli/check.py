@@ -173,6 +173,7 @@ def project_options(config: Config) -> dict[str, Any]:
         "per_file_ignores": tuple((pattern, tuple(rules)) for pattern, rules in config.per_file_ignores.items()),
         "levels": tuple(config.levels.items()),
         "target_torch": config.target_torch,
+        "rule_folders": tuple(str(config.folder / folder) for folder in config.rules),
         "roots": tuple(str(config.folder / root) for root in config.roots),
         "helpers": tuple((kind, tuple(names)) for kind, names in config.helpers.items()),
     }

@@ -15,7 +15,7 @@ from ddp_audit.source.config import ConfigError, find_config
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Program
-    from ddp_audit.rule import Context
+    from ddp_audit.rule import Context, Rule
 
 _MOST = 12  # places listed of one kind
 
@@ -35,14 +35,14 @@ def run(args: argparse.Namespace) -> int:
     """Prints what was made of a script. Raises Usage."""
     if not Path(args.path).is_file():
         raise Usage(f"{args.path}: no such file")
-    context, read, errors = _lowered(args)
-    print("\n".join(_report(context, read, None if args.all else _MOST)) if context is not None else "nothing could be read")
+    context, rules, read, errors = _lowered(args)
+    print("\n".join(_report(context, rules, read, None if args.all else _MOST)) if context is not None else "nothing could be read")
     for error in errors:
         print(f"error: {error}")
     return 2 if errors or context is None else 0
 
 
-def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[str], list[str]]:
+def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list[str], list[str]]:
     """The script as the rules are given it, the files that were read, and what went wrong. Raises Usage."""
     from ddp_audit.entries import Job, context_of
     from ddp_audit.source.files import SourceError, display_path
@@ -51,18 +51,19 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[str], list[
     try:
         options = options_for(args, find_config(Path(args.path)))
         launch, explicit, told = launch_of(options), explicit_overrides(options), told_by(options)
+        rules = installed_rules(options.rule_folders)
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     project = Project([args.path], roots=options.roots)
     failures: list[SourceError] = []
     context = None
     if project.entries:
-        context = context_of(Job(project, installed_rules(), launch, explicit, told=told), project.entries[0], failures)
+        context = context_of(Job(project, rules, launch, explicit, told=told), project.entries[0], failures)
     errors = [f"{e.path}:{e.line or 1}: {e.message}" for e in [*project.errors, *failures]]
-    return context, sorted(display_path(Path(path)) for path in project.read_paths), errors
+    return context, rules, sorted(display_path(Path(path)) for path in project.read_paths), errors
 
 
-def _report(context: Context, read: list[str], most: int | None) -> Iterator[str]:
+def _report(context: Context, rules: list[Rule], read: list[str], most: int | None) -> Iterator[str]:
     program = context.program
     yield f"read: {len(read)} files"
     yield from (f"  {path}" for path in read)
@@ -82,7 +83,7 @@ def _report(context: Context, read: list[str], most: int | None) -> Iterator[str
     yield "given up on:"
     yield from [f"  {limit}" for limit in program.limits] or ["  nothing"]
     yield "findings of each rule, at any confidence:"
-    counts = Counter(f"{f.code} {f.name} ({f.confidence})" for rule in installed_rules() for f in rule.check(context))
+    counts = Counter(f"{f.code} {f.name} ({f.confidence})" for rule in rules for f in rule.check(context))
     yield from [f"  {name}: {number}" for name, number in sorted(counts.items())] or ["  none"]
 
 

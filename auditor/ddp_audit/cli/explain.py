@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, project_rules
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -21,9 +21,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints the pages. Raises Usage for an unknown rule."""
     from ddp_audit.audit import UsageError, match_rules, rule_names
     from ddp_audit.report.pages import page_of, suppression_pages
-    from ddp_audit.rule import load_rules
 
-    rules = load_rules()
+    rules = project_rules()
     try:
         codes = match_rules(args.rules, rule_names(rules))
     except UsageError as error:

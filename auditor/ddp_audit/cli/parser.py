@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
+    from ddp_audit.rule import Rule
+
     Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 else:
     Subparsers: TypeAlias = argparse._SubParsersAction
@@ -25,3 +28,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{message} ('{self.prog} --help' tells the options)")
+
+
+def project_rules() -> list[Rule]:
+    """The rules that hold in the working directory, those of its settings included. Raises Usage."""
+    from ddp_audit.audit import UsageError, installed_rules
+    from ddp_audit.source.config import ConfigError, find_config
+
+    try:
+        config = find_config(Path())
+        return installed_rules([str(config.folder / folder) for folder in config.rules])
+    except (ConfigError, UsageError) as error:
+        raise Usage(str(error)) from None

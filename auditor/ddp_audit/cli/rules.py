@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ddp_audit.cli.parser import Subparsers
+from ddp_audit.cli.parser import Subparsers, project_rules
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -17,9 +17,8 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the catalogue."""
     from ddp_audit.report.pages import page_of, suppression_pages
-    from ddp_audit.rule import load_rules
 
-    pages = [*map(page_of, load_rules()), *suppression_pages()]
+    pages = [*map(page_of, project_rules()), *suppression_pages()]
     if args.format == "json":
         print(json.dumps({"version": 1, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0

@@ -82,7 +82,7 @@ def make_server() -> Server:
         if not found:
             return None
         told = [f"**{f.code} {f.name}** ({f.severity}, {f.confidence})\n\n{f.message}\n\n{f.explanation}" for f in found]
-        pages = [page(code) for code in dict.fromkeys(f.code for f in found)]
+        pages = [page(code, server.session.rules) for code in dict.fromkeys(f.code for f in found)]
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, "\n\n---\n\n".join([*told, *pages])))
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ddp_audit.audit import Options, UsageError, audit, installed_rules
 from ddp_audit.cli.check import project_options
 from ddp_audit.findings import Finding
 from ddp_audit.report.pages import page_of, suppression_pages
+from ddp_audit.rule import Rule
 from ddp_audit.source.config import ConfigError, find_config
 from ddp_audit.source.files import SourceError, display_path
 
@@ -32,6 +33,7 @@ class Session:
     texts: dict[str, str] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     errors: dict[str, list[SourceError]] = field(default_factory=dict)
+    rules: list[Rule] = field(default_factory=list)  # of the last audit
 
     def audit(self, path: str) -> str:
         """Audits one open document with the texts of the others over the disk; a line about what kept it from that, or nothing."""
@@ -52,6 +54,7 @@ class Session:
             self.findings[path], self.errors[path] = [], []
             return str(error)
         shown = display_path(path)
+        self.rules = list(result.rules.values())
         self.findings[path] = [finding for finding in result.findings if finding.span.path == shown]
         self.errors[path] = [error for error in result.errors if error.path == shown]
         return ""
@@ -72,11 +75,10 @@ class Session:
         return [*fixes, _suppressed(text, finding)]
 
 
-def page(code: str) -> str:
+def page(code: str, rules: Sequence[Rule] = ()) -> str:
     """The page of a rule as Markdown; empty for an unknown code."""
-    pages: Mapping[str, str] = {rule.code: page_of(rule).markdown() for rule in installed_rules() if rule.code == code}
-    known = {own.code: own.markdown() for own in suppression_pages()} | dict(pages)
-    return known.get(code, "")
+    pages = [*map(page_of, rules or installed_rules()), *suppression_pages()]
+    return next((own.markdown() for own in pages if own.code == code), "")
 
 
 def _mended(text: str, finding: Finding) -> Change | None:

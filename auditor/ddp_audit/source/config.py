@@ -37,6 +37,7 @@ class Config:
     levels: Mapping[str, str] = field(default_factory=dict)
     target_torch: str | None = None
     roots: list[str] = field(default_factory=list)  # relative to the folder of the file
+    rules: list[str] = field(default_factory=list)  # folders, relative to the folder of the file
     helpers: Mapping[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -77,6 +78,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?", value) is not None,
     ),
     "roots": ("a list of folders", _strings),
+    "rules": ("a list of folders with rules", _strings),
     "helpers": (f"a table of {', '.join(HELPERS)}, each with a list of names", _table_of(_strings, HELPERS)),
 }
 
