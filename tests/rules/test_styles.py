@@ -13,6 +13,7 @@ import pytest
 from found import audited, findings, rules
 from style_conditions import EXITS, RANK_SOURCES, UNIFORM
 from style_frameworks import FRAMEWORKS
+from style_more import MORE
 from style_parts import DATA, HEAD, INIT, MODEL
 from style_projects import PROJECTS
 from style_training import ACCUMULATION, ARITHMETIC, DEVICES, EPOCHS, SHARDS, WRAPPERS
@@ -33,6 +34,7 @@ TABLE = (
     | {("device", name): INIT + MODEL + text for name, text in DEVICES.items()}
     | {("framework", name): text for name, text in FRAMEWORKS.items()}
     | {("project", name): text for name, text in PROJECTS.items()}
+    | {("more", name): text for name, text in MORE.items()}
 )
 
 
