@@ -158,7 +158,10 @@ def _reports(program: Program) -> Iterator[_Report]:
                     continue
                 evaluation = decides or _is_evaluation(one, node)
                 made = _Report(node, one.text, node.span, "told here", decides, evaluation, _texts(value))
-                if not (made.evaluation and alone) and not _with_evaluation(node, evaluated):
+                exact = (
+                    (made.evaluation and alone) or _with_evaluation(node, evaluated) or _reduced_before(program, made, evaluated)
+                )
+                if not exact:
                     yield made if decides else _at_number(program, made, value)
                     break
 
@@ -172,6 +175,21 @@ def _with_evaluation(node: Node, evaluated: list[Node]) -> bool:
     """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
     tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
     return any(g is test for test in tests for forward in evaluated for g in forward.guards)
+
+
+def _reduced_before(program: Program, one: _Report, evaluated: list[Node]) -> bool:
+    """Whether something is reduced or gathered between the evaluation (or the training forward) and what is said of it.
+
+    What is reduced goes by other names in helpers, and in jobs of one process not through them.
+    """
+    forwards = evaluated if one.evaluation and evaluated else list(program.of("forward"))
+    last = max((f.number for f in forwards if f.number < one.node.number), default=None)
+    if last is None:
+        return False
+    return any(
+        last < n.number < one.node.number and re.search("reduce|gather", str(n.detail["op"])) and "grad" not in n.text
+        for n in program.of("collective")
+    )
 
 
 def _returned(node: Node) -> _Report | None:
