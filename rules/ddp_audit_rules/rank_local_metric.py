@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.loading import lines_with, loads_for_user, trains
-from ddp_audit.program.made import behind
+from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Obj, Unknown, Value
@@ -154,7 +154,7 @@ def _reports(program: Program) -> Iterator[_Report]:
             decides = node.detail["what"] in ("scheduler", "choice")
             for value in node.args.values():
                 one = _metric(value)
-                if one is None or (decides and _of_one_rank(node)):
+                if one is None or (decides and _of_one_rank(node)) or _reads_as_reduced(value):
                     continue
                 evaluation = decides or _is_evaluation(one, node)
                 made = _Report(node, one.text, node.span, "told here", decides, evaluation, _texts(value))
@@ -175,6 +175,11 @@ def _with_evaluation(node: Node, evaluated: list[Node]) -> bool:
     """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
     tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
     return any(g is test for test in tests for forward in evaluated for g in forward.guards)
+
+
+def _reads_as_reduced(value: Value) -> bool:
+    """Whether a call that could not be followed has a hand in a value and says by its name that it reduces."""
+    return any(re.search(r"reduce|gather|synchroni", f"{operation_of(inner)} {inner.text}") for inner in behind(value))
 
 
 def _reduced_before(program: Program, one: _Report, evaluated: list[Node]) -> bool:

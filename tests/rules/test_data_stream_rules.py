@@ -239,6 +239,8 @@ GLOBAL_METRICS = {
     "gathered": f"{TRAINING}    losses = [torch.zeros(()) for _ in range(2)]\n    dist.all_gather(losses, loss)\n"
     "    print('loss', sum(losses).item())\n",
     "rank 0 evaluates": f"{TRAINING}{EVALUATION}if dist.get_rank() == 0:\n    val_loss = evaluate()\n    print('validation', val_loss)\n",
+    "reduced by a library": f"import library\n{TRAINING}{EVALUATION}val_loss = evaluate()\nval_loss = library.all_reduce_item(val_loss)\n"
+    "print('validation', val_loss)\n",
     "reduced where there are several": "def mean(v):\n    if os.environ.get('DISTRIBUTED'):\n        t = torch.tensor(v)\n"
     "        dist.all_reduce(t)\n        r = t.item() / 2\n    else:\n        r = v\n    return r\n"
     f"{TRAINING}{EVALUATION}val_loss = mean(evaluate())\nprint('validation', val_loss)\n",
