@@ -11,8 +11,9 @@ class HiddenCollective(RankGuardedCollective):
     level = "error"
     what = (
         "A call that runs collectives by contract behind a condition that lets only some ranks through: consolidating a "
-        "sharded optimizer, DTensor.full_tensor, torch.distributed.checkpoint, MPI's bcast and its like, meters and metrics "
-        "that gather."
+        "sharded optimizer, DTensor.full_tensor, the state of a sharded model, torch.distributed.checkpoint, MPI's bcast and its "
+        "like, meters and metrics that gather; of frameworks: Accelerate's gather and wait_for_everyone, Lightning's log with "
+        "sync_dist=True, all_gather and save_checkpoint, Fabric's barrier and its like, DeepSpeed's save_checkpoint."
     )
     why = (
         "The call looks local and hangs: the ranks that make it wait for the others until the timeout of the group, often at "
@@ -20,7 +21,7 @@ class HiddenCollective(RankGuardedCollective):
     )
     quiet = (
         "Calls on all ranks with only the writing under the rank test, both branches making the call, plain DDP's state_dict, "
-        "load_state_dict and optimizer.state_dict, which send nothing, and conditions that are equal on all ranks."
+        "load_state_dict and optimizer.state_dict, which send nothing, metrics with sync_on_compute=False, and conditions that are equal on all ranks."
     )
     confirmed = "Collectives of the callee that appear on some ranks only."
     source = (
