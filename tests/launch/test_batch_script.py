@@ -237,3 +237,31 @@ def test_unequal_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["batch", "--rank-tokens", "10:30"]) == 2
     assert main(["batch", "--rank-tokens", "10,20,30", "--world-size", "2"]) == 2
     assert main(["batch", "--rank-tokens", "many"]) == 2
+
+
+FOLLOWING = HEAD + (
+    "import math\nfrom torch.utils.data import DataLoader, DistributedSampler, TensorDataset\nbatch_size = 100\nbase_lr = 0.1\n"
+    "dist.init_process_group('gloo')\nworld = dist.get_world_size()\nbatch_size = int(batch_size / world)\nworkers = 10 // world\n"
+    "data = TensorDataset(torch.zeros(64, 4))\nsampler = DistributedSampler(data, drop_last=True)\n"
+    "optimizer = torch.optim.SGD(DDP(torch.nn.Linear(4, 1)).parameters(), lr=base_lr * world)\n"
+    "sched = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000 // world)\n"
+)
+
+
+def test_what_else_follows_the_number_of_processes(run: Run) -> None:
+    found = answer(run, FOLLOWING, "--to", "4")
+    assert found["launch"]["meaning"] == "the batch is global: fit.py:11 divides batch_size by the number of processes"
+    assert (found["launch"]["B"], found["tokens_per_update"]) == (25, 100)
+    assert found["quantities"] == [
+        "workers = 10 // 4 = 2, and 2 of 10 are left over (fit.py:12)",
+        "1000 // world = 1,000 // 4 = 250 (fit.py:16)",
+        "learning rate = 0.4, from base_lr * world (fit.py:15)",
+        "T_max of the schedule = 250, from 1000 // world (fit.py:16)",
+        "each process has floor(n / 4) of n samples, up to 3 left out (fit.py:14)",
+    ]
+
+
+def test_a_division_that_cannot_be_followed_is_not_taken_for_none(run: Run) -> None:
+    text = PER_PROCESS.replace("for micro", "args.grad_accum /= num_gpus\nfor micro")
+    code, _, err = run(text, "--to", "8")
+    assert code == 2 and "does not say how many micro-batches" in err

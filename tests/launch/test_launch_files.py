@@ -1,5 +1,7 @@
 """Launches in shell and batch scripts, Makefiles, manifests and editors' files; the documents beside a script."""
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -218,3 +220,18 @@ def test_accelerate_with_its_config_file(project: Path) -> None:
     assert given.origin("nproc_per_node") == "num_processes: 16 (acc.yaml:2)"
     assert given.given_gpus == 2
     assert own.world_size is None and own.origin("nproc_per_node") == "accelerate's own configuration"
+
+
+def test_yaml_is_read_only_where_a_manifest_starts_the_script(project: Path) -> None:
+    (project / "README.md").write_text("torchrun --nproc_per_node=4 fit.py\n")
+    (project / "data.yaml").write_text("a: 1\n")
+    probe = "import sys; from ddp_audit.cli import main; main(['fit.py', '--no-cache', '--format', 'json']); print('yaml' in sys.modules)"
+    (project / "fit.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
+
+    def last_line() -> str:
+        done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.splitlines()[-1]
+
+    assert last_line() == "False"
+    (project / "job.yaml").write_text("run: torchrun --nproc_per_node=4 fit.py\n")
+    assert last_line() == "True"

@@ -12,7 +12,7 @@ from ddp_audit.launch import Launch, arithmetic, world_launch
 from ddp_audit.launch.answer import Answer, answer, differing, launch_row, meaning, why_not
 from ddp_audit.launch.overrides import missing_config_files
 from ddp_audit.launch.question import Script, read_script
-from ddp_audit.launch.scaling import config_folders, starts
+from ddp_audit.launch.scaling import Job, config_folders, starts
 from ddp_audit.launch.update import Update
 from ddp_audit.source.files import SourceError
 
@@ -42,7 +42,7 @@ def run_script(args: argparse.Namespace, path: str, launch: Launch | None, unequ
     if now is None:
         return _without_update(args, script, launch)
     before = script.update(_resized(launch, args.before))[1] if args.before is not None else None
-    found = answer(program, now, before, args.tokens, batch=args.batch_size, block=args.block_size)
+    found = answer(Job(program, launch), now, before, args.tokens, batch=args.batch_size, block=args.block_size)
     if found is None:
         raise Usage(f"{script.entry.path} does not say its batch size; say it with --batch-size")
     if args.accumulation is not None:
@@ -118,6 +118,8 @@ def _text(script: Script, launch: Launch, found: Answer, limit: int) -> list[str
         lines += kept_line(options, per_rank, found.unit)
     if found.instead:
         lines += ["", *instead_lines(found.instead, found.tokens)]
+    if found.quantities:
+        lines += ["", f"Also on {found.world:,} processes:", *(f"  {line}" for line in found.quantities)]
     for note in found.notes:
         lines += ["", note]
     return lines
@@ -130,6 +132,7 @@ def _json(script: Script, launch: Launch, found: Answer, limit: int | None, uneq
         "current": None if now is None else now.to_json(), "options": [option.to_json() for option in found.options[:limit]],
         "script": script.entry.path, "unit": found.unit, "launch": launch_row(launch, found.now),
         "before": None, "instead": [option.to_json() for option in found.instead],
+        "quantities": found.quantities,
         "numbers": [{"name": n.name, "value": n.value, "where": n.where} for n in found.numbers], "notes": found.notes,
     }  # fmt: skip
     if found.before is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ddp_audit.launch import arithmetic
 from ddp_audit.launch.model import Launch
-from ddp_audit.launch.scaling import Number
+from ddp_audit.launch.quantities import quantities
+from ddp_audit.launch.scaling import Job, Number
 from ddp_audit.launch.update import FIXED, GLOBAL_BATCH_KIND, GLOBAL_COUNT, PER_PROCESS, PLAIN, TOTAL, Update
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import RANK
@@ -37,6 +38,7 @@ class Answer:
     before: Update | None = None
     numbers: list[Number] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    quantities: list[str] = field(default_factory=list)  # what else follows the number of processes
     only_per_rank: int | None = None  # the script makes this many micro-batches, whatever is asked
 
     @property
@@ -91,7 +93,7 @@ def meaning(update: Update) -> str:
 
 
 def answer(
-    program: Program, now: Update, before: Update | None, tokens: int | None, *, batch: int | None = None, block: int | None = None
+    job: Job, now: Update, before: Update | None, tokens: int | None, *, batch: int | None = None, block: int | None = None
 ) -> Answer | None:
     """The answer for a script. `tokens` is the wished K, that of the job before where None; None where B is not known."""
     shown = before if before is not None and before.holds else now
@@ -107,7 +109,8 @@ def answer(
     found.numbers = list(dict.fromkeys([*now.numbers(), *(before.numbers() if before is not None else [])]))
     if now.kind in (PLAIN, GLOBAL_BATCH_KIND):
         found.only_per_rank = now.per_rank
-    found.notes = [*_random_batches(program, now, before), *_changed_count(found)]
+    found.quantities = quantities(job, now)
+    found.notes = [*_random_batches(job.program, now, before), *_changed_count(found)]
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.launch.arithmetic import nearest_accumulations
 from ddp_audit.launch.model import WORLD_SIZE
 from ddp_audit.launch.overrides import missing_config_files
+from ddp_audit.launch.quantities import quantities
 from ddp_audit.launch.scaling import (
     ACCUMULATION,
     Job,
@@ -18,22 +19,11 @@ from ddp_audit.launch.scaling import (
     division_parts,
     starts,
 )
+from ddp_audit.launch.update import BATCH_NAMES, BLOCK_NAMES, update_of
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Node, Program
     from ddp_audit.rule import Context
-
-# Names under which scripts keep B and T, the likelier one first.
-BATCH_NAMES = (
-    "micro_batch_size",
-    "device_batch_size",
-    "per_device_train_batch_size",
-    "per_device_batch_size",
-    "train_batch_size",
-    "batch_size",
-    "B",
-)
-BLOCK_NAMES = ("block_size", "seq_len", "sequence_length", "seq_length", "max_seq_len", "max_seq_length", "context_length", "T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +57,15 @@ def launch_notes(context: Context) -> list[str]:
     job = Job(program, launch)
     accumulation = accumulation_of(job)
     batch, block = batch_of(job), block_of(job)
-    if accumulation is None:
-        return lines
-    lines.append(f"{program.entry}: {_about_accumulation(accumulation, world)}")
-    if accumulation.rest == 0 and batch is not None and accumulation.divisor == world:
+    update = update_of(job)
+    if accumulation is not None:
+        lines.append(f"{program.entry}: {_about_accumulation(accumulation, world)}")
+    if accumulation is not None and accumulation.rest == 0 and batch is not None and accumulation.divisor == world:
         lines.append(f"{program.entry}: {_about_update(accumulation, world, batch, block)}")
-    return lines
+    elif update is not None and update.tokens is not None and update.holds and (accumulation is None or update.divisor != world):
+        numbers = ", ".join(str(number) for number in update.numbers())
+        lines.append(f"{program.entry}: K = {update.tokens:,} {update.unit} an update = {update.product()}, with {numbers}")
+    return lines + [f"{program.entry}: {line}" for line in quantities(job, update)]
 
 
 def _about_accumulation(accumulation: Accumulation, world: int) -> str:

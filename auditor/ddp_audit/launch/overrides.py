@@ -75,7 +75,8 @@ def overrides_of(launch: Launch, cwd: Path | Sequence[Path]) -> dict[str, Overri
 
 def _file_values(name: str, cwd: Path | Sequence[Path]) -> dict[str, Override]:
     path = _located(name, cwd)
-    return config_file_values(path, display_path(path))
+    first = cwd if isinstance(cwd, Path) else cwd[0]
+    return config_file_values(path, name if path == first / name else display_path(path))
 
 
 def missing_config_files(launch: Launch, cwd: Path | Sequence[Path]) -> list[str]:

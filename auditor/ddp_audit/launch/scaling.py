@@ -283,8 +283,11 @@ def division_parts(program: Program, node: Node) -> tuple[str, str, str]:
         return target, node.text, ""
     if isinstance(statement, ast.AugAssign):
         return target, ast.unparse(statement.target), ast.unparse(statement.value)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.BinOp):
-        return target, ast.unparse(statement.value.left), ast.unparse(statement.value.right)
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(value, ast.Call) and len(value.args) == 1:  # int(a / b)
+        value = value.args[0]
+    if isinstance(value, ast.BinOp):
+        return target, ast.unparse(value.left), ast.unparse(value.right)
     return target, node.text, ""
 
 

@@ -24,6 +24,7 @@ from ddp_audit.launch.scaling import (
     divisibility_checks,
     division_parts,
 )
+from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value
 
@@ -229,11 +230,21 @@ def _undivided(job: Job, constants: Constants) -> Update | None:
         return None
     names = [name for name in constants.names() if ACCUMULATION.search(name)]
     number = constants.first(*names)
+    if _is_divided(job.program, number or batch):
+        return None  # by a number of processes that could not be followed
     if number is not None and isinstance(number.value, int):
         return Update(world, PER_PROCESS, number, batch, block, number.value)
     if names or batch is None:
         return None
     return Update(world, PLAIN, batch, batch, block, 1)
+
+
+def _is_divided(program: Program, number: Number | None) -> bool:
+    """Whether a line of code divides a number by something that is named as a number of processes."""
+    if number is None:
+        return False
+    divided = rf"\b{re.escape(number.name.rpartition('.')[2])}\b\s*//?=?\s*[\w.(]*(?:{WORLD_NAMES.pattern})"
+    return any(True for _ in lines_with(program, rf"(?i){divided}"))
 
 
 def _plain_accumulation(constants: Constants) -> int:

@@ -38,6 +38,9 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, 
 
 def _unary(op: str) -> Contract:
     def convert(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        quotient = args[0] if args else None
+        if op == "int" and isinstance(quotient, Expr) and quotient.op == "/":  # rounds down as `//` does
+            lw.emit("floordiv", node, args={"left": quotient.args[0], "right": quotient.args[1]}, name="")
         return operation(op, args[0], text=lw.text(node)) if args else Const(value=None)
 
     return convert

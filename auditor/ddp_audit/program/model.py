@@ -45,7 +45,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | split | random_split(..) | target: the data set; args: dataset, lengths, generator |
 | random | numbers from a process's own generator, or (augments) a transform that draws them | detail what, library, augments |
 | assert | assert, or `if not ..: raise` | args: test |
-| floordiv | a // b, a //= b | args: left, right; detail name of the target |
+| floordiv | a // b, a //= b, int(a / b) | args: left, right; detail name of the target |
 | spawn | mp.spawn(f, .., nprocs), Process(target=f); nodes in f carry the place in `calls` | args: nprocs, for spawn |
 | local-rank-argument | an argparse option for the local rank | args: default; detail name, flags |
 | parse-args | parser.parse_args() of the command line | detail strict: bool, flags: the options that it knows |
