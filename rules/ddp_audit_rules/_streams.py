@@ -24,7 +24,8 @@ def one_stream(program: Program, library: str, before: int | None = None) -> boo
 
 
 def _library(function: str) -> str:
-    return function.split(".")[0].replace("np", "numpy") if function.startswith("np.") else function.split(".")[0]
+    root = function.split(".")[0]
+    return "numpy" if root == "np" else root
 
 
 def draws(value: Value) -> bool:
