@@ -137,10 +137,5 @@ def rules_in(module: ModuleType) -> Iterator[Rule]:
     own = module.__name__
     for value in vars(module).values():
         # type(value): on Python 3.10 an alias such as list[int] passes for a class in isinstance.
-        if (
-            issubclass(type(value), type)
-            and issubclass(value, Rule)
-            and value.__module__ == own
-            and hasattr(value, "code")
-        ):
+        if issubclass(type(value), type) and issubclass(value, Rule) and value.__module__ == own and hasattr(value, "code"):
             yield value()

@@ -49,6 +49,39 @@ for i in range(3):
     loss.backward()
     optimizer.step()
 """,
+    "dictionary of wrappers": INIT
+    + """
+nets = {name: DDP(torch.nn.Linear(4, 1)) for name in ("first", "second")}
+optimizer = torch.optim.SGD([p for net in nets.values() for p in net.parameters()], lr=0.1)
+for i in range(3):
+    loss = nets["first"].module(torch.randn(8, 4)).mean() + nets["second"].module(torch.randn(8, 4)).mean()
+    loss.backward()  # DDP101
+    optimizer.step()
+""",
+    "dictionary of wrappers that are called": INIT
+    + """
+nets = {name: DDP(torch.nn.Linear(4, 1)) for name in ("first", "second")}
+optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.1) for name, net in nets.items()}
+for i in range(3):
+    for name, net in nets.items():
+        optimizers[name].zero_grad()
+        net(torch.randn(8, 4)).mean().backward()
+        optimizers[name].step()
+if rank == 0:
+    torch.save({name: net.module.state_dict() for name, net in nets.items()}, "x.pt")
+""",
+    "dictionary of loaders": INIT
+    + DATA
+    + MODEL
+    + """
+loaders = {name: DataLoader(dataset, sampler=DistributedSampler(dataset)) for name in ("train", "val")}
+for epoch in range(3):
+    for loader in loaders.values():
+        loader.sampler.set_epoch(epoch)
+    for (x,) in loaders["train"]:
+        model(x).mean().backward()
+        optimizer.step()
+""",
     "compile over ddp": INIT
     + """
 net = torch.nn.Linear(4, 1)

@@ -241,8 +241,11 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
         for condition in generator.ifs:
             taint |= lw.eval(condition).taint
     if isinstance(node, ast.DictComp):
-        lw.eval(node.key)
+        key = lw.eval(node.key)
         value = lw.eval(node.value)
+        if isinstance(value, Obj):  # wrappers, loaders and their like by name: any name gives one of the kind
+            taints = taint | value.taint
+            return Items(items=(value,), keys=(key,), kind="dict", many=True, taint=taints, deps=value.deps, count=count, over=over)
         return Unknown(taint=taint | value.taint, deps=value.deps, by=Made("builtins.dict", (over, value)))
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
