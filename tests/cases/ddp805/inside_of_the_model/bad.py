@@ -13,9 +13,9 @@ class Siamese(torch.nn.Module):
         self.body = torch.nn.Linear(4, 2, bias=False)
 
     def everybody(self, rows):
-        found = torch.empty(dist.get_world_size() * rows.shape[0], rows.shape[1])
-        dist.all_gather_into_tensor(found, rows)
-        return found
+        found = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(found, rows)
+        return torch.cat(found)
 
     def forward(self, x):
         rows = self.body(x)
