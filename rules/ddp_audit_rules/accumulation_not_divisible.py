@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.arithmetic import nearest_accumulations
-from ddp_audit.launch.model import PYTHON, Launch
+from ddp_audit.launch.model import Launch
 from ddp_audit.launch.notes import accumulation_of
 from ddp_audit.launch.scaling import (
     ACCUMULATION,
@@ -17,10 +16,9 @@ from ddp_audit.launch.scaling import (
     Job,
     divisibility_checks,
     launch_span,
-    starts,
 )
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._divisible import in_config, judged, keeping, legal, shown
+from ddp_audit_rules._divisible import about_numbers, in_config, judged, keeping, shown
 
 
 class AccumulationNotDivisible(Rule):
@@ -82,60 +80,8 @@ dist.destroy_process_group()
                     failing.setdefault(checks.index(check), []).append(launch)
                     break  # the first check that fails is the one that stops the job
         if context.launch is None:
-            for index, launches in failing.items():
-                yield from self._about_check(context, checks[index], launches)
-            yield from self._for_one_process(context, checks)
-
-    def _about_check(self, context: Context, check: Divisibility, launches: Sequence[Launch]) -> Iterable[Finding]:
-        """The check itself, where documented launches do not pass it: which world sizes do."""
-        job = Job(context.program, launches[0])
-        value, divisor, world = job.value(check.left), job.value(check.right), launches[0].world_size
-        sizes = legal(value, divisor, world)
-        if not sizes:
-            return
-        text = shown(job, check, value, job.numbers(check.left, check.right))
-        places = " and ".join(launch.where() for launch in launches[:4])
-        wanted = ", ".join(dict.fromkeys(str(launch.world_size) for launch in launches))
-        yield self.finding(
-            check.node.span,
-            f"{text} lets only jobs of {', '.join(map(str, sizes))} processes pass this check, and {places} "
-            f"start{'s' * (len(launches) == 1)} {wanted}.",
-            "The number is that of all processes together, so the processes must divide it. Under python -O the assert is not "
-            "evaluated, and the division rounds down.",
-            related=[Related(launch.path or "", launch.line or 1, "launch", launch.text) for launch in launches],
-            severity="warning",
-        )
-
-    def _for_one_process(self, context: Context, checks: Sequence[Divisibility]) -> Iterable[Finding]:
-        """Config files of documented commands with which no job of several processes starts."""
-        entry = context.program.entry
-        own = [launch for launch in context.documented if starts(launch, entry)]
-        if not any((launch.world_size or 2) > 1 for launch in own):
-            return
-        for launch in own:
-            job = Job(context.program, replace(launch, world_size=2, nnodes=1, nproc_per_node=2))
-            for check in checks if launch.kind == PYTHON else ():
-                value, divisor = job.value(check.left), job.value(check.right)
-                numbers = [n for n in job.numbers(check.left) if n.value == value and n.path not in ("", entry) and n.line]
-                if value != 1 or divisor != 2 or not numbers or job.reaches(check.node) is False:
-                    continue
-                number, place = numbers[0], check.node.span
-                line = context.lines(number.path)
-                width = len(line[number.line - 1]) if number.line <= len(line) else 1
-                yield self.finding(
-                    Span(number.path, number.line, 1, number.line, width + 1),
-                    f"{number.name} = 1 lets only one process start: with any more the check of {place.path}:{place.line} stops "
-                    "every rank.",
-                    f"{launch.where()} gives this file to a single process, for which it holds. The number counts the "
-                    "micro-batches of all processes together, so a launch of N processes needs a multiple of N.",
-                    related=[
-                        Related(place.path, place.line, "check", check.node.text),
-                        Related(launch.path or "", launch.line or 1, "launch", launch.text),
-                    ],
-                    severity="warning",
-                    fix=Fix("display-only", f"say --{number.name}=N with a launch of N processes"),
-                )
-                break
+            for said in about_numbers(context, checks, failing):
+                yield self.finding(**said)
 
     def _judge(self, context: Context, job: Job, launch: Launch, check: Divisibility) -> Finding | None:
         reached = job.reaches(check.node)
