@@ -13,8 +13,9 @@ import torch
 
 from ddp_audit import events
 from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.node import Files, Node
 from ddp_audit.trace.worker.ring import is_marked, mark
-from ddp_audit.trace.worker.tracer import Pending, Tracer
+from ddp_audit.trace.worker.tracer import Pending, Tracer, run_id
 
 _STOP_TIME = 2.0  # seconds that the thread has to end
 _BEAT = 0.1  # seconds between looks at pending collectives
@@ -26,6 +27,7 @@ class Watch:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
+        self._node: Node | None = None
         self._asked = self._request_time()
         stall = os.environ.get(layout.ENV_STALL, "30")
         self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
@@ -40,6 +42,8 @@ class Watch:
         ended in a place where C++ answers with abort()."""
         self._ends.set()
         self._thread.join(_STOP_TIME)
+        if self._node is not None and not self._thread.is_alive():
+            self._node.close()
 
     def _run(self) -> None:
         tracer = self._tracer
@@ -51,9 +55,9 @@ class Watch:
                 now = time.time()
                 self.poll(now)
                 tracer.ring.heartbeat(now)
+                self._answer(now)
                 if now - beat >= 1.0:
                     beat = now
-                    self._answer()
                     self._ask(now)
             except Exception as error:
                 tracer.fail(error)
@@ -109,9 +113,19 @@ class Watch:
         except OSError:
             return 0
 
-    def _answer(self) -> None:
-        asked = self._request_time()
-        if asked == self._asked:
+    def _request(self, now: float) -> int:
+        """When the ranks were last asked where they stand."""
+        if self._node is None:
+            try:
+                shared = os.path.join(self._tracer.directory, layout.REQUEST_FILE)
+                self._node = Node(Files(shared, run_id()), self._tracer.rank)
+            except OSError:  # no place for the folder that the ranks of a host share
+                return self._request_time()
+        return self._node.latest(now)
+
+    def _answer(self, now: float) -> None:
+        asked = self._request(now)
+        if asked <= self._asked:
             return
         self._asked = asked
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
@@ -124,6 +138,9 @@ class Watch:
         if oldest is None or not self._stall or oldest == self._asked_for or now - since < self._stall:
             return
         self._asked_for = oldest
+        if self._node is not None:
+            self._node.ask(now)
+            return
         with open(os.path.join(self._tracer.directory, layout.REQUEST_FILE), "a", encoding="utf-8") as file:
             file.write(f"rank {self._tracer.rank} waits\n")
 
