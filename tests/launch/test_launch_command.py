@@ -162,3 +162,12 @@ def test_any_text_is_a_launch_or_a_launch_error(text: str) -> None:
     for path in ("a.py", "a.md", "a.sh"):
         for found in documented_launches(f"# {text}\n{text}\ntorchrun", path):
             assert found.line is not None and found.column is not None and found.column >= 1
+
+
+def test_lightning() -> None:
+    launch = read_command("lightning run model --node-rank=1 --main-address=10.0.0.1 --devices=8 --num-nodes=2 a/b.py --devices 8")
+    assert (launch.kind, launch.world_size, launch.node_rank, launch.master_addr) == ("lightning run", 16, 1, "10.0.0.1")
+    assert (launch.script, launch.script_args) == ("a/b.py", ("--devices", "8"))
+    assert read_command("fabric run --devices 0,2,3 a.py").world_size == 3
+    assert read_command("fabric run --devices=-1 a.py").world_size is None
+    assert read_command("fabric run model a.py").world_size == 1

@@ -141,6 +141,8 @@ def _read_launcher(words: list[str], env: Mapping[str, str]) -> Launch:
         if words[1] != "launch":
             raise LaunchError(f"accelerate {words[1]} starts no training; accelerate launch does")
         return launchers.read_accelerate(words[2:], _inner)
+    if name in ("lightning", "fabric") and words[1:2] == ["run"]:
+        return launchers.read_lightning(words[3:] if words[2:3] == ["model"] else words[2:], _inner)
     if _PYTHON.match(name):
         return _read_python(words[1:], env)
     if name in _SHELLS and len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[1]):

@@ -18,12 +18,13 @@ from ddp_audit.launch.shell import BatchJob, Setting, Variables, batch_job, make
 from ddp_audit.source.documents import is_makefile
 
 _WORTH_READING = re.compile(
-    r"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python\d?\s+\S+\.py|python\d?\s+-m"
+    r"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric) run"
+    r"|python\d?\s+\S+\.py|python\d?\s+-m"
 )
 _ASSIGNMENTS = r"(?:[A-Za-z_][A-Za-z0-9_]*=(?:\"[^\"]*\"|'[^']*'|[^\s`\"']*)\s+)*"
 _WRAPPER = r"(?:(?:uv run|poetry run|pipenv run|nohup|env|sudo|exec|time)\s+)*"
 _LAUNCHER = (
-    r"(?:torchrun|accelerate\s+launch|deepspeed|srun|mpirun|mpiexec|horovodrun"
+    r"(?:torchrun|accelerate\s+launch|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric)\s+run"
     r"|(?:[\w./$}{]*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch))"
 )
 _COMMAND = re.compile(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")

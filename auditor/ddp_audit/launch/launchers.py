@@ -12,7 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ddp_audit.launch.model import ACCELERATE, DEEPSPEED, MPIRUN, PYTHON, SRUN, TORCH_LAUNCH, TORCHRUN, Launch, LaunchError
+from ddp_audit.launch.model import (
+    ACCELERATE,
+    DEEPSPEED,
+    LIGHTNING,
+    MPIRUN,
+    PYTHON,
+    SRUN,
+    TORCH_LAUNCH,
+    TORCHRUN,
+    Launch,
+    LaunchError,
+)
 from ddp_audit.launch.shell import gpus_in
 
 Inner = Callable[[Sequence[str]], Launch]
@@ -73,6 +84,11 @@ _DEEPSPEED = Options(
         " master-addr node-rank launcher launcher-args enable-each-rank-log autotuning bind-core-list venv-script"
     ),
     short={"H": "hostfile", "i": "include", "e": "exclude", "h": "help"},
+)
+
+_LIGHTNING = Options(
+    flags=_names("help"),
+    values=_names("accelerator strategy devices num-nodes node-rank main-address main-port precision"),
 )
 
 _SRUN = Options(
@@ -304,6 +320,26 @@ def read_deepspeed(words: Sequence[str], inner: Inner) -> Launch:
         DEEPSPEED, nnodes, nproc, world, _integer(read.last("node-rank")), read.last("master-addr"),
         _integer(read.last("master-port")), script, is_module, args, nnodes_stated="num-nodes" in read.given or bool(include),
         origins=origins, passes_local_rank="no-local-rank" not in read.given,
+    )  # fmt: skip
+
+
+def read_lightning(words: Sequence[str], inner: Inner) -> Launch:
+    """`lightning run model` and `fabric run`: `--devices` a node times `--num-nodes`, both 1 by default."""
+    read = _read_options(words, _LIGHTNING)
+    script, is_module, args = _script(read, LIGHTNING)
+    nnodes = _number(read.last("num-nodes") or read.hidden, 1, "--num-nodes")
+    given = read.last("devices") or read.hidden
+    listed = given is not None and bool(re.fullmatch(r"\d+(,\d+)+,?", given))
+    nproc: int | str = UNSTATED if given == "-1" else _number(given, 1, "--devices", words=_DEVICE_WORDS) if not listed else 0
+    if listed and given is not None:
+        nproc = len(given.strip(",").split(","))
+    origins = read.origins(
+        LIGHTNING, nnodes="num-nodes", nproc_per_node="devices", node_rank="node-rank", master_addr="main-address",
+        master_port="main-port",
+    )  # fmt: skip
+    return Launch(
+        LIGHTNING, nnodes, nproc, _product(nnodes, nproc), _integer(read.last("node-rank")), read.last("main-address"),
+        _integer(read.last("main-port")), script, is_module, args, nnodes_stated="num-nodes" in read.given, origins=origins,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ TORCH_RUN = "torch.distributed.run"
 TORCH_LAUNCH = "torch.distributed.launch"
 ACCELERATE = "accelerate"
 DEEPSPEED = "deepspeed"
+LIGHTNING = "lightning run"
 SRUN = "srun"
 MPIRUN = "mpirun"
 PYTHON = "python"
@@ -18,7 +19,20 @@ KUBERNETES = "PyTorchJob"  # a replica of a job is one process; where it runs a 
 SPAWN = "mp.spawn"  # the script starts its processes itself
 WORLD_SIZE = "world-size"
 
-LAUNCHERS = (TORCHRUN, TORCH_RUN, TORCH_LAUNCH, ACCELERATE, DEEPSPEED, SRUN, MPIRUN, PYTHON, KUBERNETES, SPAWN, WORLD_SIZE)
+LAUNCHERS = (
+    TORCHRUN,
+    TORCH_RUN,
+    TORCH_LAUNCH,
+    ACCELERATE,
+    DEEPSPEED,
+    LIGHTNING,
+    SRUN,
+    MPIRUN,
+    PYTHON,
+    KUBERNETES,
+    SPAWN,
+    WORLD_SIZE,
+)
 
 
 class LaunchError(ValueError):

@@ -12,7 +12,8 @@ import re
 SUFFIXES = (".md", ".markdown", ".rst", ".txt", ".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs", ".yaml", ".yml", ".mk")
 _EDITOR_FILES = ("launch.json", "tasks.json")
 _LAUNCHERS = re.compile(
-    rb"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python[\d.]* |PyTorchJob"
+    rb"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python[\d.]* "
+    rb"|PyTorchJob|(?:lightning|fabric) run"
 )
 _MAX_BYTES = 400_000
 _MAX_FILES = 200  # of one folder
