@@ -1,4 +1,4 @@
-"""The question "where do you stand?" in a job of many hosts, simulated: who looks at the file server, and how soon all have answered.
+"""The question "where do you stand?" in a job of many hosts, simulated: who looks at the file server, and how soon all answer.
 
     python benchmarks/stall_watch.py [--hosts 1250] [--ranks 8] [--service 0.3]
 
@@ -120,7 +120,7 @@ def simulate(hosts: int, ranks: int, service: float, relayed: bool, seed: int = 
             watches.append(make(out, SimFiles(server, host, rank), rank, hangs))
             heapq.heappush(queue, (chance.random() * LOOK_EVERY, rank))
     server.looks = 0
-    server.free = server.busy = 0.0
+    server.free = server.busy = server.longest = 0.0
     while queue:
         now, rank = heapq.heappop(queue)
         following = watches[rank](now)
