@@ -265,3 +265,29 @@ def test_a_division_that_cannot_be_followed_is_not_taken_for_none(run: Run) -> N
     text = PER_PROCESS.replace("for micro", "args.grad_accum /= num_gpus\nfor micro")
     code, _, err = run(text, "--to", "8")
     assert code == 2 and "does not say how many micro-batches" in err
+
+
+LOADED = HEAD + (
+    "import yaml\nimport argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--config')\n"
+    "cfg = yaml.safe_load(open(parser.parse_args().config))\ndist.init_process_group('gloo')\n"
+    "accum = {how} // dist.get_world_size()\n"
+)
+
+
+@pytest.mark.parametrize("how", ["cfg['train']['accum_steps']", "cfg.train.accum_steps"])
+def test_a_configuration_that_the_script_loads(run: Run, how: str) -> None:
+    Path("c.yaml").write_text("train:\n  accum_steps: 40\n  batch_size: 12\nseq_len: 1024\n")
+    found = answer(run, LOADED.format(how=how), "--launch", "torchrun --nproc_per_node=8 fit.py --config c.yaml")
+    assert (found["launch"]["a"], found["tokens_per_update"]) == (5, 491520)
+    assert {"name": "batch_size", "value": 12, "where": "c.yaml:3"} in found["numbers"]
+
+
+def test_a_plain_command_of_a_script_that_spawns(run: Run) -> None:
+    text = HEAD + (
+        "import torch.multiprocessing as mp\nbatch_size = 32\ndef work(rank, world):\n"
+        "    dist.init_process_group('gloo', rank=rank, world_size=world)\n    own = batch_size // dist.get_world_size()\n"
+        "if __name__ == '__main__':\n    mp.spawn(work, args=(4,), nprocs=4)\n"
+    )
+    found = answer(run, text, "--launch", "python fit.py")
+    assert (found["world_size"], found["launch"]["B"]) == (4, 8)
+    assert [row["world_size"] for row in answer(run, text)["launches"]] == [4]

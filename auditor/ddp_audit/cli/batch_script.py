@@ -35,6 +35,7 @@ def run_script(args: argparse.Namespace, path: str, launch: Launch | None, unequ
         raise Usage(f"the launch starts {launch.script}, and the question is about {script.entry.path}")
     if launch.world_size is None:
         raise Usage(f"the launch starts {launch.describe_world()}; say it with --world-size")
+    launch = script.as_started(launch)
     program, now = script.update(launch)
     missing = missing_config_files(launch, config_folders(program))
     if missing:
@@ -78,14 +79,18 @@ def _about(update: Update) -> list[str]:
     return lines
 
 
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count:,} processes"
+
+
 def _job(update: Update) -> str:
     """One line about the job on its number of processes."""
     reason = why_not(update)
     if reason is None:
         made = f"{update.product()} = {update.tokens:,} {update.unit} an update" if update.tokens is not None else "K is not known"
-        return f"on {update.world:,} processes: a = {update.per_rank:,}, K = {made}"
+        return f"on {_processes(update.world)}: a = {update.per_rank:,}, K = {made}"
     quotient = f"{update.source.value:,} / {update.divisor:,} is not whole" if update.source is not None else "no whole number"
-    line = f"on {update.world:,} processes: {quotient} ({reason})"
+    line = f"on {_processes(update.world)}: {quotient} ({reason})"
     if update.check is not None:
         check = update.check.node.span
         return f"{line}, so {check.path}:{check.line} stops every process: {update.check.node.text}"

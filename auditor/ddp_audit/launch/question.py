@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddp_audit.entries import documented_of, launch_overrides
+from ddp_audit.entries import documented_of, launch_overrides, spawned_launches
 from ddp_audit.launch.model import PYTHON, SPAWN, Launch
 from ddp_audit.launch.overrides import Override
 from ddp_audit.launch.scaling import Job, starts
@@ -34,6 +34,14 @@ class Script:
         """The program under a launch and what one update of it is made of."""
         program = self.program(launch)
         return program, update_of(Job(program, launch))
+
+    def as_started(self, launch: Launch) -> Launch:
+        """The launch with the processes that the script starts itself, where a plain python command starts it."""
+        spawned = spawned_launches(self.program(launch)) if launch.kind == PYTHON else []
+        if len(spawned) != 1 or spawned[0].world_size is None:
+            return launch
+        one = spawned[0]
+        return replace(launch, nnodes=one.nnodes, nproc_per_node=one.nproc_per_node, world_size=one.world_size, origins=one.origins)
 
     def launches(self) -> list[Launch]:
         """The documented launches of this script that start several processes, or an open number of them."""

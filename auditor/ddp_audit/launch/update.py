@@ -126,7 +126,10 @@ class Constants:
 
     def get(self, name: str) -> Number | None:
         """A positive whole number by name."""
-        number = self.job.number(self.by_last[name]) if name in self.by_last else self.assigned.get(name)
+        if name in self.by_last or name in self.job.overrides:
+            number = self.job.number(self.by_last.get(name, name))
+        else:
+            number = self.assigned.get(name)
         return number if number is not None and type(number.value) is int and number.value > 0 else None
 
     def first(self, *names: str) -> Number | None:

@@ -41,6 +41,14 @@ def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | a
     return Const(value=value, default=Default(name, span), text=name)
 
 
+def loaded(lw: Lowering, key: str, node: ast.expr) -> Value | None:
+    """A value of a configuration that the program loads itself, by its key, where a file of the job at hand has it."""
+    override = lw.overrides.get(key)
+    if override is None or not override.path or str(override.path).endswith(".py"):
+        return None
+    return option(lw, key, None, lw.here, node)
+
+
 @contract("builtins.exec")
 def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`exec(open('configurator.py').read())`: the module's plain constants become defaults that the job may override."""

@@ -72,6 +72,12 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
         guess = names.by_name(index.value)
         if guess is not None and not owner.deps:
             return guess
+        if lw.overrides and isinstance(owner, Unknown) and not owner.deps:
+            from ddp_audit.program.contracts_config import loaded
+
+            known = loaded(lw, index.value, node)
+            if known is not None:
+                return known
     if isinstance(owner, Ext):
         return owner
     layer = lw.program.modules.layer(the_object(owner, "module"), index)

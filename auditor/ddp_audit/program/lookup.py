@@ -82,6 +82,12 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
             return Unknown(text=text)
         if attr in TENSOR_FACTS:
             return Unknown(taint=owner.taint - {DATA, RANDOM}, text=text)
+        if lw.overrides and isinstance(node, ast.expr) and isinstance(owner, (Unknown, Bound)) and not owner.deps:
+            from ddp_audit.program.contracts_config import loaded
+
+            known = loaded(lw, attr, node)
+            if known is not None:
+                return known
         return Bound(receiver=owner, name=attr, taint=owner.taint, deps=owner.deps, text=text)
     if target.kind == "ddp":
         sure = all(isinstance(option, Obj) and option.kind == "ddp" for option in options(owner))
