@@ -22,15 +22,21 @@ _STUCK = 5.0  # seconds without a sign of life after which a relay is passed ove
 _OLD = 3600.0  # seconds without a sign of life after which a folder is nobody's
 
 
+def folder_of(shared: str, run: str) -> str:
+    """The folder that the ranks of a run on this host share."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    return os.path.join(base, f"ddp-audit-{os.getuid()}-{zlib.crc32(f'{shared} {run}'.encode()):08x}")
+
+
 class Files:
     """The shared file, and the host's own folder. Raises OSError where the host has no place for it."""
 
     def __init__(self, shared: str, run: str) -> None:
         self._shared = shared
-        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-        self._folder = os.path.join(base, f"ddp-audit-{os.getuid()}-{zlib.crc32(f'{shared} {run}'.encode()):08x}")
+        self._folder = folder_of(shared, run)
         self._lock = -1
         self._make()
+        base = os.path.dirname(self._folder)
         for name in os.listdir(base):  # of runs that were killed
             if name.startswith(f"ddp-audit-{os.getuid()}-"):
                 _remove_old(os.path.join(base, name))
