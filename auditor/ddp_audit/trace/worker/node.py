@@ -118,8 +118,9 @@ class Files:
 
 
 def _remove_old(folder: str) -> None:
+    relay = os.path.join(folder, "relay")
     try:
-        if time.time() - os.stat(os.path.join(folder, "relay")).st_mtime > _OLD:
+        if time.time() - os.stat(relay if os.path.exists(relay) else folder).st_mtime > _OLD:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:  # it is being made, or taken away
         pass
