@@ -90,13 +90,17 @@ def root(odd: bool, world: int) -> None:
 @fault
 def order_of_equal_shapes(odd: bool, world: int) -> None:
     loss, accuracy = data(), data()
-    diverge()
-    if odd:
-        dist.all_reduce(accuracy)  # odd
-        dist.all_reduce(loss)
-    else:
+
+    def reduce_loss() -> None:
         dist.all_reduce(loss)  # rest
-        dist.all_reduce(accuracy)
+
+    def reduce_accuracy() -> None:
+        dist.all_reduce(accuracy)  # odd
+
+    metrics = [reduce_loss, reduce_accuracy]
+    diverge()
+    for reduce in reversed(metrics) if odd else metrics:
+        reduce()
 
 
 @fault
@@ -179,7 +183,7 @@ def out_of_memory(odd: bool, world: int) -> None:
 def gil_held(odd: bool, world: int) -> None:
     diverge()
     if odd:
-        ctypes.PyDLL(None).sleep(60)  # odd
+        ctypes.PyDLL(None).sleep(60)  # no report can have this line: the process cannot be asked
     dist.all_reduce(data())  # rest
 
 
@@ -197,7 +201,7 @@ def members_only_new_group(odd: bool, world: int) -> None:
     if odd:
         dist.all_reduce(data())  # odd
     else:
-        dist.all_reduce(data(), group=dist.new_group(list(range(world - 1))))  # rest
+        dist.all_reduce(data(), group=dist.new_group(list(range(world - 1))))
 
 
 @fault

@@ -35,7 +35,7 @@ KINDS: dict[str, set[str]] = {
     "reduce-op": {"reduce-op"},
     "root": {"root"},
     "order-of-equal-shapes": {"crossed"},
-    "order-across-two-groups": {"order"},
+    "order-across-two-groups": {"group"},
     "missing-rank": {"missing-rank"},
     "extra-call": {"extra", "missing-rank"},
     "early-exit": {"missing-rank"},

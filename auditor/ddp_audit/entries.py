@@ -125,12 +125,6 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
                 result.findings += rule.check(context)
             except Exception as error:
                 result.failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))
-        for finding in result.findings:
-            if (
-                not finding.source_line and finding.span.path in context.texts
-            ):  # no Python file: the project does not hold its lines
-                lines = context.lines(finding.span.path)
-                finding.source_line = lines[finding.span.line - 1].strip() if finding.span.line <= len(lines) else ""
         if job.launch is not None:
             from ddp_audit.launch.notes import launch_notes
 

@@ -14,6 +14,7 @@ from ddp_audit.compare.verdict import compare_run, first_divergence, judge
 from ddp_audit.events import DDP_BUFFERS, GROUP, STACK, STEP, Event
 from ddp_audit.findings import Finding, Span
 from ddp_audit.rule import Rule
+from ddp_audit.trace.store import judge as judge_rank
 
 PEER = exception("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:12172")
 OWN = exception("ValueError", "no such file\nmore")
@@ -190,8 +191,20 @@ def test_waiting_is_told_with_its_time() -> None:
 def test_a_rank_outside_of_collectives_is_told_where_it_stands() -> None:
     stands = Event(STACK, site=site(61), stack=(site(61), site(80)))
     run = recorded(rank_run(0, [all_reduce(7)], WAITING), rank_run(1, [all_reduce(5), stands], RUNNING))
+    now = time.time()
+    judge_rank(run.ranks[1], [], gone=False, exited=False, raised=False, heartbeat=now)
     text = compare_run(run, stalled=True).ranks[1].text
-    assert text.startswith("is in no collective, at train.py:61") and "all_reduce" in text
+    assert text.startswith("is at train.py:61, in no collective, after all_reduce")
+    judge_rank(run.ranks[1], [], gone=True, exited=False, raised=False, heartbeat=now)
+    assert compare_run(run, stalled=True).ranks[1].text.startswith("was killed at train.py:61, in no collective, after all_reduce")
+
+
+def test_a_process_that_does_not_answer_is_not_said_to_wait() -> None:
+    stopped = time.time() - 4
+    run = recorded(rank_run(0, [all_reduce(7)], WAITING), rank_run(1, [all_reduce(5, time=stopped)], RUNNING))
+    judge_rank(run.ranks[1], run.ranks[1].events, gone=False, exited=False, raised=False, heartbeat=stopped)
+    text = compare_run(run, stalled=True).ranks[1].text
+    assert text.startswith("has not answered for 4.") and "last recorded: in or just after all_reduce" in text
 
 
 def test_live_following_reports_a_mismatch_once() -> None:

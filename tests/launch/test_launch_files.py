@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ddp_audit.audit import Options, audit
 from ddp_audit.launch import Launch, documented_launches
 from ddp_audit.launch.beside import documents_beside
 from ddp_audit.launch.shell import batch_job, gpus_in
@@ -236,15 +235,3 @@ def test_yaml_is_read_only_where_a_manifest_starts_the_script(project: Path) -> 
     assert last_line() == "False"
     (project / "job.yaml").write_text("run: torchrun --nproc_per_node=4 fit.py\n")
     assert last_line() == "True"
-
-
-def test_findings_of_documents_keep_their_fingerprint_over_line_moves(project: Path) -> None:
-    (project / "fit.py").write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\n")
-    text = "torchrun --nnodes=2 --node_rank=0 --master_addr=localhost --nproc_per_node=2 fit.py\n"
-    prints = []
-    for before in ("", "Some words.\n\n"):
-        (project / "README.md").write_text(before + text)
-        (finding,) = audit(["fit.py"], Options(select=["DDP504"])).findings
-        assert finding.source_line == text.strip()
-        prints.append(finding.fingerprint)
-    assert prints[0] == prints[1]

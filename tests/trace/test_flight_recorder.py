@@ -249,25 +249,6 @@ def test_parts_of_a_coalesced_call_are_one_collective(tmp_path: Path) -> None:
     assert (found.kind, found.index, [event.numel for event in found.ranks.values() if event]) == ("size", 7, [9, 10])
 
 
-def test_messages_are_no_part_of_the_sequence(tmp_path: Path) -> None:
-    """The stages of a pipeline send each other unequal numbers of messages, single and coalesced."""
-    made = recorders(3)
-    for one in made:
-        for name in ["send 0->1", "recv 0<-1", "coalesced"][: one.rank + 1]:
-            one.add(name, [8], line=70, same_number=True)
-            one.entries[-1]["is_p2p"] = True
-        one.add("all_reduce", [4], line=71)
-    comparison = compared(write(tmp_path, made))
-    assert (comparison.verdict, comparison.divergences) == ("agreed", [])
-
-
-def test_torchs_own_analyzer_wants_every_rank(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = write(tmp_path, extra_barrier(5)[:4])
-    with pytest.raises(AssertionError, match="Missing dump files"):
-        torchfrtrace(folder, caplog, 0)
-    assert only(compared(folder)).odd == [0]
-
-
 def test_of_two_dumps_of_a_rank_the_later_counts(tmp_path: Path) -> None:
     early, late = recorders(2), extra_barrier(2)
     write(tmp_path / "a", late)

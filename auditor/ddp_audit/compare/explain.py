@@ -185,6 +185,11 @@ def standing(run: RankRun, now: float | None = None) -> str:
     """Where a rank is, as the rest of a sentence about it: `waits in broadcast .. at train.py:224 since 3.1 s`."""
     if run.state == MISSING:
         return "left no trace"
+    if run.silent:
+        return (
+            f"has not answered for {run.silent:.1f} s, as a process that is stopped or whose interpreter is locked by a call "
+            f"in C; last recorded: {last_text(run)}"
+        )
     if run.state == WAITING:
         event = run.waiting or last_collective(run)
         if event is not None:
@@ -199,11 +204,11 @@ def standing(run: RankRun, now: float | None = None) -> str:
         error = exception_text(run)
         return f"ended with {error or 'an exception'} after {_last_done(run)}"
     if run.state == KILLED:
-        if run.last.startswith("in "):
+        if run.last.startswith(("in ", "at ")):
             return f"was killed{code_text(run.code)} {run.last}"
         return f"was killed{code_text(run.code)}; last recorded: {last_text(run)}"
-    if run.events and run.events[-1].kind == STACK and frames(run.events[-1]):
-        return f"is in no collective, at {frames(run.events[-1])[0]}; last recorded: {last_text(run)}"
+    if run.stands is not None:
+        return f"is {last_text(run)}"
     return f"is running; last recorded: {last_text(run)}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Protocol, cast
 
-from ddp_audit.events import Event
+from ddp_audit.events import Event, Site
 
 # How a rank ended, or where it is.
 RUNNING = "running"  # it issued something a moment ago
@@ -73,6 +73,8 @@ class RankRun:
     state: str = RUNNING
     code: int | None = None
     last: str = ""  # one line: the last thing recorded, with its site
+    stands: Site | None = None  # the user's line at which it stood, outside of collectives, when it was asked last
+    silent: float = 0.0  # seconds since its tracer last showed life, where that is too long
     waiting: Event | None = None  # the oldest collective that has not returned, also of a rank that was killed in it
 
 

@@ -59,19 +59,16 @@ class Book:
     def __init__(self) -> None:
         self.places = Places()
         self.codes: list[Definition | None] = [None]  # by code
-        self._parsed: dict[bytes, tuple[int, Any]] = {}  # records of a definition -> what, and the stack's number or the object
-        self._stacks: list[Stack] = [()]
-        self._stack_numbers: dict[Stack, int] = {(): 0}
-        self._known: dict[tuple[bytes, int], Definition] = {}
-        self._codes: dict[tuple[str, int], int] = {}
+        self._parsed: dict[bytes, tuple[int, Any]] = {}  # records of a definition -> what, and the stack or object
+        self._known: dict[tuple[bytes, Stack], Definition] = {}
+        self._codes: dict[tuple[str, Stack], int] = {}
         self._streams: dict[tuple[bytes, bytes, bytes], int] = {}
         self._shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
 
     def definitions(self, data: bytes, runs: Sequence[tuple[int, int]]) -> list[Definition | None]:
         """The definitions of a file by number; None for stacks. `runs`: where its definition records stand."""
         found: list[Definition | None] = [None]
-        stacks = {0: 0}
-        parsed, defined = self._parsed, self._known
+        stacks: dict[int, Stack] = {0: ()}
         for first, last in runs:
             while first < last:
                 offset = first * _SIZE
@@ -81,15 +78,14 @@ class Book:
                         break  # the writer died within it: nothing refers to it
                     raise Odd  # its parts do not stand together
                 raw = data[offset : first * _SIZE]
-                what, value = parsed.get(raw) or self._parse(raw)
+                what, value = self._parsed.get(raw) or self._parse(raw)
                 number = int.from_bytes(raw[4:8], "little")
                 if number >= len(found):
                     found.extend([None] * (number + 1 - len(found)))
                 if what == layout.STACK_TEXT:
                     stacks[number] = value
                 else:
-                    stack = stacks[value["stack"]]
-                    found[number] = defined.get((raw, stack)) or self._define(raw, what, value, stack)
+                    found[number] = self._define(raw, what, value, stacks[value["stack"]])
         return found
 
     def _parse(self, raw: bytes) -> tuple[int, Any]:
@@ -100,28 +96,23 @@ class Book:
             raise Odd
         text = b"".join([raw[at : at + layout.FRAGMENT_TEXT] for at in range(_SIZE - layout.FRAGMENT_TEXT, len(raw), _SIZE)])
         text = text[: (count - 1) * layout.FRAGMENT_TEXT + length]
-        value: Any = None
-        if what == layout.STACK_TEXT:
-            stack = stack_of(json.loads(text))
-            value = self._stack_numbers.setdefault(stack, len(self._stacks))
-            if value == len(self._stacks):
-                self._stacks.append(stack)
-        else:
-            value = text_of(text)
+        value = stack_of(json.loads(text)) if what == layout.STACK_TEXT else text_of(text)
         self._parsed[raw] = (what, value)
         return what, value
 
-    def _define(self, raw: bytes, what: int, text: dict[str, Any], stack: int) -> Definition:
-        kind = events.COLLECTIVE if what == layout.SIGNATURE_TEXT else text["kind"]
-        if kind in OFTEN:
-            content = json.dumps({**text, "stack": 0}, sort_keys=True)
-            code = self._codes.setdefault((content, stack), len(self.codes))
-        else:
-            code = _RARE_CODES.setdefault(kind, -1 - len(_RARE_CODES))
-        found = self._known[raw, stack] = Definition(what, text, self._stacks[stack], code)
-        if code == len(self.codes):
-            self.codes.append(found)
-        return found
+    def _define(self, raw: bytes, what: int, text: dict[str, Any], stack: Stack) -> Definition:
+        known = self._known.get((raw, stack))
+        if known is None:
+            kind = events.COLLECTIVE if what == layout.SIGNATURE_TEXT else text["kind"]
+            if kind in OFTEN:
+                content = json.dumps({**text, "stack": 0}, sort_keys=True)
+                code = self._codes.setdefault((content, stack), len(self.codes))
+            else:
+                code = _RARE_CODES.setdefault(kind, -1 - len(_RARE_CODES))
+            known = self._known[raw, stack] = Definition(what, text, stack, code)
+            if code == len(self.codes):
+                self.codes.append(known)
+        return known
 
     def shape(self, data: bytes, kinds: bytes, runs: Sequence[tuple[int, int]], definitions: Sequence[Definition | None]) -> Shape:
         """The shape of a file's events."""

@@ -11,6 +11,7 @@ import gc
 import os
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,7 +179,7 @@ class LateEvents(Sequence[Event]):
     """The events of one rank, made when they are asked for and read from the file again where need be."""
 
     __slots__ = (
-        "_batches", "_definitions", "_made", "_path", "_rare", "_record", "shape",
+        "_batches", "_definitions", "_made", "_path", "_rare", "_records", "_starts", "shape",
     )  # fmt: skip
 
     def __init__(
@@ -187,11 +188,25 @@ class LateEvents(Sequence[Event]):
         self._path = path
         self.shape = shape
         self._definitions = definitions
-        placement = shape.placement(tuple(runs))
-        self._record = placement.record
-        self._rare = {position: data[offset : offset + _SIZE] for position, offset in placement.rare}
+        # A run of records and the position of its first event; few, since definitions come early.
+        self._starts: list[int] = []
+        self._records: list[int] = []
+        position = 0
+        for first, last in runs:
+            self._starts.append(position)
+            self._records.append(first)
+            position += last - first
+        self._rare = {position: self._slice(data, position) for position in shape.rare_positions}
         self._made: dict[int, Event] = {}
-        self._batches: array[int] = placement.values_of_forwards(data)
+        self._batches: array[int] = shape.values_of_forwards(data, runs)
+
+    def _slice(self, data: bytes, position: int) -> bytes:
+        offset = self._record(position) * _SIZE
+        return data[offset : offset + _SIZE]
+
+    def _record(self, position: int) -> int:
+        run = bisect_right(self._starts, position) - 1
+        return self._records[run] + position - self._starts[run]
 
     def made(self, number: int, record: bytes) -> Event:
         """The event of a record of the file."""

@@ -128,8 +128,7 @@ def _joined(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     at: dict[tuple[Any, Any], int] = {}
     for entry in entries:
         if _is_p2p(entry):
-            if not str(entry["profiling_name"]).endswith(":coalesced"):  # whose messages are entries of their own
-                found.append(entry)
+            found.append(entry)
             continue
         key = (str(entry.get("process_group")), entry.get("collective_seq_id"))
         place = at.get(key)

@@ -26,7 +26,6 @@ from ddp_audit.events import START
 from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.store import FollowRun, TraceError, process_lives
 from ddp_audit.trace.worker import layout
-from ddp_audit.trace.worker.node import folder_of
 
 DEFAULT_DIRECTORY = "ddp-trace"
 _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
@@ -111,7 +110,6 @@ def run_traced(
                 kill_tree(process.pid, session.workers())
                 raise
     session.look(last=True)
-    shutil.rmtree(folder_of(str(folder / layout.REQUEST_FILE), run_id), ignore_errors=True)  # ranks that were killed leave it
     code = process.returncode
     exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
     _amend(folder, exit_code, session.killed)

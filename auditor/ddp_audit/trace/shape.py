@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,32 +18,7 @@ from ddp_audit.trace.worker import layout
 if TYPE_CHECKING:
     from ddp_audit.trace.book import Book, Definition
 
-Chosen = Callable[["array[int] | memoryview"], Sequence[object]]
-
-
-class Placement:
-    """Where the events of a shape stand in a file: in a few runs of records, since definitions come early."""
-
-    def __init__(self, runs: tuple[tuple[int, int], ...], rare: Sequence[int], forwards: Sequence[int]) -> None:
-        self._starts: list[int] = []  # the position of the first event of each run
-        self._records: list[int] = []  # and its record
-        position = 0
-        for first, last in runs:
-            self._starts.append(position)
-            self._records.append(first)
-            position += last - first
-        self.rare = [(position, self.record(position) * layout.RECORD_SIZE) for position in rare]
-        words = layout.RECORD_SIZE // 8
-        self._take_values = _chooser([self.record(position) * words + layout.DONE_OFFSET // 8 for position in forwards])
-
-    def record(self, position: int) -> int:
-        """The number of the record of an event."""
-        run = bisect_right(self._starts, position) - 1
-        return self._records[run] + position - self._starts[run]
-
-    def values_of_forwards(self, data: bytes) -> array[int]:
-        """The values of the FORWARD records of a file."""
-        return array("Q", self._take_values(memoryview(data).cast("Q")))  # type: ignore[arg-type]
+Chosen = Callable[["array[int]"], Sequence[object]]
 
 
 class Shape:
@@ -63,7 +38,7 @@ class Shape:
         self._tallies: dict[str, list[tuple[Event, int]]] = {}
         self._alike: dict[int, Event] = {}
         self._forwards = self.positions_of((events.FORWARD,))
-        self._placements: dict[tuple[tuple[int, int], ...], Placement] = {}
+        self._take_forwards = _chooser(self._forwards)
         self._graded: dict[tuple[int, int], list[int]] = {}
         self._tracks: Tracks | None = None
         self._trained: dict[str, tuple[Event, Chosen]] | None = None
@@ -107,12 +82,15 @@ class Shape:
 
     # -- forwards
 
-    def placement(self, runs: tuple[tuple[int, int], ...]) -> Placement:
-        """Where the events stand in a file whose records of events are in these runs."""
-        found = self._placements.get(runs)
-        if found is None:
-            found = self._placements[runs] = Placement(runs, self.rare_positions, self._forwards)
-        return found
+    def values_of_forwards(self, data: bytes, runs: Sequence[tuple[int, int]]) -> array[int]:
+        """The values of the FORWARD records of a file that has this shape."""
+        if not self._forwards:
+            return array("Q")
+        column = array("Q", data)[3::4]
+        values = array("Q")
+        for first, last in runs:
+            values.extend(column[first:last])
+        return array("Q", self._take_forwards(values))  # type: ignore[arg-type]
 
     def forward_before(self, position: int) -> int | None:
         number = bisect_left(self._forwards, position)
@@ -208,7 +186,7 @@ class Shape:
         return tracks
 
 
-def _all(values: array[int] | memoryview) -> Sequence[object]:
+def _all(values: array[int]) -> Sequence[object]:
     return values
 
 

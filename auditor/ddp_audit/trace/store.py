@@ -54,6 +54,7 @@ from ddp_audit.trace.worker import layout
 _BLOCK = 1 << 16
 _WAIT_AFTER = 0.5  # seconds in a collective before a rank counts as waiting
 _ASKED_AFTER = 0.15
+_NO_ANSWER_AFTER = 1.5  # seconds without heartbeat of a process that is there: stopped, or its interpreter is locked
 _SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
@@ -354,14 +355,27 @@ def judge(run: RankRun, waits: Iterable[Event], *, gone: bool, exited: bool, rai
         run.state = KILLED
     else:
         run.state = WAITING if oldest is not None else RUNNING
+    run.stands = None if raised or oldest is not None else _stood(run)
+    run.silent = now - heartbeat if run.state in (WAITING, RUNNING) and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
     error = last_of(run.events, events.EXCEPTION) if raised else None
     last = error or oldest or next((e for e in backwards(run.events) if e.kind != events.STACK), None)
     if last is not None:
         prefix = ""
         if last is oldest:
             asked = heartbeat - oldest.time > _ASKED_AFTER  # its completion was looked for at least once
-            prefix = "waits in " if run.state == WAITING else "in " if asked else "in or just after "
+            waits_there = run.state == WAITING and not run.silent
+            prefix = "waits in " if waits_there else "in " if asked else "in or just after "
         run.last = prefix + _described(last)
+        if run.stands is not None and run.state in (KILLED, RUNNING):
+            run.last = f"at {run.stands}, in no collective, after {run.last}"
+
+
+def _stood(run: RankRun) -> events.Site | None:
+    """Where a rank stood when it was asked, if it has issued no collective since."""
+    last = next((e for e in backwards(run.events) if e.kind in (events.COLLECTIVE, events.STACK)), None)
+    if last is None or last.kind != events.STACK:
+        return None
+    return last.site or next(iter(last.stack), None)
 
 
 def _described(event: Event) -> str:

@@ -22,21 +22,15 @@ _STUCK = 5.0  # seconds without a sign of life after which a relay is passed ove
 _OLD = 3600.0  # seconds without a sign of life after which a folder is nobody's
 
 
-def folder_of(shared: str, run: str) -> str:
-    """The folder that the ranks of a run on this host share."""
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    return os.path.join(base, f"ddp-audit-{os.getuid()}-{zlib.crc32(f'{shared} {run}'.encode()):08x}")
-
-
 class Files:
     """The shared file, and the host's own folder. Raises OSError where the host has no place for it."""
 
     def __init__(self, shared: str, run: str) -> None:
         self._shared = shared
-        self._folder = folder_of(shared, run)
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+        self._folder = os.path.join(base, f"ddp-audit-{os.getuid()}-{zlib.crc32(f'{shared} {run}'.encode()):08x}")
         self._lock = -1
         self._make()
-        base = os.path.dirname(self._folder)
         for name in os.listdir(base):  # of runs that were killed
             if name.startswith(f"ddp-audit-{os.getuid()}-"):
                 _remove_old(os.path.join(base, name))
@@ -118,9 +112,8 @@ class Files:
 
 
 def _remove_old(folder: str) -> None:
-    relay = os.path.join(folder, "relay")
     try:
-        if time.time() - os.stat(relay if os.path.exists(relay) else folder).st_mtime > _OLD:
+        if time.time() - os.stat(os.path.join(folder, "relay")).st_mtime > _OLD:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:  # it is being made, or taken away
         pass
