@@ -50,8 +50,12 @@ def averages(node: Node) -> bool:
 def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
     """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
     root, loss = _root(node.target), _root(backward.target)
+    waits = isinstance(flag := node.args.get("async_op"), Const) and bool(flag.value)
     found = []
     for scale in program.of("scale"):
+        if waits and scale.number > node.number and scale.detail["op"] == "/" and _is_handed_on(scale.target):
+            found.append(scale)  # where the handles are waited for, each beside its tensor
+            continue
         if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
             continue
         text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
@@ -60,6 +64,11 @@ def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
         if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
             found.append(scale)
     return first_of_each_place(found)
+
+
+def _is_handed_on(target: Value | None) -> bool:
+    """Whether nothing is known of a value but a plain name, as of one that comes out of a list of pairs."""
+    return isinstance(target, Unknown) and target.by is None and target.text.isidentifier() and not target.deps
 
 
 def _root(value: Value | None) -> str:

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.program.model import Node, Program
+from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import group_of, is_default, issues, members, worlds_by_size
-from ddp_audit.program.values import MISSING, RANK, Const, Value, World, differs, evaluate
+from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Value, World, differs, evaluate
 
 _ROOTS = ("src", "dst")
 _REDUCES = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list")
@@ -48,6 +48,17 @@ def _creations(program: Program) -> Iterator[Misuse]:
                 "`for ranks in lists: group = new_group(ranks)`.",
             )
             return
+        guard = next((g for g in node.guards if ranks is not None and _asks_for_own(g, ranks)), None)
+        if guard is not None:
+            yield Misuse(
+                node,
+                f"Only the members of a group make it here ({guard.text}); new_group must be called by all ranks, also by those "
+                "that are no members.",
+                "The groups of a process are counted, so that from here on one group has different names on the ranks: they look "
+                "for each other under these, and the next group, or the first collective on one, waits until the timeout. A rank "
+                "makes the groups of the others too and keeps its own.",
+            )
+            return
     for one, other in _pairs(program):
         mine, theirs = ([n for n in made if issues(n, world)] for world in (one, other))
         asked = [_listed(n, one) for n in mine], [_listed(n, other) for n in theirs]
@@ -57,6 +68,14 @@ def _creations(program: Program) -> Iterator[Misuse]:
         if ours or others:
             yield _made_by_some((ours or others)[0], others[0] if ours and others else None)
             return
+
+
+def _asks_for_own(guard: Guard, ranks: Value) -> bool:
+    """Whether a condition asks if this rank is in the list of several that a group is made of: `if rank in ranks`."""
+    test = guard.test
+    if not (guard.polarity and isinstance(test, Expr) and test.op == "in" and RANK in test.args[0].taint):
+        return False
+    return isinstance(ranks, Alt) and test.args[1] == ranks
 
 
 def _made_by_some(node: Node, other: Node | None) -> Misuse:

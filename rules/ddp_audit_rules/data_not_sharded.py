@@ -168,7 +168,9 @@ def _shared_out(program: Program, loader: Node) -> bool | None:
     answers: list[bool | None] = []
     for sampler in samplers_of(loader):
         if isinstance(sampler, Obj) and sampler.kind == "plain-sampler" and _draws(sampler):
-            return True
+            if _equal_seed(program) is None or "generator" in (sampler.info or {}):
+                return True
+            continue
         answers.append(shares_out(program, sampler))
     data = loader.args["dataset"]
     if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(data):
@@ -187,14 +189,19 @@ def _draws(sampler: Obj) -> bool:
 def _same_order(program: Program, loader: Node) -> str:
     """Why the batches are the same on all ranks; empty where they may differ."""
     shuffle: Value | None = loader.args.get("shuffle")
+    if any(isinstance(s, Obj) and s.kind == "plain-sampler" and _draws(s) for s in samplers_of(loader)):
+        return _equal_seed(program) or ""
     if shuffle is None or constant(shuffle) is False:
         return "" if samplers_of(loader) else "it does not shuffle"
-    if constant(shuffle) is not True:
-        return ""
+    return (_equal_seed(program) or "") if constant(shuffle) is True else ""
+
+
+def _equal_seed(program: Program) -> str | None:
+    """What gives all ranks one seed of torch, in words; None where nothing does."""
     seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch") and not n.rank_guards]
     if not seeds:
-        return ""
+        return None
     values = {evaluate(n.args["seed"], World(rank, 2, 2)) for n in seeds[-1:] for rank in (0, 1)}
     if len(values) != 1 or MISSING in values:
-        return ""
+        return None
     return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or values.pop()}"

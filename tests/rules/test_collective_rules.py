@@ -39,6 +39,13 @@ loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
 )
 
 FOUND = {
+    ("DDP202", "a metric that was moved to a device"): TRAIN + """
+import torchmetrics
+accuracy = torchmetrics.Accuracy(task="binary").to("cpu")
+accuracy.update(torch.ones(2), torch.ones(2))
+if rank == 0:
+    print(accuracy.compute())  # HERE
+""",
     ("DDP201", "rank test"): HEAD + """
 if rank == 0:
     dist.barrier()  # HERE
@@ -229,6 +236,12 @@ for x in loader:
 }  # fmt: skip
 
 QUIET = {
+    ("DDP202", "a moved metric that does not sync"): TRAIN + """
+import torchmetrics
+mean = torchmetrics.MeanMetric(sync_on_compute=False).to("cpu")
+if rank == 0:
+    print(mean.compute())
+""",
     ("DDP201", "both branches"): HEAD + """
 if rank == 0:
     print("saving")

@@ -41,6 +41,8 @@ LOOP = f"for epoch in range(3):\n    for x in loader:\n{STEP}"
 SAMPLED = "sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler)\n"
 
 NOT_SHARDED = {
+    "weights drawn with one seed": f"from torch.utils.data import WeightedRandomSampler\ntorch.manual_seed(7)\n"
+    f"{SETUP}loader = DataLoader(data, sampler=WeightedRandomSampler([1.0] * 8, 8))\n{LOOP}",
     "no sampler": f"{SETUP}loader = DataLoader(data, shuffle=True)\n{LOOP}",
     "random sampler": f"from torch.utils.data import RandomSampler\n"
     f"{SETUP}loader = DataLoader(data, sampler=RandomSampler(data))\n{LOOP}",
@@ -57,6 +59,8 @@ NOT_SHARDED = {
     f"        return (torch.full((4,), i),)\n{SETUP}loader = DataLoader(Set(), shuffle=True)\n{LOOP}",
 }
 SHARDED = {
+    "weights drawn with seeds by rank": f"from torch.utils.data import WeightedRandomSampler\n"
+    f"{SETUP}torch.manual_seed(7 + dist.get_rank())\nloader = DataLoader(data, sampler=WeightedRandomSampler([1.0] * 8, 8))\n{LOOP}",
     "sampler": f"{SETUP}{SAMPLED}{LOOP}",
     "conditional sampler": f"{SETUP}sampler = DistributedSampler(data) if dist.is_initialized() else None\n"
     f"loader = DataLoader(data, shuffle=sampler is None, sampler=sampler)\n{LOOP}",

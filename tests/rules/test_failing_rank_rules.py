@@ -40,6 +40,12 @@ def train(x):
 )
 
 FOUND = {
+    ("DDP210", "a partner by exclusive or"): HEAD + """
+mine, theirs = torch.randn(4096, 4096), torch.empty(4096, 4096)
+peer = dist.get_rank() ^ 1
+dist.send(mine, dst=peer)  # HERE
+dist.recv(theirs, src=peer)
+""",
     ("DDP211", "a function that prepares data"): HEAD + """
 def prepare_data(folder):
     print(folder)

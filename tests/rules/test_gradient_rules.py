@@ -44,6 +44,17 @@ for x, y in torch.utils.data.DataLoader(torch.load("data.pt"), batch_size=8):
 WRAPPED = HEAD + "model = DDP(nn.Linear(4, 1))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 
 FOUND = {
+    ("DDP110", "sums in flight that nothing divides"): BY_HAND + """
+for step in range(4):
+    net(torch.randn(8, 4)).mean().backward()
+    pending = []
+    for p in net.parameters():
+        pending.append(dist.all_reduce(p.grad, async_op=True))  # HERE
+    for work in pending:
+        work.wait()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
     ("DDP110", "a sum of each gradient"): BY_HAND + """
 for step in range(4):
     net(torch.randn(8, 4)).mean().backward()
@@ -166,6 +177,26 @@ model = DDP(Net(), find_unused_parameters=True)
 }  # fmt: skip
 
 QUIET = {
+    ("DDP110", "sums that are divided where their handles are waited for"): BY_HAND + """
+class Reducer:
+    def __init__(self):
+        self.pending = []
+    def start(self, tensor):
+        self.pending.append((dist.all_reduce(tensor, async_op=True), tensor))
+    def finish(self):
+        for work, tensor in self.pending:
+            work.wait()
+            tensor.div_(dist.get_world_size())
+        self.pending.clear()
+reducer = Reducer()
+for step in range(4):
+    net(torch.randn(8, 4)).mean().backward()
+    for p in net.parameters():
+        reducer.start(p.grad)
+    reducer.finish()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
     ("DDP109", "find_unused_parameters"): NET + """
     def forward(self, x, y):
         for layer in self.layers:

@@ -25,6 +25,14 @@ world_size = dist.get_world_size()
 """
 
 FOUND = {
+    ("DDP209", "each rank makes the group that it is in"): HEAD + """
+half = world_size // 2
+mine = None
+for ranks in [list(range(half)), list(range(half, world_size))]:
+    if rank in ranks:
+        mine = dist.new_group(ranks)  # HERE
+dist.all_reduce(torch.ones(1), group=mine)
+""",
     ("DDP207", "size by rank"): HEAD + """
 counts = torch.zeros(rank + 1, 2)
 dist.all_reduce(counts)  # HERE
@@ -261,6 +269,17 @@ if is_main_process:  # HERE
 }  # fmt: skip
 
 QUIET = {
+    ("DDP209", "all groups are made, and each rank keeps its own"): HEAD + """
+half = world_size // 2
+mine = None
+for ranks in [list(range(half)), list(range(half, world_size))]:
+    group = dist.new_group(ranks)
+    if rank in ranks:
+        mine = group
+    if rank in ranks:
+        here = dist.new_group(ranks, use_local_synchronization=True)
+dist.all_reduce(torch.ones(1), group=mine)
+""",
     ("DDP207", "one size and type"): HEAD + """
 if rank == 0:
     best = torch.tensor([0.5, 0.25])

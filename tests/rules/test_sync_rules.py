@@ -41,6 +41,17 @@ torch.manual_seed(dist.get_rank())
 PLAIN = HEAD + "net = Net()\nmodel = DDP(net)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 
 FOUND = {
+    ("DDP105", "the last window by a name of the length, in a function"): PLAIN + """
+def train(loader, window):
+    n = len(loader)
+    for i, x in enumerate(loader):
+        with nullcontext() if (i + 1) % window == 0 else model.no_sync():
+            model(x).mean().backward()
+        if (i + 1) % window == 0 or i + 1 == n:
+            optimizer.step()  # HERE
+            optimizer.zero_grad()
+train(torch.utils.data.DataLoader(torch.randn(40, 4), batch_size=8), 3)
+""",
     # the inner module by several ways
     ("DDP101", "module called"): PLAIN + """
 for step in range(4):
@@ -208,6 +219,26 @@ dist.barrier()
 }  # fmt: skip
 
 QUIET = {
+    ("DDP115", "the arms of a conditional expression that asks the opposite"): PLAIN + """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--alone", action="store_true")
+args = parser.parse_args()
+model = Net()
+if not args.alone:
+    model = DDP(model)
+print(model.scale if args.alone else model.module.scale)
+""",
+    ("DDP114", "an attribute of the project's own object"): PLAIN + """
+class Policy:
+    def __init__(self):
+        self.require_backward_grad_sync = True
+policy = Policy()
+for i in range(4):
+    policy.require_backward_grad_sync = i % 2 == 1
+    model(torch.randn(8, 4)).mean().backward()
+    optimizer.step()
+""",
     ("DDP101", "evaluation and saving through the inner module"): PLAIN + """
 for step in range(4):
     model(torch.randn(8, 4)).mean().backward()

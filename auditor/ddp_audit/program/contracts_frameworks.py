@@ -48,6 +48,7 @@ _LOGS = ("log", "log_dict")
 
 def _owner(receiver: Value, libraries: Collection[str] = ()) -> dict[str, str]:
     """The collective methods of a receiver, by what it was made by or, where that is not known, by its name."""
+    receiver = _before_move(receiver)
     made = operation_of(receiver).split("(")[0]
     target = the_object(receiver)
     name = receiver.text.split("(")[0].rsplit(".", 1)[-1].lower()
@@ -66,6 +67,13 @@ def _owner(receiver: Value, libraries: Collection[str] = ()) -> dict[str, str]:
     if made.startswith(("lightning.", "pytorch_lightning.")) or (name == "trainer" and is_lightning(_holder(receiver))):
         return _OF_TRAINER
     return {}
+
+
+def _before_move(value: Value) -> Value:
+    """A metric or engine as it was made, where it was moved since: `Accuracy(..).to(device)` is the same object."""
+    while isinstance(value, Unknown) and value.by is not None and value.by.name in ("to", "cuda", "cpu") and value.by.args:
+        value = value.by.args[0]
+    return value
 
 
 def _syncs_not(metric: Value) -> bool:

@@ -167,10 +167,16 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sur
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
 
 
+def _is_of_project(owner: Value) -> bool:
+    """Whether a value is an object of a class that has no base outside of the project, so that no attribute of it is torch's."""
+    target = the_object(owner)
+    return target is not None and target.kind == "instance" and isinstance(target.cls, ClassInfo) and not target.cls.outside_bases()
+
+
 def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str, value: Value) -> None:
     """`owner.attr = value`."""
     lw.effects += 1
-    if attr == "require_backward_grad_sync":
+    if attr == "require_backward_grad_sync" and not _is_of_project(owner):
         lw.emit("sync-flag", node, target=owner, args={"value": value})
     elif attr == "requires_grad":
         set_requires_grad(lw, node, owner, value)

@@ -245,8 +245,11 @@ class Lowering:
         if known is not None:
             return known
         text = self.text(test)
+        opposite = text.removeprefix("not ") if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else f"not {text}"
         if text in self.assumed:
             return self.assumed[text]
+        if opposite in self.assumed:
+            return not self.assumed[opposite]
         if differs(value, self.worlds):
             return None
         flag = names.is_distributed_flag(text)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ddp_audit.program.model import Guard, Loop, Node, Program
-from ddp_audit.program.values import MISSING, Const, Expr, Items, Unknown, Value, World, evaluate, truth
+from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000
@@ -99,6 +99,8 @@ def _says(answer: bool | None, wanted: bool) -> bool | None:
 def opened(value: Value) -> Value:
     """The value with each default that a user may override as an unknown of its own name."""
     match value:
+        case Unknown(by=Made(name="builtins.len", args=(counted,))) if counted.text and value.text.isidentifier():
+            return Unknown(text=f"len({counted.text})")  # `n = len(loader)`
         case Const(default=default, formula=formula) if default is not None and default.open:
             return Unknown(text=f"option {default.name}") if formula is None else opened(formula)
         case Expr(args=args) if args:
@@ -113,6 +115,8 @@ def atoms(value: Value) -> set[str] | None:
     match value:
         case Const():
             return set()
+        case Unknown(by=Made(name="builtins.len", args=(counted,))) if counted.text and value.text.isidentifier():
+            return {f"len({counted.text})"}
         case Unknown(text=text):
             return {text} if text else None
         case Expr(op=op, args=()):

@@ -224,7 +224,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": _add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "is": lambda a, b: a is b or a == b, "is not": lambda a, b: not (a is b or a == b),
     "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
-    "&": operator.and_, "|": operator.or_, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
 }  # fmt: skip
 _CONSTRUCTED = re.compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 _UNARY: dict[str, Callable[[Any], Any]] = {
