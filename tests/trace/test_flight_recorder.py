@@ -160,6 +160,19 @@ def test_equal_numbers_of_elements_in_other_shapes_are_no_difference(tmp_path: P
     assert "SIZE_OR_SYNTAX_MISMATCH" in torchfrtrace(folder, caplog, 0)  # a false alarm of torch's analyzer
 
 
+@pytest.mark.parametrize(("backend", "said"), [("nccl", ", which its device has begun."), ("gloo", "train.py:30.")])
+def test_whether_a_device_has_begun(tmp_path: Path, backend: str, said: str) -> None:
+    made = recorders(2, backend)
+    for one in made:
+        one.add("all_reduce", [4 + one.rank], line=30, done=False)
+    text = " ".join(render(compared(write(tmp_path, made))).split())
+    assert "Rank 0: waits in all_reduce of 4 float32 (user call) at" in text and said in text
+    for one in made:
+        one.entries[-1]["state"] = "scheduled"
+    if backend == "nccl":
+        assert ", which its device has not begun." in " ".join(render(compared(write(tmp_path, made))).split())
+
+
 def test_all_is_well(tmp_path: Path) -> None:
     comparison = compared(write(tmp_path, recorders(2)))
     assert (comparison.verdict, comparison.divergences, comparison.exit_code) == ("agreed", [], 0)

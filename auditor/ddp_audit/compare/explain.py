@@ -181,6 +181,10 @@ def last_collective(run: RankRun) -> Event | None:
     return next((event for event in backwards(run.events) if event.kind == COLLECTIVE), None)
 
 
+# What the Flight Recorder says of a collective on a device, where it says so at all.
+_ON_DEVICE = {"started": ", which its device has begun", "scheduled": ", which its device has not begun"}
+
+
 def standing(run: RankRun, now: float | None = None) -> str:
     """Where a rank is, as the rest of a sentence about it: `waits in broadcast .. at train.py:224 since 3.1 s`."""
     if run.state == MISSING:
@@ -196,7 +200,7 @@ def standing(run: RankRun, now: float | None = None) -> str:
             since = f" since {now - event.time:.1f} s" if now is not None and 0 < event.time <= now else ""
             where = frames(event)
             at = f" at {where[0]}" if where else ""
-            return f"waits in {event.what}{at}{since}"
+            return f"waits in {event.what}{at}{since}{_ON_DEVICE.get(str(event.detail.get('state')), '')}"
         return f"waits; last recorded: {last_text(run)}"
     if run.state == EXITED:
         return f"exited{code_text(run.code)} after {_last_done(run)}"

@@ -166,7 +166,9 @@ def _event(entry: Mapping[str, Any], dump: Dump, labels: _Labels, has_frames: bo
     created = int(entry.get("time_created_ns") or 0) / 1e9
     completed = int(entry.get("time_discovered_completed_ns") or 0) / 1e9
     done = completed or created if entry.get("retired") or entry["state"] == "completed" else None
-    detail: dict[str, Any] = {"call": call, "shape": sizes, "done": done, "raised": False, "state": entry["state"]}
+    detail: dict[str, Any] = {"call": call, "shape": sizes, "done": done, "raised": False}
+    if call.startswith("nccl:"):  # gloo's are always scheduled
+        detail["state"] = entry["state"]
     if is_p2p:
         detail["peers"] = " ".join(words[1:])
     return Event(
