@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from found import rules
 
 from ddp_audit.audit import Options, audit
+from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+from ddp_audit.events import DEVICE, Event, Site
 from ddp_audit.findings import Finding
 
 HEAD = """\
@@ -217,3 +220,26 @@ def test_a_rate_that_grows_with_the_processes(batch: str, rate: str, optimizer: 
     )
     findings = check("DDP501", program)
     assert ["grows with the number of processes" in finding.message for finding in findings] == ([True] if found else [])
+
+
+def recorded(*devices: int | None) -> RecordedRun:
+    """A run in which each rank chose the device given for it, or none."""
+    run = RecordedRun(len(devices))
+    for rank, index in enumerate(devices):
+        events = [] if index is None else [Event(DEVICE, site=Site("train.py", 9), detail={"index": index})]
+        run.ranks[rank] = RankRun(rank, events, EXITED, 0)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict"),
+    [
+        (recorded(0, 0), "confirmed"),
+        (recorded(0, 1), "not-observed"),
+        (recorded(0), "not-covered"),
+        (recorded(None, None), "not-covered"),
+    ],
+)
+def test_verdict_on_a_legacy_local_rank_argument(run: RecordedRun, verdict: str) -> None:
+    (finding,) = check("DDP507", RANK.format(0) + USE.format(rank="args.local_rank"))
+    assert rules()["DDP507"].witness(finding, run) == verdict
