@@ -210,6 +210,8 @@ def test_a_launch_in_a_script_of_its_own(run: Run) -> None:
         (("--from", "8"), "--from needs"),
         (("--to", "8", "--config-file", "gone.py"), "gone.py"),
         (("--to", "8", "--set", "nonsense"), "NAME=VALUE"),
+        (("--to", "8", "--set", "accum_steps=0"), "accum_steps is 0, and an update needs at least one micro-batch"),
+        (("--to", "8", "--set", "accum_steps=many"), "does not say how many micro-batches"),
     ],
 )
 def test_questions_without_an_answer(run: Run, words: tuple[str, ...], part: str) -> None:

@@ -42,6 +42,8 @@ def run_script(args: argparse.Namespace, path: str, launch: Launch | None, unequ
         raise Usage(f"config file {missing[0]} of the launch is not there")
     if now is None:
         return _without_update(args, script, launch)
+    if now.source is not None and now.source.value < 1:
+        raise Usage(str(why_not(now)))
     before = script.update(_resized(launch, args.before))[1] if args.before is not None else None
     found = answer(Job(program, launch), now, before, args.tokens, batch=args.batch_size, block=args.block_size)
     if found is None:

@@ -78,6 +78,8 @@ def why_not(update: Update) -> str | None:
     if update.holds or update.source is None:
         return None
     value = int(update.source.value)
+    if value < 1:
+        return f"{update.source.name} is {value}, and an update needs at least one micro-batch"
     if update.kind == TOTAL and update.divisor != update.world:
         factors = " x ".join(["W", *(["B"] if update.batch else []), *(["T"] if update.block else [])])
         return f"{value} is not divisible by {factors} = {update.divisor}"
