@@ -252,3 +252,20 @@ def test_ranks_of_one_shape_share_their_columns(tmp_path: Path) -> None:
     first, second = (run.ranks[rank].events for rank in (0, 1))  # which are in the same groups
     assert isinstance(first, LateEvents) and isinstance(second, LateEvents)
     assert first.shape is second.shape
+
+
+def test_ranks_of_groups_are_read_in_both_forms(tmp_path: Path) -> None:
+    """Evenly spaced ranks are written as a range; earlier versions wrote them all."""
+    assert layout.pack_ranks(range(0, 64, 8)) == {"range": [0, 64, 8]}
+    assert layout.pack_ranks([0, 1, 2, 5, 6]) == [0, 1, 2, 5, 6]
+    for number, ranks in enumerate(([*range(64)], layout.pack_ranks(range(64)))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        writer = RankWriter(folder, 0, 64)
+        writer.event(events.GROUP, {"action": "seen", "name": "all", "ranks": ranks})
+        writer.ring.close()
+        for run in (load_run(folder), load_columns(folder)[0]):
+            assert run.groups["all"] == tuple(range(64))
+            assert next(event.detail["ranks"] for _, event in run.events_of(events.GROUP) if event.detail["name"] == "all") == [
+                *range(64)
+            ]

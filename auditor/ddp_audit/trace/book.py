@@ -58,6 +58,7 @@ class Book:
 
     def __init__(self) -> None:
         self.places = Places()
+        self.likely = 1 << 16  # bytes of records that the next file may have
         self.codes: list[Definition | None] = [None]  # by code
         self._parsed: dict[bytes, tuple[int, Any]] = {}  # records of a definition -> what, and the stack or object
         self._known: dict[tuple[bytes, Stack], Definition] = {}

@@ -28,6 +28,7 @@ from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
 _FIRST_BLOCK = 1 << 16
+_PAGE = 4096
 _WINDOW = 4  # records before one that are read with it
 _MOST_MADE = 64
 _MOST_OPEN = 4096
@@ -110,16 +111,17 @@ class ColumnReader:
     def read(self, book: Book) -> None:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            start = os.pread(descriptor, layout.HEADER.size + _FIRST_BLOCK, 0)
+            start = os.pread(descriptor, layout.HEADER.size + book.likely, 0)
             known = read_header(self.path, self.rank_run.rank, start[: layout.HEADER.size], True)
             if os.fstat(descriptor).st_size % layout.CHUNK:
                 raise TraceError(f"{self.path}: truncated")
-            data = _records(descriptor, start[layout.HEADER.size :])
+            data = _records(descriptor, start[layout.HEADER.size :], book.likely)
         finally:
             os.close(descriptor)
         if known is None:
             raise Odd
         pid, heartbeat, self.started = known
+        book.likely = (len(data) // _PAGE + 2) * _PAGE  # the next file is about as long
         kinds = data[0::_SIZE]
         if kinds.translate(None, _KNOWN_KINDS):
             raise Odd
@@ -149,9 +151,9 @@ class ColumnReader:
         judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat)
 
 
-def _records(descriptor: int, first: bytes | None = None) -> bytes:
-    """The records of a file up to the last that was written. `first` is the first block, where it has been read."""
-    offset, size = layout.HEADER.size, _FIRST_BLOCK
+def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLOCK) -> bytes:
+    """The records of a file up to the last that was written. `first` is the first block, of `size` bytes, if it has been read."""
+    offset = layout.HEADER.size
     blocks = [os.pread(descriptor, size, offset) if first is None else first]
     while len(blocks[-1]) == size and blocks[-1][-_SIZE:].strip(b"\0"):
         offset += size
