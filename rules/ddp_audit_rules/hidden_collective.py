@@ -21,7 +21,8 @@ class HiddenCollective(RankGuardedCollective):
     )
     quiet = (
         "Calls on all ranks with only the writing under the rank test, both branches making the call, plain DDP's state_dict, "
-        "load_state_dict and optimizer.state_dict, which send nothing, metrics with sync_on_compute=False, and conditions that are equal on all ranks."
+        "load_state_dict and optimizer.state_dict, which send nothing, metrics with sync_on_compute=False, and conditions that are "
+        "equal on all ranks."
     )
     confirmed = "Collectives of the callee that appear on some ranks only."
     source = (
@@ -32,15 +33,12 @@ class HiddenCollective(RankGuardedCollective):
     outcome = "hang all"
     bad = '''"""Rank 0 alone consolidates the sharded optimizer, to save it."""
 
-import os
-from datetime import timedelta
-
 import torch
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=int(os.environ.get("GROUP_TIMEOUT", "1800"))))
+dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = DDP(torch.nn.Linear(4, 1))
 optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)

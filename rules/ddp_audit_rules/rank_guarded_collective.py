@@ -42,14 +42,11 @@ class RankGuardedCollective(Rule):
     outcome = "hang all"
     bad = '''"""Rank 0 alone sums the loss over all ranks, to print it."""
 
-import os
-from datetime import timedelta
-
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=int(os.environ.get("GROUP_TIMEOUT", "1800"))))
+dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = DDP(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
