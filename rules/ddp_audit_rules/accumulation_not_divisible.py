@@ -52,10 +52,10 @@ accumulation_steps = 5
 
 dist.init_process_group("gloo")
 world_size = dist.get_world_size()
+model = DDP(torch.nn.Linear(4, 1))
 assert accumulation_steps % world_size == 0
 accumulation_steps //= world_size
 torch.manual_seed(dist.get_rank())
-model = DDP(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(3):
     for micro_step in range(accumulation_steps):
