@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.reach import group_of, is_default, issues, members, worlds_by_size
-from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Value, World, differs, evaluate
+from ddp_audit.program.reach import at, group_of, is_default, issues, members, turns, worlds_by_size
+from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Items, Obj, Unknown, Value, World, differs, evaluate
 
 _ROOTS = ("src", "dst")
+_POSITION = "torch.distributed.get_rank"  # with a group: the position in it
 _REDUCES = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list")
 
 
@@ -27,7 +28,9 @@ class Misuse:
 def misuses(program: Program) -> Iterator[Misuse]:
     """Every such place; one may come several times."""
     yield from _creations(program)
+    yield from _in_loops(program)
     yield from _roots(program)
+    yield from _own_positions(program)
     yield from _outsiders(program)
 
 
@@ -36,6 +39,7 @@ def misuses(program: Program) -> Iterator[Misuse]:
 
 def _creations(program: Program) -> Iterator[Misuse]:
     made = [n for n in program.of("new-group") if not _is_local(n)]
+    first = worlds_of(program)[0]
     for node in made:
         ranks = node.args.get("ranks")
         if ranks is not None and RANK in differs(ranks, worlds_of(program)) and not _only_itself(ranks, program):
@@ -48,7 +52,8 @@ def _creations(program: Program) -> Iterator[Misuse]:
                 "`for ranks in lists: group = new_group(ranks)`.",
             )
             return
-        guard = next((g for g in node.guards if ranks is not None and _asks_for_own(g, ranks)), None)
+        listed = ranks if _made_in_turn(node, first) is None else None  # where the lists are known, they tell
+        guard = next((g for g in node.guards if listed is not None and _asks_for_own(g, listed)), None)
         if guard is not None:
             yield Misuse(
                 node,
@@ -60,7 +65,7 @@ def _creations(program: Program) -> Iterator[Misuse]:
             )
             return
     for one, other in _pairs(program):
-        mine, theirs = ([n for n in made if issues(n, world)] for world in (one, other))
+        mine, theirs = ([n for n in made if issues(n, world) and _made_in_turn(n, first) is None] for world in (one, other))
         asked = [_listed(n, one) for n in mine], [_listed(n, other) for n in theirs]
         if len(mine) == len(theirs) and all(a == b or MISSING in (a, b) for a, b in zip(*asked, strict=True)):
             continue
@@ -68,6 +73,47 @@ def _creations(program: Program) -> Iterator[Misuse]:
         if ours or others:
             yield _made_by_some((ours or others)[0], others[0] if ours and others else None)
             return
+
+
+def _in_loops(program: Program) -> Iterator[Misuse]:
+    """new_group in a loop over known lists, under a test of membership: each rank makes the groups alone that it is in."""
+    for node in program.of("new-group"):
+        for job in worlds_by_size(program.world_size):
+            made = [_made_in_turn(node, world) for world in job]
+            asked = [own for own in made if own is not None]
+            if len(asked) < len(made) or all(one == other for one, other in itertools.pairwise(asked)):
+                continue
+            if any(len(ranks) > 1 for own in asked for ranks in own):
+                yield Misuse(
+                    node,
+                    "Each rank makes only the groups here that it is a member of; new_group must be called by all ranks with the "
+                    "same lists in the same order.",
+                    "The groups of the process are counted, and ranks that give one number to different groups meet under one "
+                    "name or never. A rank makes the groups of the others too and keeps its own: "
+                    "`group = new_group(ranks)` for every list, with the test around the keeping alone.",
+                )
+                break
+
+
+def _made_in_turn(node: Node, world: World) -> list[tuple[int, ...]] | None:
+    """The lists of which a rank makes groups in the loop around, under `if rank in ranks`; None where that is not the form."""
+    ranks, loop = node.args.get("ranks"), node.loops[-1] if node.loops else None
+    tests = [guard for guard in node.guards if guard.taint]
+    if ranks is None or loop is None or _is_local(node) or len(tests) != 1 or not tests[0].polarity:
+        return None
+    test = tests[0].test
+    if not isinstance(test, Expr) or test.op != "in" or test.args[1] != ranks:
+        return None
+    over, found = loop.over, list[object]()
+    if isinstance(over, Items) and over.keys is None and not over.many:
+        found = [evaluate(item, world) for item in over.items]
+    elif isinstance(over, Items) and len(over.items) == 1:
+        found = [evaluate(over.items[0], here) for here in turns(over, world)]
+    elif isinstance(over, Obj) and over.kind == "range" and isinstance(numbers := evaluate(over, world), tuple):
+        found = [evaluate(ranks, at(loop.leaf, index, world)) for index in range(len(numbers))]
+    mine = evaluate(test.args[0], world)
+    lists = [listed for listed in found if isinstance(listed, tuple)]
+    return [listed for listed in lists if mine in listed] if lists and len(lists) == len(found) and mine is not MISSING else None
 
 
 def _asks_for_own(guard: Guard, ranks: Value) -> bool:
@@ -107,7 +153,7 @@ def _roots(program: Program) -> Iterator[Misuse]:
             continue
         for world in worlds_of(program):
             inside = members(group_of(node), world)
-            root = evaluate(node.args[name], world)
+            root = _root(node.args[name], group_of(node), inside, world)
             if not inside or max(inside) >= world.world_size or world.rank not in inside or not isinstance(root, int):
                 continue
             if issues(node, world) and root not in inside:
@@ -120,6 +166,35 @@ def _roots(program: Program) -> Iterator[Misuse]:
                     f"group_{name}, and dist.get_global_rank(group, position) translates it.",
                 )
                 break
+
+
+def _own_positions(program: Program) -> Iterator[Misuse]:
+    """Collectives whose root is the caller's own position in the group: each member names another one."""
+    for node in program.of("collective"):
+        name = next((n for n in _ROOTS if n in node.args), "")
+        group = group_of(node)
+        if not name or group is None or is_default(group) or node.rank_guards or not _is_position(node.args[name], group):
+            continue
+        yield Misuse(
+            node,
+            f"{name} is the caller's own position in the group here: every member of this {node.detail['op']} names another root, "
+            "and where the positions are no ranks of the group it gets a ValueError.",
+            f"{name} is one global rank, the same on all members. The position in the group goes into group_{name}, and "
+            "dist.get_global_rank(group, position) translates it. It does no harm in a group of one rank.",
+        )
+
+
+def _is_position(root: Value, group: Value) -> bool:
+    """Whether a root is `dist.get_rank(group)` of that very group."""
+    made = root.by if isinstance(root, Unknown) else None
+    return made is not None and made.name == _POSITION and made.args == (group,)
+
+
+def _root(root: Value, group: Value | None, inside: frozenset[int] | None, world: World) -> object:
+    """The root that a rank names: also by its position in the group."""
+    if group is not None and inside and world.rank in inside and _is_position(root, group):
+        return sorted(inside).index(world.rank)
+    return evaluate(root, world)
 
 
 def _outsiders(program: Program) -> Iterator[Misuse]:

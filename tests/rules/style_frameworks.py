@@ -267,6 +267,22 @@ accuracy = BinaryAccuracy(sync_on_compute=False)
 if rank == 0:
     print(accuracy.compute())
 """,
+    "metric on a device, on rank 0": INIT
+    + """
+import torchmetrics
+accuracy = torchmetrics.Accuracy(task="binary").to("cpu")
+accuracy.update(torch.ones(4), torch.ones(4))
+if rank == 0:
+    print(f"{accuracy.compute():.3f}")  # DDP202
+""",
+    "metrics on a device that do not sync": INIT
+    + """
+import torchmetrics
+accuracy = torchmetrics.Accuracy(task="binary", sync_on_compute=False).to("cpu")
+both = torchmetrics.MetricCollection([torchmetrics.MeanMetric(sync_on_compute=False)]).to("cpu")
+if rank == 0:
+    print(accuracy.compute(), both.compute())
+""",
     "metric of the project": INIT
     + """
 class Accuracy:

@@ -112,6 +112,12 @@ for step in range(4):
     dist.recv(b, src=(rank - 1) % world_size)  # HERE
     dist.send(a, dst=(rank + 1) % world_size)
 """,
+    ("DDP210", "neighbours by a bit of the rank"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+peer = rank ^ 1
+dist.send(a, dst=peer)  # HERE
+dist.recv(b, src=peer)
+""",
     ("DDP210", "a message that nobody receives"): HEAD + """
 if rank == 0:
     dist.send(torch.ones(1), 1)  # HERE
@@ -350,6 +356,14 @@ if rank == 0:
     dist.send(a, dst=1)
 elif rank == 1:
     dist.recv(b, src=0)
+""",
+    ("DDP210", "neighbours by a bit, the odd ones receive first"): HEAD + """
+a, b = torch.ones(1), torch.ones(1)
+for buffer in (a, b):
+    if (rank >> 0) & 1:
+        dist.recv(b, src=rank ^ 1)
+    else:
+        dist.send(a, dst=rank ^ 1)
 """,
     ("DDP210", "posted together, or one of them asynchronously"): HEAD + """
 a, b = torch.ones(1), torch.ones(1)

@@ -201,6 +201,37 @@ group = dist.new_group(pairs[rank // 2])  # HERE
 first = rank // 2 * 2
 group = dist.new_group(list(range(first, first + 2)))  # HERE
 """,
+    ("DDP209", "each rank makes its own of the lists"): HEAD + """
+half = world_size // 2
+mine = None
+for ranks in [list(range(half)), list(range(half, world_size))]:
+    if rank in ranks:
+        mine = dist.new_group(ranks)  # HERE
+dist.all_reduce(torch.ones(1), group=mine)
+""",
+    ("DDP209", "each rank makes its own of many lists"): HEAD + """
+def own_group(lists):
+    for ranks in lists:
+        if dist.get_rank() in ranks:
+            return dist.new_group(ranks)  # HERE
+own_group([[first, first + 1] for first in range(0, world_size, 2)])
+""",
+    ("DDP209", "each rank makes its own in a loop over ranks"): HEAD + """
+for first in range(0, world_size, 2):
+    ranks = [first, first + 1]
+    if rank in ranks:
+        mine = dist.new_group(ranks)  # HERE
+""",
+    ("DDP209", "the own position in the group as the root"): HEAD + """
+pairs = [dist.new_group([i, i + 1]) for i in range(0, world_size, 2)]
+mine = pairs[rank // 2]
+dist.broadcast(torch.ones(1), src=dist.get_rank(mine), group=mine)  # HERE
+""",
+    ("DDP209", "the own position in an unknown group as the root"): HEAD + """
+from mesh import own
+group = own()
+dist.gather(torch.ones(1), dst=dist.get_rank(group), group=group)  # HERE
+""",
     ("DDP209", "other orders"): HEAD + """
 if rank == 0:
     pair = dist.new_group([0, 1])  # HERE
@@ -449,6 +480,37 @@ for first in range(0, world_size, 2):
     if rank in ranks:
         mine = group
 dist.all_reduce(torch.ones(1), group=mine)
+""",
+    ("DDP209", "all lists on every rank, its own is kept"): HEAD + """
+pairs = [[first, first + 1] for first in range(0, world_size, 2)]
+for ranks in pairs:
+    group = dist.new_group(ranks)
+    if rank in ranks:
+        mine = group
+groups = [dist.new_group(list(range(i * 2, i * 2 + 2))) for i in range(world_size // 2)]
+other = groups[rank // 2]
+dist.broadcast(torch.ones(1), src=rank // 2 * 2, group=other)
+dist.broadcast(torch.ones(1), group_src=0, group=other)
+""",
+    ("DDP209", "one list of all, groups of one, and lists that are not known"): HEAD + """
+from mesh import lists
+for ranks in [list(range(world_size))]:
+    if rank in ranks:
+        everybody = dist.new_group(ranks)
+for ranks in [[other] for other in range(world_size)]:
+    if rank in ranks:
+        alone = dist.new_group(ranks)
+for ranks in lists():
+    if rank in ranks:
+        local = dist.new_group(ranks, use_local_synchronization=True)
+""",
+    ("DDP209", "the position in the group where it belongs"): HEAD + """
+from mesh import own
+group = own()
+if dist.get_rank(group) == 0:
+    dist.broadcast(torch.ones(1), src=dist.get_rank(), group=group)
+else:
+    dist.broadcast(torch.ones(1), src=dist.get_global_rank(group, 0), group=group)
 """,
     ("DDP209", "one group under a setting"): HEAD + """
 group = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import contracts_reports
 from ddp_audit.program.calls import numbered
 from ddp_audit.program.contracts import BY_METHOD, contract
-from ddp_audit.program.made import operation_of
+from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
 
@@ -38,6 +38,7 @@ _OF_STRATEGY = {
     "all_gather": "Strategy.all_gather gathers from all processes",
 }
 _OF_METRIC = {"compute": "Metric.compute of torchmetrics gathers the state of all processes"}
+_GIVE_ITSELF = ("to", "cuda", "cpu", "eval", "train")  # methods of a metric
 _OF_ENGINE = {
     "save_checkpoint": "save_checkpoint of a DeepSpeed engine waits for all processes",
     "save_16bit_model": "save_16bit_model of a DeepSpeed engine gathers the parameters of all processes",
@@ -71,16 +72,19 @@ def _owner(receiver: Value, libraries: Collection[str] = ()) -> dict[str, str]:
 
 def _before_move(value: Value) -> Value:
     """A metric or engine as it was made, where it was moved since: `Accuracy(..).to(device)` is the same object."""
-    while isinstance(value, Unknown) and value.by is not None and value.by.name in ("to", "cuda", "cpu") and value.by.args:
+    while isinstance(value, Unknown) and value.by is not None and value.by.name in _GIVE_ITSELF and value.by.args:
         value = value.by.args[0]
     return value
 
 
 def _syncs_not(metric: Value) -> bool:
-    """Whether a metric was made with sync_on_compute=False."""
-    named = dict(metric.by.named) if isinstance(metric, Unknown) and metric.by is not None else {}
-    flag = named.get("sync_on_compute")
-    return isinstance(flag, Const) and not flag.value
+    """Whether a metric, or one in a collection, was made with sync_on_compute=False or asks a function whether to."""
+    for part in behind(metric):
+        named = dict(part.by.named) if isinstance(part, Unknown) and part.by is not None else {}
+        flag = named.get("sync_on_compute")
+        if "distributed_available_fn" in named or (isinstance(flag, Const) and not flag.value):
+            return True
+    return False
 
 
 def is_lightning(target: Obj | None) -> bool:

@@ -119,7 +119,8 @@ def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 @contract("torch.distributed.get_rank")
 def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args or "group" in kwargs:
-        return Unknown(taint=frozenset({"rank"}), text=lw.text(node))
+        group = args[0] if args else kwargs["group"]
+        return Unknown(taint=frozenset({"rank"}), text=lw.text(node), by=Made("torch.distributed.get_rank", (group,)))
     return leaf("rank")
 
 

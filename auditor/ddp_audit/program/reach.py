@@ -114,9 +114,6 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
     ranks: Value | None = group.info
     if ranks is None or is_default(ranks):
         return everybody
-    if isinstance(ranks, Obj) and ranks.kind == "range" and isinstance(ranks.info, Value):
-        count = evaluate(ranks.info, world)
-        return frozenset(range(count)) if isinstance(count, int) else None
     listed = evaluate(ranks, world) if isinstance(ranks, Value) else MISSING
     return frozenset(listed) if isinstance(listed, tuple) else None
 
@@ -124,9 +121,29 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
 def _chosen(by: Made, world: World) -> frozenset[int] | None:
     """The ranks of the group that a rank takes from a list of groups."""
     groups, index = by.args[0], evaluate(by.args[1], world)
-    if not isinstance(groups, Items) or groups.many or not isinstance(index, int) or not 0 <= index < len(groups.items):
+    if not isinstance(groups, Items) or not isinstance(index, int) or index < 0:
         return None
-    return members(groups.items[index], world)
+    if groups.many:
+        places = list(turns(groups, world))
+        return members(groups.items[0], places[index]) if index < len(places) else None
+    return members(groups.items[index], world) if index < len(groups.items) else None
+
+
+def turns(made: Items, world: World) -> Iterator[World]:
+    """The worlds in which the one item of a comprehension over a range is each of its elements; none where they are not known."""
+    over = made.over
+    if not isinstance(over, Obj) or over.kind != "range" or made.count is None or len(made.items) != 1:
+        return
+    numbers = evaluate(over, world)
+    place: Span = over.key[1]
+    leaf_name = f"loop:{place.line}:{place.column - 1}"  # of a range that is written where it is iterated
+    for index in range(len(numbers) if isinstance(numbers, tuple) else 0):
+        yield at(leaf_name, index, world)
+
+
+def at(leaf_name: str, index: int, world: World) -> World:
+    """The world in one iteration of a loop, whose index is the leaf."""
+    return World(world.rank, world.world_size, world.local_world_size, {**world.atoms, leaf_name: index})
 
 
 # ---- one-sided collectives
@@ -363,6 +380,6 @@ def anchor(node: Node, guard: Guard) -> Span:
 
 
 __all__ = [
-    "OneSided", "anchor", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members", "met_in_branches",
-    "nodes_in", "one_sided", "reduce_op", "worlds_by_size",
+    "OneSided", "anchor", "at", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members",
+    "met_in_branches", "nodes_in", "one_sided", "reduce_op", "turns", "worlds_by_size",
 ]  # fmt: skip

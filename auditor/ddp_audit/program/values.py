@@ -224,8 +224,10 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": _add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "is": lambda a, b: a is b or a == b, "is not": lambda a, b: not (a is b or a == b),
     "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
-    "&": operator.and_, "|": operator.or_, "^": operator.xor, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, ">>": operator.rshift,
+    "<<": lambda a, b: a << b if b < 64 else MISSING, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
 }  # fmt: skip
+_MOST_NUMBERS = 4_096  # of a range
 _CONSTRUCTED = re.compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
@@ -243,6 +245,13 @@ def evaluate(value: Value, world: World) -> Any:
         case Items(keys=None):
             parts = [evaluate(v, world) for v in value.items]
             return MISSING if any(p is MISSING for p in parts) else tuple(parts)
+        case Obj(kind="range", cls=(Value() as start, Value() as step), info=Value() as count):
+            by = count.by if isinstance(count, Unknown) else None
+            if by is not None and by.name == "builtins.range":
+                return _numbers(*(evaluate(v, world) for v in by.args))
+            first, stride, passes = (evaluate(v, world) for v in (start, step, count))
+            numbers = all(isinstance(n, int) for n in (first, stride, passes))
+            return _numbers(first, first + stride * passes, stride) if numbers else MISSING
         case Alt(choice=Value() as choice, options=(then, orelse)):
             chosen = evaluate(choice, world)
             return MISSING if chosen is MISSING else _thing(then if chosen else orelse, world)
@@ -270,6 +279,12 @@ def evaluate(value: Value, world: World) -> Any:
             except (TypeError, ValueError, ArithmeticError):
                 return MISSING
     return MISSING
+
+
+def _numbers(*bounds: Any) -> Any:
+    """The numbers of a range, as the elements of a list are given; MISSING where one of its bounds is, or where it is long."""
+    known = all(isinstance(n, int) for n in bounds) and (len(bounds) < 3 or bounds[2])
+    return tuple(range(*bounds)) if known and bounds and len(range(*bounds)) <= _MOST_NUMBERS else MISSING
 
 
 def _thing(value: Value, world: World) -> Any:
