@@ -11,6 +11,7 @@ from ddp_audit.launch.faults import launch_faults, local_rank_fault
 from ddp_audit.launch.jobs import Fault, job_faults, jobs_of
 from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.prose import disagreement
+from ddp_audit.launch.ranks import rank_faults
 from ddp_audit.launch.scaling import launch_span, starts
 from ddp_audit.program.model import Program
 from ddp_audit.rule import Context, Rule
@@ -23,8 +24,9 @@ class LaunchMismatch(Rule):
     what = (
         "A launch that describes another job than the one that is meant: commands that start another number of processes than the "
         "sentence beside them says, whose nodes have ranks, addresses, ports, scripts or settings that do not fit each other, that "
-        "start more processes than there are GPUs, or that hand the script an argument which its parser refuses. Read are the "
-        "script's own text, the documents of its project that start it (README, shell and batch scripts, manifests) and --launch."
+        "start more processes than there are GPUs, whose script gives its processes ranks that repeat on every node, or that hand "
+        "the script an argument which its parser refuses. Read are the script's own text, the documents of its project that start "
+        "it (README, shell and batch scripts, manifests) and --launch."
     )
     why = (
         "Whoever follows the text gets a job of another size, or none: every rank sees another world size, so the accumulation, "
@@ -76,7 +78,7 @@ if __name__ == "__main__":
             span = _place(context, fault, taken)
             taken.add(span)
             yield self._fault(span, fault)
-        for setting in environment_faults(context.program):
+        for setting in (*environment_faults(context.program), *rank_faults(context.program, launches)):
             yield self.finding(
                 setting.span, setting.message, setting.why, severity=setting.severity, confidence=setting.confidence,
                 fix=Fix("display-only", setting.remedy),

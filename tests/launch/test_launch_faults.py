@@ -152,3 +152,33 @@ def test_a_port_that_every_process_draws(folder: Path, inside: bool) -> None:
         f"if __name__ == '__main__':\n    {'pass' if inside else port}\n    mp.spawn(work, nprocs=2)\n"
     )
     assert ["sets a MASTER_PORT of its own" in finding.message for finding in check()] == ([True] if inside else [])
+
+
+RANKED = SCRIPT.replace('"nccl"', '"nccl", rank={rank}, world_size=8')
+TWO_NODES = "torchrun --nnodes 2 --nproc-per-node 4 fit.py"
+
+
+def test_local_ranks_repeat_on_every_node(folder: Path) -> None:
+    (folder / "fit.py").write_text(RANKED.format(rank='int(os.environ["LOCAL_RANK"])'))
+    (finding,) = check(launch=TWO_NODES)
+    assert (finding.severity, finding.span.line) == ("warning", 3)
+    assert "gives 2 processes the rank 0, and no process has ranks 4 to 7" in finding.message
+    assert "the launch of run.sh:1" in check(TWO_NODES)[0].message
+
+
+@pytest.mark.parametrize(
+    ("rank", "launch"),
+    [
+        ('int(os.environ["LOCAL_RANK"])', "torchrun --nproc-per-node 8 fit.py"),
+        ('int(os.environ["LOCAL_RANK"])', "torchrun --nnodes $N --nproc-per-node 4 fit.py"),
+        ('int(os.environ["LOCAL_RANK"])', "torchrun --nnodes 2 --nproc-per-node 4 other.py"),
+        ('int(os.environ["LOCAL_RANK"])', None),
+        ('int(os.environ["RANK"])', TWO_NODES),
+        ('4 * int(os.environ["GROUP_RANK"]) + int(os.environ["LOCAL_RANK"])', TWO_NODES),
+        ("own.rank()", TWO_NODES),
+        ("-1", TWO_NODES),
+    ],
+)
+def test_ranks_that_differ_or_are_not_known(folder: Path, rank: str, launch: str | None) -> None:
+    (folder / "fit.py").write_text(RANKED.format(rank=rank))
+    assert check(launch=launch) == []
