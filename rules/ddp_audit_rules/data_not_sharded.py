@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BATCH, FORWARD
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import Pass, by_rank, draws_at_random, loads_for_user, samplers_of, shares_out, training_passes
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Obj, Value, World, constant, evaluate, options, truth, worlds
@@ -31,8 +31,8 @@ class DataNotSharded(Rule):
     quiet = (
         "A DistributedSampler or any sampler or data set that is made with the rank or asks for it; indices, files or "
         "batches that are cut by rank; a test of the rank between the loop and the forward; draws with replacement, which "
-        "are independent where the seeds are; iterable data sets; evaluation loops; loaders that a framework shares out; "
-        "data sets and samplers that could not be followed (reported as possible)."
+        "are independent where the seeds are, unless all ranks set one seed before; iterable data sets; evaluation loops; "
+        "loaders that a framework shares out; data sets and samplers that could not be followed (reported as possible)."
     )
     confirmed = "Two ranks have a batch with the same fingerprint."
     source = (
@@ -86,10 +86,14 @@ finally:
             if forward is None:
                 continue
             answer = _shared_out(program, one.made)
-            if answer is True:
+            drawn = _drawn_alike(program, one) if answer is True else None
+            if answer is True and drawn is None:
                 continue
             seen.add(one.made.span)
-            yield self._finding(program, one, one.made, forward, sure=answer is False)
+            if drawn is not None:
+                yield self._drawn(program, one, one.made, forward, drawn)
+            else:
+                yield self._finding(program, one, one.made, forward, sure=answer is False)
 
     def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
         data = loader.args["dataset"].text or "the data set"
@@ -126,6 +130,27 @@ finally:
             related=related + guard_relations(loader),
             confidence="likely" if sure else "possible",
         )
+
+    def _drawn(self, program: Program, one: Pass, loader: Node, forward: Node, seed: Node) -> Finding:
+        sampler = samplers_of(loader)[0]
+        cls = sampler.cls if isinstance(sampler, Obj) else "the sampler"
+        message = (
+            f"{cls} draws from the global generator, to which line {seed.span.line} gives the same seed on every rank, so all "
+            "ranks draw the same samples and W processes do the work of one."
+        )
+        explanation = (
+            "Draws with replacement need no shares where each rank draws for itself. With equal streams the batches are equal, and "
+            "the average of the gradients is that of one rank. It would be right if something moved the generator of some ranks "
+            "between the seed and the loop; that could not be seen here."
+        )
+        related = [
+            Related(seed.span.path, seed.span.line, "seed", seed.text),
+            Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
+            Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
+            *guard_relations(loader),
+        ]
+        fix = Fix("display-only", "give the sampler a `generator=` whose seed differs by rank, or add the rank to the seed")
+        return self.finding(loader.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
@@ -184,6 +209,25 @@ def _shared_out(program: Program, loader: Node) -> bool | None:
 def _draws(sampler: Obj) -> bool:
     replacement = sampler.info.get("replacement") if isinstance(sampler.info, dict) else None
     return sampler.cls in _DRAWING or (replacement is not None and truth(replacement, worlds()[0]) is not False)
+
+
+def _drawn_alike(program: Program, one: Pass) -> Node | None:
+    """The seed after which a sampler draws with replacement the same on all ranks; None where it may draw otherwise."""
+    assert one.made is not None
+    found = samplers_of(one.made)
+    if len(found) != 1 or not isinstance(found[0], Obj) or found[0].kind != "plain-sampler" or not isinstance(found[0].info, dict):
+        return None
+    sampler, data = found[0], one.made.args["dataset"]
+    if sampler.info.keys() & {"generator", "**"} or "generator" in one.made.args or not _draws(sampler):
+        return None
+    if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(data):
+        return None
+    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch")]
+    if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of("random", "draw")):
+        return None  # the streams of some ranks, or of some runs, are others
+    last = seeds[-1]
+    values = {evaluate(last.args["seed"], World(rank, 2, 2)) for rank in (0, 1)} if "seed" in last.args else set()
+    return last if len(values) == 1 and type(values.pop()) is int and last.number < one.iterate.number else None
 
 
 def _same_order(program: Program, loader: Node) -> str:

@@ -14,6 +14,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Made, Obj, Unknown, Value, constant, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._seeded import without_seeded_draws
 
 _KNOWS = re.compile(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
 _DRAWS = re.compile(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
@@ -34,9 +35,9 @@ class IterableNotSharded(Rule):
         "number of a worker is the same on every rank and does not help."
     )
     quiet = (
-        "A data set whose class, arguments or files speak of rank, world size or shards; streams that draw at random; "
-        "split_dataset_by_node, webdataset's split_by_node and their like; batches that are skipped or cut by rank; frameworks "
-        "that shard or dispatch; streams that could not be followed."
+        "A data set whose class, arguments or files speak of rank, world size or shards; streams that draw at random, unless the "
+        "number of the item is the seed; split_dataset_by_node, webdataset's split_by_node and their like; batches that are "
+        "skipped or cut by rank; frameworks that shard or dispatch; streams that could not be followed."
     )
     confirmed = "Two ranks have a batch with the same fingerprint."
     source = (
@@ -169,4 +170,4 @@ def _divided(program: Program, one: Pass, stream: Value) -> bool:
             texts.append(class_text(value.cls))
         elif isinstance(value, Value) and any(by_rank(inner) for inner in behind(value)):
             return True
-    return any(_KNOWS.search(text) or _DRAWS.search(text) for text in texts)
+    return any(_KNOWS.search(text) or _DRAWS.search(without_seeded_draws(text)) for text in texts)

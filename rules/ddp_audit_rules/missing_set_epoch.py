@@ -21,7 +21,7 @@ class MissingSetEpoch(Rule):
     level = "warning"
     what = (
         "A DistributedSampler that shuffles, under a loop over epochs, whose set_epoch is never called, is called outside that "
-        "loop or with a constant, or is called with the epoch after its batches were taken."
+        "loop or with a constant, or is called with the epoch after its batches were taken, or after workers began to fetch them."
     )
     why = (
         "The sampler shuffles with seed + epoch and knows the epoch from set_epoch alone. Without it every epoch repeats "
@@ -126,6 +126,13 @@ finally:
                 "same order."
             )
             return self._finding(sampler, one, message, "likely", inside[:1])
+        fetched = _fetched_before(program, one)
+        if fetched is not None and all(fetched.number < n.number < one.iterate.number for n in inside):
+            message = (
+                f"set_epoch is called after line {fetched.span.line} made the iterator of the epoch, whose workers began to fetch "
+                "at once, so it acts one epoch late: the first two epochs have the same order."
+            )
+            return self._finding(sampler, one, message, "likely", [*inside[:1], fetched])
         if all(_lags(n, one, epochs) for n in inside):
             message = (
                 "set_epoch gets the epoch after the batches of that epoch were taken, so it acts one epoch late: the first two "
@@ -147,7 +154,7 @@ finally:
             Related(epochs.span.path, epochs.span.line, "loop", "the loop over epochs"),
             Related(one.iterate.span.path, one.iterate.span.line, "batches", "the loop over the loader of this sampler"),
         ]
-        related += [Related(n.span.path, n.span.line, "set-epoch", n.text) for n in calls]
+        related += [Related(n.span.path, n.span.line, "set-epoch" if n.kind == "set-epoch" else "iterator", n.text) for n in calls]
         related += guard_relations(sampler)
         return self.finding(sampler.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
@@ -186,6 +193,20 @@ def _insertion(program: Program, sampler: Node, one: Pass) -> Fix | None:
         return None  # made in a function that has ended when the epochs begin
     call = f"{made.group(1)}.set_epoch({epoch.group(1)})"
     return Fix("safe", f"call `{call}` at the start of each epoch, before the loop over the loader")
+
+
+def _fetched_before(program: Program, one: Pass) -> Node | None:
+    """The call that makes the iterator of a pass in the same epoch; None without workers, as nothing is fetched before the loop."""
+    assert one.made is not None
+    workers = constant(one.made.args.get("num_workers"))
+    if type(workers) is not int or workers < 1:
+        return None
+    for node in program.of("iterator"):
+        named = re.match(r"(\w+)\s*=\s*iter\(", program.line(node.span.path, node.span.line).strip())
+        same = node.object is not None and node.object.key == one.loader.key and node.loops == one.iterate.loops
+        if same and not node.guards and named is not None and one.iterate.text == named.group(1):
+            return node
+    return None
 
 
 def _lags(call: Node, one: Pass, epochs: Loop) -> bool:

@@ -100,6 +100,40 @@ def test_data_not_sharded(style: str, tmp_path: Path) -> None:
     assert finding.severity == "error" and {"loop", "forward", "wrap"} <= {r.role for r in finding.related}
 
 
+WEIGHTED = (
+    "from torch.utils.data import RandomSampler, WeightedRandomSampler as Weighted\n"
+    f"torch.manual_seed(3)\n{SETUP}loader = DataLoader(data, sampler=Weighted(torch.ones(8), 8))\n{LOOP}"
+)
+DRAWN_ALIKE = {
+    "weighted": WEIGHTED,
+    "replacement": WEIGHTED.replace("Weighted(torch.ones(8), 8)", "RandomSampler(data, True, 8)"),
+    "option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--seed', type=int, default=1)\na = p.parse_args()\n"
+    + WEIGHTED.replace("manual_seed(3)", "manual_seed(a.seed)"),
+}
+DRAWN_APART = {
+    "not seeded": WEIGHTED.replace("torch.manual_seed(3)\n", ""),
+    "by rank": WEIGHTED.replace("manual_seed(3)", "manual_seed(3 + int(os.environ['RANK']))"),
+    "by rank later": WEIGHTED.replace("for epoch", "torch.manual_seed(dist.get_rank())\nfor epoch"),
+    "unknown seed": WEIGHTED.replace("manual_seed(3)", "manual_seed(own.seed())"),
+    "only if asked": WEIGHTED.replace("torch.manual_seed(3)", "if own.fixed():\n    torch.manual_seed(3)"),
+    "own generator": WEIGHTED.replace("ones(8), 8)", "ones(8), 8, True, own.generator(dist.get_rank()))"),
+    "weights by rank": WEIGHTED.replace("torch.ones(8)", "torch.ones(8) * (torch.arange(8) % 2 == dist.get_rank())"),
+    "one process": WEIGHTED.replace("DDP(torch.nn.Linear(4, 1))", "torch.nn.Linear(4, 1)"),
+    "seeded afterwards": f"{WEIGHTED}torch.manual_seed(3)\n".replace("torch.manual_seed(3)\n", "", 1),
+}
+
+
+@pytest.mark.parametrize("style", DRAWN_ALIKE)
+def test_draws_with_replacement_after_one_seed(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP301", audited(tmp_path, HEAD + DRAWN_ALIKE[style]))
+    assert "all ranks draw the same samples" in finding.message and {"loop", "seed", "forward"} <= {r.role for r in finding.related}
+
+
+@pytest.mark.parametrize("style", DRAWN_APART)
+def test_draws_with_replacement_apart(style: str, tmp_path: Path) -> None:
+    assert findings("DDP301", audited(tmp_path, HEAD + DRAWN_APART[style]), "possible") == []
+
+
 @pytest.mark.parametrize("style", SHARDED)
 def test_sharded_data_is_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP301", audited(tmp_path, HEAD + SHARDED[style])) == []
@@ -129,7 +163,19 @@ NO_EPOCH = {
     "explicit shuffle": f"{SETUP}{SAMPLED.replace('(data)', '(data, shuffle=True)')}{LOOP}",
     "while": f"{SETUP}{SAMPLED}epoch = 0\nwhile epoch < 3:\n    for x in loader:\n{STEP}    epoch += 1\n",
 }
+ITERATOR = (
+    f"{SETUP}sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler, num_workers=2)\n"
+    "for epoch in range(3):\n    batches = iter(loader)\n    sampler.set_epoch(epoch)\n    for x in batches:\n" + STEP
+)
+NO_EPOCH["after the workers began"] = ITERATOR
+NO_EPOCH["after the workers began, on the loader's"] = ITERATOR.replace("sampler.set_", "loader.sampler.set_")
 EPOCH_KNOWN = {
+    "no workers": ITERATOR.replace(", num_workers=2", ""),
+    "workers not known": ITERATOR.replace("=2", "=own.workers()"),
+    "another iterator": ITERATOR.replace("in batches", "in loader"),
+    "before the workers": ITERATOR.replace("    batches = iter(loader)\n", "").replace(
+        "    for x", "    batches = iter(loader)\n    for x"
+    ),
     "on the sampler": f"{SETUP}{SAMPLED}" + LOOP.replace("    for x", "    sampler.set_epoch(epoch)\n    for x"),
     "on the loader's": f"{SETUP}{SAMPLED}" + LOOP.replace("    for x", "    loader.sampler.set_epoch(epoch)\n    for x"),
     "guarded": f"{SETUP}{SAMPLED}"

@@ -342,12 +342,20 @@ BY_WORKER = STREAM.replace(
     "        for i in range(self.n)",
     "        info = torch.utils.data.get_worker_info()\n        for i in range(info.id, self.n, info.num_workers)",
 )
+SEEDED = BY_WORKER.replace(
+    "            yield torch.full((4,), float(i))\n",
+    "            g = torch.Generator().manual_seed(i)\n            yield torch.randn(4, generator=g)\n",
+)
 FED = f"{SETUP}{MODEL}loader = DataLoader({{}})\n{LOOP}"
 HUGGING = f"from datasets import load_dataset\n{SETUP}{MODEL}data = load_dataset('x', streaming=True)['train']{{}}\nloader = DataLoader(data)\n{LOOP}"
 
 WHOLE_STREAMS = {
     "class": STREAM + FED.format("Stream(8)"),
     "by worker": BY_WORKER + FED.format("Stream(8), num_workers=2"),
+    "each item has its seed": SEEDED + FED.format("Stream(8), num_workers=2"),
+    "each item has numpy's": "import numpy as np\n"
+    + STREAM.replace("yield torch.full((4,), float(i))", "rng = np.random.default_rng(7 + i)\n            yield rng.random(4)")
+    + FED.format("Stream(8)"),
     "epochs in a function": f"{STREAM}def train(m, batches):\n    for epoch in range(2):\n        for x in batches:\n"
     f"            m(x).sum().backward()\n{SETUP}{MODEL}train(model, DataLoader(Stream(8)))\n",
     "streaming": HUGGING.format(""),
@@ -359,6 +367,13 @@ SHARED_STREAMS = {
     "rank given": STREAM.replace("self, n)", "self, n, part)") + FED.format("Stream(8, dist.get_rank())"),
     "files of a rank": "files = ['a', 'b'][dist.get_rank() :: 2]\n" + STREAM + FED.format("Stream(files)"),
     "random": STREAM.replace("torch.full((4,), float(i))", "torch.rand(4)") + FED.format("Stream(8)"),
+    "the seed of a worker": SEEDED.replace("seed(i)", "seed(info.seed)") + FED.format("Stream(8), num_workers=2"),
+    "a seed of its own": SEEDED.replace("seed(i)", "seed(self.base + i)").replace(
+        "self.n = n", "self.n, self.base = n, os.getpid()"
+    )
+    + FED.format("Stream(8), num_workers=2"),
+    "no seed": SEEDED.replace(".manual_seed(i)", "") + FED.format("Stream(8), num_workers=2"),
+    "one draw more": SEEDED.replace("generator=g)", "generator=g) + torch.rand(4)") + FED.format("Stream(8), num_workers=2"),
     "split": "from datasets.distributed import split_dataset_by_node\n"
     + HUGGING.format("\ndata = split_dataset_by_node(data, dist.get_rank(), 2)"),
     "shard()": HUGGING.format(".shard(2, dist.get_rank())"),
@@ -378,7 +393,7 @@ SHARED_STREAMS = {
 def test_stream_that_is_whole_on_each_rank(style: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP304", audited(tmp_path, HEAD + WHOLE_STREAMS[style]))
     assert finding.severity == "warning" and {"loop", "forward"} <= {r.role for r in finding.related}
-    assert ("by worker" in finding.message) == (style == "by worker")
+    assert ("by worker" in finding.message) == (style in ("by worker", "each item has its seed"))
 
 
 @pytest.mark.parametrize("style", SHARED_STREAMS)

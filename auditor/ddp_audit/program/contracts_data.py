@@ -47,15 +47,23 @@ def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return made
 
 
-@contract("torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler", "torch.utils.data.WeightedRandomSampler",
-          "torch.utils.data.SubsetRandomSampler", "torch.utils.data.BatchSampler")  # fmt: skip
-def _plain_sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    inner = args[0] if args else kwargs.get("sampler")
-    target = the_object(inner, "sampler")
-    if target is not None:
-        return target
-    cls = ast.unparse(node.func).rsplit(".", 1)[-1]
-    return Obj(key=("plain-sampler", lw.span(node)), kind="plain-sampler", cls=cls, made=lw.span(node), info=kwargs)
+def _plain_sampler(cls: str, parameters: tuple[str, ...]) -> None:
+    """The contract of a sampler that knows no ranks, by the names of its parameters."""
+
+    @contract(f"torch.utils.data.{cls}")
+    def make(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        target = the_object(given.get(parameters[0]), "sampler")
+        if target is not None:
+            return target
+        return Obj(key=("plain-sampler", lw.span(node)), kind="plain-sampler", cls=cls, made=lw.span(node), info=given)
+
+
+_plain_sampler("RandomSampler", ("data_source", "replacement", "num_samples", "generator"))
+_plain_sampler("SequentialSampler", ("data_source",))
+_plain_sampler("WeightedRandomSampler", ("weights", "num_samples", "replacement", "generator"))
+_plain_sampler("SubsetRandomSampler", ("indices", "generator"))
+_plain_sampler("BatchSampler", ("sampler", "batch_size", "drop_last"))
 
 
 _LOADER_PARAMETERS = (

@@ -89,13 +89,21 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     return Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node))
 
 
-@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.iter", "builtins.reversed",
+@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.reversed",
           "itertools.cycle", "itertools.islice",
           "rich.progress.track", "builtins.list", "builtins.tuple")  # fmt: skip
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return kwargs.get("iterable", Items(kind="list"))
     return args[0]
+
+
+@contract("builtins.iter")
+def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    loader = the_object(args[0], "loader") if len(args) == 1 else None
+    if loader is not None:
+        lw.emit("iterator", node, target=loader)
+    return _same(lw, node, args, kwargs)
 
 
 @contract("builtins.sorted")

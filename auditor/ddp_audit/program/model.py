@@ -22,6 +22,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | sampler, loader | DistributedSampler(..), DataLoader(..) | target: the object; args: dataset, sampler, shuffle, .. |
 | set-epoch | sampler.set_epoch(e) | target: the sampler, where known; args: epoch |
 | iterate | a for loop over a loader | target: the loader |
+| iterator | iter(loader), where workers begin to fetch | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
 | load-state | x.load_state_dict(state) | target: x; args: state, strict, assign; detail unused: bool, nobody looks at the result |
 | file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, .. |
