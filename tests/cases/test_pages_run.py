@@ -1,4 +1,4 @@
-"""The examples of the rules' pages, and some cases, on two real ranks: each shows what it says. `make cases` runs all of them."""
+"""Some examples of the rules' pages and some cases on two real ranks: each shows what it says. `make cases` runs all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from case import Program, programs
 from judge import Shown
 from run import judgement, page_programs, run_all
 
-EVERY = 12  # one of so many case folders
+EVERY = 16  # one of so many case folders
+EVERY_PAGE = 3  # one of so many rules
 
 
 def sample() -> list[Program]:
@@ -26,7 +27,9 @@ def sample() -> list[Program]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Program], dict[Path, Shown]]:
     """What was run, and what each program showed."""
     folder = tmp_path_factory.mktemp("runs")
-    chosen = [*page_programs(folder), *sample()]
+    pages = page_programs(folder)
+    codes = sorted({page.code for page in pages})[::EVERY_PAGE]
+    chosen = [*(page for page in pages if page.code in codes), *sample()]
     return chosen, run_all(chosen, folder)
 
 
