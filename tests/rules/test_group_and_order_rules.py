@@ -70,6 +70,18 @@ for x in loader:
     places = torch.nonzero(x)
     dist.all_reduce(places)  # HERE
 """,
+    ("DDP207", "masked parts joined"): HEAD + """
+def collect(loader):
+    hard = []
+    for x in loader:
+        score = x.softmax(-1)
+        hard.append(score[score < 0.1])
+    hard = torch.cat(hard)
+    everywhere = [torch.empty_like(hard) for _ in range(world_size)]
+    dist.all_gather(everywhere, hard)  # HERE
+    return torch.cat(everywhere)
+collect(torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8))
+""",
     ("DDP207", "objects"): HEAD + """
 objects = ["a", "b"] if rank == 0 else [None]
 dist.broadcast_object_list(objects, src=0)  # HERE
@@ -333,6 +345,23 @@ for x in loader:
     padded[: len(x[x > 0])] = x[x > 0]
     dist.all_reduce(padded)
     dist.all_to_all_single(torch.empty(9), x[x > 0], [4, 5], [3, 3])
+""",
+    ("DDP207", "masked parts joined, padded to the longest or counted"): HEAD + """
+loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
+hard, means, whole = [], [], []
+for x in loader:
+    hard.append(x[x < 0.1])
+    means.append(x[x < 0.1].mean())
+    whole.append(x)
+hard = torch.cat(hard)
+longest = torch.tensor([len(hard)])
+dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+padded = torch.zeros(longest.item())
+padded[: len(hard)] = hard
+dist.all_gather([torch.empty_like(padded) for _ in range(world_size)], padded)
+dist.all_reduce(torch.stack(means))
+dist.all_reduce(torch.cat(whole))
+dist.all_gather_object([None] * world_size, hard)
 """,
     ("DDP207", "lists on the root alone"): HEAD + """
 x = torch.ones(2)

@@ -10,7 +10,8 @@ from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_sc
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
-from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_taint, options, the_object
+from ddp_audit.program.tensors import sized_by_data
+from ddp_audit.program.values import UNIFORM, Bound, Const, Func, Items, Obj, Unknown, Value, join_taint, options, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -64,9 +65,12 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         if added is not None:
             lw.assign(node.func.value, added)
         return Const(value=None)
-    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and args[0].deps:
-        losses = Items(items=(*bound.receiver.items[-1:], args[0]), kind="list", many=True, deps=bound.receiver.deps | args[0].deps)
-        lw.assign(node.func.value, losses)
+    sized = bound.name == "append" and bool(args) and bool(sized_by_data(args[0]))
+    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and (args[0].deps or sized):
+        taint = bound.receiver.taint | args[0].taint if sized else UNIFORM
+        deps = bound.receiver.deps | args[0].deps
+        kept = Items(items=(*bound.receiver.items[-1:], args[0]), kind="list", many=True, taint=taint, deps=deps)
+        lw.assign(node.func.value, kept)
         return Const(value=None)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
 

@@ -19,6 +19,7 @@ from ddp_audit.program.values import (
     Value,
     World,
     evaluate,
+    options,
     truth,
 )
 
@@ -38,6 +39,7 @@ _CASTS = {
 _TYPES = re.compile(r"^torch\.((u?int|float|bfloat|complex)\d+|bool|float|double|half|long|int|short)$")
 _NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16"}
 _BY_DATA = ("torch.nonzero", "torch.unique", "torch.masked_select", "torchvision.ops.nms", "nonzero", "unique", "masked_select")
+_JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack")
 _COMPARISONS = (
     "==",
     "!=",
@@ -131,7 +133,16 @@ def sized_by_data(value: Value) -> str:
             return name
         if name == "[]" and len(args) == 2 and _is_mask(args[1]):
             return "a mask"
+        if name in _JOINS and args:
+            return next((by for part in _parts(args[0]) if (by := sized_by_data(part))), "")
     return ""
+
+
+def _parts(joined: Value) -> Iterator[Value]:
+    """The elements of a list of tensors, whatever list it is."""
+    for option in options(joined):
+        if isinstance(option, Items) and option.keys is None:
+            yield from option.items
 
 
 def _same_size(value: Value) -> Iterator[Value]:
