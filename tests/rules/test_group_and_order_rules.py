@@ -197,6 +197,19 @@ print(x.sum())
 x[0] = 7  # HERE
 work.wait()
 """,
+    ("DDP208", "received by a helper, used before the wait"): HEAD + """
+def pass_left(t):
+    incoming = torch.empty_like(t)
+    sent = dist.isend(t, (rank - 1) % world_size)
+    received = dist.irecv(incoming, (rank + 1) % world_size)
+    return incoming, (sent, received)
+model = torch.nn.Linear(4, 1)
+halo, works = pass_left(torch.ones(4))
+out = model(halo)  # HERE
+for work in works:
+    work.wait()
+print(halo.sum())
+""",
     ("DDP209", "made by some ranks"): HEAD + """
 def writers():
     if rank != 0:
@@ -500,6 +513,42 @@ work = dist.all_reduce(x, async_op=True)
 held, x = x, torch.ones(4)
 print(x.sum())
 work.wait()
+""",
+    ("DDP208", "received by a helper, waited for in several ways"): HEAD + """
+def pass_left(t):
+    incoming = torch.empty_like(t)
+    sent = dist.isend(t, (rank - 1) % world_size)
+    received = dist.irecv(incoming, (rank + 1) % world_size)
+    return incoming, (sent, received)
+def begin(t, wait):
+    incoming = torch.empty_like(t)
+    work = dist.irecv(incoming, (rank + 1) % world_size)
+    if wait:
+        work.wait()
+        return incoming, None
+    return torch.zeros_like(incoming), work
+def finish(works):
+    for work in works:
+        work.wait()
+model = torch.nn.Linear(4, 1)
+halo, works = pass_left(torch.ones(4))
+for work in works:
+    work.wait()
+out = model(halo)
+halo, works = pass_left(torch.ones(4))
+finish(works)
+out = model(halo)
+halo, (sent, received) = pass_left(torch.ones(4))
+received.wait()
+out = model(halo)
+halo, works = pass_left(torch.ones(4))
+[work.wait() for work in works]
+out = model(halo)
+halo, works = pass_left(torch.ones(4))
+halo = torch.ones(4)
+out = model(halo)
+halo, work = begin(torch.ones(4), rank == 0)
+out = model(halo)
 """,
     ("DDP209", "each list on every rank"): HEAD + """
 mine = None

@@ -120,14 +120,44 @@ def after_call(lw: Lowering, node: ast.Call, function: Value, values: Iterable[V
 
 
 def wait(lw: Lowering, node: ast.AST, handle: Value | None) -> None:
-    """Notes a wait for a handle; for all of them where it is not known which."""
-    work = the_object(handle, "work")
+    """Notes a wait for a handle, or for any of several; for all of them where it is not known which."""
+    works = [] if handle is None else [o for o in options(handle) if isinstance(o, Obj) and o.kind == "work"]
+    waited = {work.key for work in works}
     lw.effects += 1
-    lw.emit("wait", node, target=work)
+    lw.emit("wait", node, target=works[0] if len(waited) == 1 else None)
     for key in lw.flying:
         held = the_object(lw.state.get(key), "work")
-        if held is not None and (work is None or work.key == held.key):
+        if held is not None and (not waited or held.key in waited):
             lw.state[key] = Const(value=None)
+
+
+def returned(lw: Lowering, value: ast.expr | None) -> None:
+    """Notes which buffers in flight a function returns: by their place in a tuple, at -1 where there is none."""
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    found: dict[int, Key] = {}
+    for place, part in enumerate(parts if lw.flying else []):
+        key = _slot(lw, part) if isinstance(part, ast.Name) else None
+        if key is not None and isinstance(lw.state.get(key), Obj):
+            found[place if isinstance(value, ast.Tuple) else -1] = key
+    # What another return gives may be another buffer.
+    lw.here.handed = found if lw.here.handed in (None, found) else {}
+
+
+def take_over(lw: Lowering, target: ast.expr, value: ast.expr) -> None:
+    """Gives buffers that a called function returned in flight the names under which its caller knows them."""
+    call, handed = lw.handed
+    if call is not value or not handed:
+        return
+    names = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    for place, held in handed.items():
+        name = target if place == -1 else names[place] if place < len(names) else None
+        work = lw.state.get(held)
+        if not isinstance(name, ast.Name) or not isinstance(work, Obj) or any(isinstance(n, ast.Starred) for n in names):
+            continue
+        key = ("flight", lw.here.id), name.id
+        op, _, written, issued = work.info
+        lw.flying[key] = None
+        lw.state[key] = Obj(key=work.key, kind="work", made=work.made, info=(op, name.id, written, issued), text=work.text)
 
 
 def rebound(lw: Lowering, target: ast.expr) -> None:
@@ -179,4 +209,4 @@ def _slot(lw: Lowering, expression: ast.expr) -> Key | None:
     return None
 
 
-__all__ = ["after_call", "is_async", "launch", "rebound", "touch", "touch_gradients", "wait"]
+__all__ = ["after_call", "is_async", "launch", "rebound", "returned", "take_over", "touch", "touch_gradients", "wait"]

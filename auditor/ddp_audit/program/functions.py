@@ -135,6 +135,7 @@ def call_function(
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
     _drop(lw, frame)
+    lw.handed = (node, frame.handed)
     generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
     result = _believed(info, _returned(frame)) if generated is None else generated
     known.note(result, lw.effects != before, unknown)

@@ -119,6 +119,7 @@ class Lowering:
         self.looking: Looking | None = None  # set during a look inside a wrapped model
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
         self.flying: dict[Key, None] = {}  # slots of buffers that an asynchronous operation was given
+        self.handed: tuple[ast.AST | None, dict[int, Key] | None] = (None, None)  # those that the last call returned
         self.bindings: dict[Key, presence.Binding] = {}  # of variables and attributes that only some ranks assign
         self.main_first = 0  # contexts around that let one process through before the others
         self.asking = False  # whether an attribute is looked up with a default, so that it may be missing
@@ -292,6 +293,7 @@ class Lowering:
                 result = self.eval(value)
                 for target in targets:
                     self.assign(target, self._configured(target, result, node))
+                    flight.take_over(self, target, value)
             case ast.AnnAssign(target=target, value=value):
                 if value is not None:
                     self.assign(target, self._configured(target, self.eval(value), node))
@@ -315,6 +317,7 @@ class Lowering:
                 self.assign_name(node.name, make_class(self, node))
             case ast.Return(value=value):
                 result = self.eval(value)
+                flight.returned(self, value)
                 self.here.returns.append((tuple(self.guards[self.here.guard_base :]), result))
                 self.emit("jump", node, what="return", value=result)
                 return "return"

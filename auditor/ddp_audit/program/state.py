@@ -8,7 +8,7 @@ from typing import Any
 
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Guard, Loop, NoSync
-from ddp_audit.program.slots import Slots
+from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.values import RANK, Bound, Const, Ext, Func, Obj, Unknown, Value, merge, options, the_object
 from ddp_audit.source.files import SourceFile
 
@@ -88,6 +88,7 @@ class Frame:
     no_sync_base: int = 0
     loop_base: int = 0
     yields: list[Yielded] = field(default_factory=list)
+    handed: dict[int, Key] | None = None  # slots of buffers in flight that a return gives, by their place
 
     @property
     def top(self) -> Frame:
