@@ -115,9 +115,7 @@ finally:
         )
         related = [Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader")]
         related.append(Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"))
-        wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
-        if wrap is not None:
-            related.append(Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients"))
+        related += _wrap_of(program, forward)
         related += [
             Related(made.path, made.line, "data", "the data set, whole on each rank")
             for option in options(loader.args["dataset"])
@@ -147,6 +145,7 @@ finally:
             Related(seed.span.path, seed.span.line, "seed", seed.text),
             Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
             Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
+            *_wrap_of(program, forward),
             *guard_relations(loader),
         ]
         fix = Fix("display-only", "give the sampler a `generator=` whose seed differs by rank, or add the rank to the seed")
@@ -160,6 +159,11 @@ finally:
         ranks = sorted(batches)
         equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
         return "confirmed" if equal else "not-observed"
+
+
+def _wrap_of(program: Program, forward: Node) -> list[Related]:
+    wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
+    return [] if wrap is None else [Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients")]
 
 
 def _batches(finding: Finding, run: RecordedRun) -> Iterator[tuple[int, list[str]]]:
@@ -193,9 +197,7 @@ def _shared_out(program: Program, loader: Node) -> bool | None:
     answers: list[bool | None] = []
     for sampler in samplers_of(loader):
         if isinstance(sampler, Obj) and sampler.kind == "plain-sampler" and _draws(sampler):
-            if _equal_seed(program) is None or "generator" in (sampler.info or {}):
-                return True
-            continue
+            return True
         answers.append(shares_out(program, sampler))
     data = loader.args["dataset"]
     if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(data):
@@ -233,8 +235,6 @@ def _drawn_alike(program: Program, one: Pass) -> Node | None:
 def _same_order(program: Program, loader: Node) -> str:
     """Why the batches are the same on all ranks; empty where they may differ."""
     shuffle: Value | None = loader.args.get("shuffle")
-    if any(isinstance(s, Obj) and s.kind == "plain-sampler" and _draws(s) for s in samplers_of(loader)):
-        return _equal_seed(program) or ""
     if shuffle is None or constant(shuffle) is False:
         return "" if samplers_of(loader) else "it does not shuffle"
     return (_equal_seed(program) or "") if constant(shuffle) is True else ""

@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.source import conditions_around
-from ddp_audit.program.values import Const, defaults_in
+from ddp_audit.program.values import Default, constant, defaults_in
 from ddp_audit.rule import Context, Rule
 
 _DECIDES = re.compile(r"cuda|device|backend|gpu|nccl|gloo|cpu", re.IGNORECASE)
+
+
+_WHY = (
+    "Every rank fails alike, at the first use of the device, on a machine that has fewer GPUs than processes or none. With GPUs "
+    "nothing is wrong."
+)
 
 
 class DeviceForcedCuda(Rule):
@@ -20,7 +26,8 @@ class DeviceForcedCuda(Rule):
     level = "info"
     what = (
         "An option that names the device (a configuration value, an argument) is overwritten by `cuda:<local rank>` where the "
-        "script finds itself distributed, with no look at that option, at the backend, or at whether there is a GPU."
+        "script finds itself distributed, with no look at that option, at the backend, or at whether there is a GPU. So is a plain "
+        "`device = 'cpu'` where the backend is an option. The option's own line is named too."
     )
     why = (
         "The option has no effect under torchrun. Choosing the CPU, or gloo as backend, does not make a CPU run: the "
@@ -28,7 +35,7 @@ class DeviceForcedCuda(Rule):
     )
     quiet = (
         "An assignment under a condition that speaks of the device, the backend or the GPUs; a device computed from the "
-        "option; device names that are no option."
+        "option; device names that are no option, where the backend is none either."
     )
     confirmed = "Nothing that a trace holds: the finding says what another choice of the option would do."
     source = "Plain data flow: the last assignment before the first use wins."
@@ -71,28 +78,41 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
+        backends = [(n, default) for n in program.of("init") if "backend" in n.args for default in defaults_in(n.args["backend"])]
+        said: set[Span] = set()
         for node in first_of_each_place(program.of("forced-device")):
             conditions = conditions_around(program, node.span.path, node.span.line)
-            if not any(_DECIDES.search(text) for text in conditions):
-                yield self._finding(program, node)
+            option = next(defaults_in(node.args["old"]), None)
+            if any(_DECIDES.search(text) for text in conditions) or not (option or backends):
+                continue
+            yield self._finding(node, option, backends)
+            for one, what in ((option, "device"), (backends[0][1] if backends else None, "backend")):
+                if one is not None and one.span not in said:
+                    said.add(one.span)
+                    yield self._option(node, one, what)
 
-    def _finding(self, program: Program, node: Node) -> Finding:
-        old = node.args["old"]
-        assert isinstance(old, Const)
-        option = next(defaults_in(old))
-        backends = [(n, default) for n in program.of("init") if "backend" in n.args for default in defaults_in(n.args["backend"])]
-        message = (
-            f"In a distributed run `{node.text}` becomes the CUDA device of the process whatever the option "
-            f"`{option.name}` says, so it cannot be run on CPUs"
-        )
-        related = [Related(option.span.path, option.span.line, "option", f"{option.name} = {old.value!r} has no effect then")]
+    def _finding(self, node: Node, option: Default | None, backends: list[tuple[Node, Default]]) -> Finding:
+        message = f"In a distributed run `{node.text}` becomes the CUDA device of the process"
+        related = []
+        if option is not None:
+            message += f" whatever the option `{option.name}` says"
+            old = constant(node.args["old"])
+            related.append(Related(option.span.path, option.span.line, "option", f"{option.name} = {old!r} has no effect then"))
+        message += ", so it cannot be run on CPUs"
         if backends:
             init, default = backends[0]
             message += f", although the backend is an option (`{default.name}`) that could say gloo"
             related.append(Related(default.span.path, default.span.line, "option", f"the backend, {default.name}"))
             related.append(Related(init.span.path, init.span.line, "init", "the process group takes the backend of the option"))
-        explanation = (
-            "Every rank fails alike, at the first use of the device, on a machine that has fewer GPUs than processes or "
-            "none. With GPUs nothing is wrong."
-        )
-        return self.finding(node.span, message + ".", explanation, related=related)
+        return self.finding(node.span, message + ".", _WHY, related=related)
+
+    def _option(self, node: Node, option: Default, what: str) -> Finding:
+        """What the option itself promises and does not do."""
+        if what == "device":
+            message = f"The option `{option.name}` has no effect in a distributed run: line {node.span.line}"
+            message += " replaces it by the CUDA device of the process."
+        else:
+            message = f"Choosing gloo by the option `{option.name}` does not make a run on CPUs: line {node.span.line} takes"
+            message += " the CUDA device of the process whatever the backend is."
+        related = [Related(node.span.path, node.span.line, "device", f"`{node.text}` becomes a CUDA device here")]
+        return self.finding(option.span, message, _WHY, related=related)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Unknown
+from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
+from ddp_audit.program.values import Const, Unknown, defaults_in
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl
 from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
@@ -107,7 +108,10 @@ dist.destroy_process_group()
         related = [Related(used.span.path, used.span.line, "use", used.text), *guard_relations(node)]
         related += [Related(n.span.path, n.span.line, "save", "tags the tensors with their device") for n in saves[:1]]
         confidence = "likely" if saves and is_called(node) else "possible"
-        return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
+        guards, option = _unless_resumed(node, used, saves)
+        if option:
+            message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
+        return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """A trace holds no memory of devices."""
@@ -118,6 +122,20 @@ def _has_state(save: Node) -> bool:
     """Whether the state of a model or optimizer is saved."""
     content = save.args.get("obj")
     return content is not None and any(operation_of(value) == "state_dict" for value in behind(content))
+
+
+def _unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guard], str]:
+    """The guards of a load but for those that ask for its own path, and the option that is the path.
+
+    The default is no path at all, and goes on from nothing. What is given instead is taken to be what the script saves where
+    the part that is used of it is one that the script puts there.
+    """
+    part = re.search(r"""\[["'](\w+)["']\]$""", used.args["state"].text)
+    options = {default.name for default in defaults_in(node.args["path"])} if "path" in node.args else set()
+    if part is None or len(options) != 1 or not any(part.group(1) in (save.detail.get("content") or ()) for save in saves):
+        return list(node.guards), ""
+    asks = [g for g in node.guards if g.against_default and {default.name for default in defaults_in(g.test)} == options]
+    return [guard for guard in node.guards if guard not in asks], options.pop() if asks else ""
 
 
 def _is_from_cpu(save: Node) -> bool:

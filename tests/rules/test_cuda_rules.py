@@ -103,6 +103,34 @@ def test_loads_to_a_place_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP603", audited(tmp_path, ELSEWHERE[style])) == []
 
 
+RESUMED = (
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume', default='')\na = p.parse_args()\n"
+    f"{NCCL}torch.cuda.set_device(local_rank)\nnet = torch.nn.Linear(4, 1).cuda()\nif a.resume:\n"
+    "    ckpt = torch.load(a.resume)\n    net.load_state_dict(ckpt['model'])\ntorch.save({'model': net.state_dict()}, 'last.pt')\n"
+)
+
+
+def test_an_option_that_names_a_checkpoint_of_this_script(tmp_path: Path) -> None:
+    (finding,) = findings("DDP603", audited(tmp_path, RESUMED))
+    assert finding.severity == "warning" and finding.message.startswith(
+        "Where `resume` names a checkpoint of this script, every rank"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RESUMED.replace("{'model'", "{'weights'"),  # another script's
+        RESUMED.replace("a.resume)", "a.resume, map_location='cpu')"),
+        RESUMED.replace("if a.resume:", "if a.resume and dist.get_rank() == 0:"),
+        RESUMED.replace("net.state_dict()", "net.cpu().state_dict()"),
+        RESUMED.replace("if a.resume:", "p.add_argument('--old', action='store_true')\na = p.parse_args()\nif a.old:"),
+    ],
+)
+def test_options_that_name_other_checkpoints(text: str, tmp_path: Path) -> None:
+    assert findings("DDP603", audited(tmp_path, text)) == []
+
+
 def test_a_checkpoint_of_others_is_possible(tmp_path: Path) -> None:
     text = SAVED.replace("torch.save(net.state_dict(), 'a.pt')\n", "") + "net.load_state_dict(torch.load('a.pt'))\n"
     (finding,) = findings("DDP603", audited(tmp_path, text), "possible")

@@ -22,7 +22,8 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_examples(code: str, tmp_path: Path) -> None:
     rule = rules()[code]
     bad = findings(code, audited(tmp_path, rule.bad))
-    assert [(f.code, f.severity) for f in bad] == [(code, rule.level)]
+    places = 2 if code == "DDP605" else 1  # the option's own line is one more
+    assert [(f.code, f.severity) for f in bad] == [(code, rule.level)] * places
     assert bad[0].message.endswith(".") and "\n" not in bad[0].message
     assert findings(code, audited(tmp_path, rule.good), "possible") == []
 
@@ -395,8 +396,37 @@ NOT_FORCED = {
 
 @pytest.mark.parametrize("style", FORCED)
 def test_device_forced(style: str, tmp_path: Path) -> None:
-    (finding,) = findings("DDP605", audited(tmp_path, HEAD + FORCED[style]))
-    assert finding.severity == "info" and "`device`" in finding.message
+    found = findings("DDP605", audited(tmp_path, HEAD + FORCED[style]))
+    assert {f.severity for f in found} == {"info"} and "becomes the CUDA device" in found[0].message
+    assert len(found) == 2 and "The option `device` has no effect" in found[1].message
+
+
+def test_device_and_backend_options_are_named_at_their_lines(tmp_path: Path) -> None:
+    text = "device = 'cpu'\nbackend = 'gloo'\nexec(open('configurator.py').read())\ndist.init_process_group(backend)\n"
+    text += "device = 'cuda:' + os.environ['LOCAL_RANK']\nother = device\n"
+    context = audited(tmp_path, HEAD + text)
+    found = {context.program.line("train.py", f.span.line): f.message for f in findings("DDP605", context)}
+    assert list(found) == ["device = 'cuda:' + os.environ['LOCAL_RANK']", "device = 'cpu'", "backend = 'gloo'"]
+    assert "has no effect" in found["device = 'cpu'"] and "Choosing gloo" in found["backend = 'gloo'"]
+
+
+BACKEND = OPTIONS.replace("device', default='cuda'", "backend', default='nccl'")
+PLAIN = (
+    f"device = 'cpu'\n{BACKEND}if 'RANK' in os.environ:\n    dist.init_process_group(args.backend)\n"
+    "    device = f\"cuda:{os.environ['LOCAL_RANK']}\"\n"
+)
+
+
+def test_cpu_that_is_overwritten_beside_a_backend_option(tmp_path: Path) -> None:
+    found = findings("DDP605", audited(tmp_path, HEAD + PLAIN))
+    assert ["could say gloo" in f.message for f in found] == [True, False] and "Choosing gloo" in found[1].message
+    for quiet in (
+        PLAIN.replace("args.backend", "'nccl'"),
+        PLAIN.replace("device = 'cpu'", "device = own.device()"),
+        PLAIN.replace("if 'RANK'", "if torch.cuda.is_available() and 'RANK'"),
+        PLAIN.replace("    device =", "    if args.backend == 'nccl':\n        device ="),
+    ):
+        assert findings("DDP605", audited(tmp_path, HEAD + quiet)) == []
 
 
 @pytest.mark.parametrize("style", NOT_FORCED)

@@ -205,10 +205,12 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
 
 
 def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: Value) -> None:
-    """Notes an assignment that replaces an option which names a device by the CUDA device of the process."""
-    if not isinstance(old, Const) or old.default is None or not isinstance(old.value, str) or RANK not in value.taint:
+    """Notes an assignment that replaces an option which names a device, or the CPU, by the CUDA device of the process."""
+    if not isinstance(old, Const) or not isinstance(old.value, str) or RANK not in value.taint:
         return
-    if any(default.name == old.default.name for default in defaults_in(value)):
+    if old.default is None and old.value != "cpu":
+        return
+    if old.default is not None and any(default.name == old.default.name for default in defaults_in(value)):
         return  # it says which device of the kind that the option names
     chosen = compute(value, World(0, 2, 2))
     if isinstance(chosen, str) and chosen.startswith("cuda"):

@@ -30,7 +30,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
 | current-device | something is put on the process's current CUDA device: `.cuda()`, `.to("cuda")`, `device="cuda"` | |
-| forced-device | an option that names a device is overwritten by the process's CUDA device | args: old, value |
+| forced-device | an option that names a device, or `cpu`, is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed |
 | draw | random indices drawn from a whole set | detail what |
 | optimizer | an optimizer is made | target: the optimizer; args: params, lr |

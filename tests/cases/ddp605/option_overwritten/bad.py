@@ -1,4 +1,4 @@
-# expects: DDP605:20
+# expects: DDP605:20, DDP605:26, DDP605:27
 # outcome: shows device cuda:0
 # launch: torchrun --nnodes 2 --nproc-per-node 1 bad.py --device cpu
 # devices: 1
