@@ -30,14 +30,14 @@ def who(program: Program, node: Node) -> str:
     size = program.world_size
     one_node = worlds(size) if size is not None else [w for w in worlds() if w.world_size == 2]
     answers = [_passes(node.guards, world) for world in one_node]
-    if None in answers:
-        return ""
-    if sum(map(bool, answers)) > 1:
+    if sum(answer is True for answer in answers) > 1:
         return SEVERAL
+    if sum(answer is not False for answer in answers) > 1:
+        return ""
     if size is not None:
         return ONE
     answers = [_passes(node.guards, world) for world in worlds() if world.world_size == 4]
-    return "" if None in answers else ONE_A_NODE if sum(map(bool, answers)) > 1 else ONE
+    return ONE_A_NODE if sum(answer is not False for answer in answers) > 1 else ONE
 
 
 def passes(node: Node, world: World) -> bool | None:

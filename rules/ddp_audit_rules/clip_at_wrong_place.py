@@ -159,8 +159,11 @@ dist.destroy_process_group()
 
 
 def _step_after(program: Program, clip: Node) -> Node | None:
-    steps = (n for n in program.of("step") if n.number > clip.number and n.calls[:1] == clip.calls[:1] and not _exclude(n, clip))
-    return next(steps, None)
+    steps = [n for n in program.of("step") if n.number > clip.number and n.calls[:1] == clip.calls[:1]]
+    same = [n for n in steps if not _exclude(n, clip)]
+    # The step of the window may stand in the other arm of the condition that puts the micro-batch into no_sync().
+    inside = any(block.test is None for block in clip.no_sync)
+    return next(iter(same or [n for n in steps if inside and n.loops == clip.loops]), None)
 
 
 def _backward_before(program: Program, clip: Node) -> Node | None:

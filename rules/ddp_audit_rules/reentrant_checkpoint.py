@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Inside, Node, Program
+from ddp_audit.program.model import Inside, Node, Program, first_of_each_place
 from ddp_audit.program.modules import Key
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.program.sync import atoms, forwards_behind, is_off, opened, passes, switches
+from ddp_audit.program.values import Const, Obj, World
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._model_parts import listed, looked_into, recomputed
 from ddp_audit_rules._training import excludes, is_set, reducer_gave_up, replicas_drift, wrap_place
@@ -20,7 +22,8 @@ class ReentrantCheckpoint(Rule):
     level = "warning"
     what = (
         "torch.utils.checkpoint in its re-entrant form (the default) inside a wrapped model, over a layer that the same forward "
-        "uses again, or in a wrapper with find_unused_parameters=True."
+        "uses again, or in a wrapper with find_unused_parameters=True; and a wrapper with static_graph=True whose first "
+        "backward runs under no_sync()."
     )
     why = (
         "Each re-entrant checkpoint runs a backward of its own inside the backward, so the hook of a layer that is used twice "
@@ -78,6 +81,10 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
+        for wrap in first_of_each_place(program.of("wrap")):
+            forward = _first_unsynced(program, wrap) if is_set(wrap, "static_graph") else None
+            if forward is not None:
+                yield self._static(wrap, forward)
         told: set[Span] = set()
         for wrap, wrapper, _, inside in looked_into(program):
             tolerant, static = is_set(wrap, "find_unused_parameters"), is_set(wrap, "static_graph")
@@ -92,6 +99,20 @@ dist.destroy_process_group()
                     continue
                 told.add(node.span)
                 yield self._finding(wrapper, node, again, "likely" if static is False else "possible")
+
+    def _static(self, wrap: Node, forward: Node) -> Finding:
+        message = (
+            "With static_graph=True the first backward must be a synchronised one, and this forward, the first of all, runs "
+            "with synchronisation off: every rank raises an internal assert of the reducer in its backward."
+        )
+        explanation = (
+            "The reducer learns the graph in the first backward and then finalises a reduction that no_sync() has never begun "
+            "(expect_autograd_hooks_ INTERNAL ASSERT FAILED). Later windows with no_sync() are right; it would be so from the "
+            "start if the first step were synchronised."
+        )
+        related = [Related(wrap.span.path, wrap.span.line, "wrap", "static_graph=True")]
+        related += [Related(n.span.path, n.span.line, "no-sync", "switches the synchronisation off") for n in forward.no_sync[:1]]
+        return self.finding(forward.span, message, explanation, related=related, guards=forward.guards)
 
     def _finding(self, wrapper: Obj, node: Node, again: Node | None, confidence: str) -> Finding:
         how = (
@@ -118,6 +139,28 @@ dist.destroy_process_group()
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error or by gradients that stay local."""
         return "confirmed" if reducer_gave_up(run) else replicas_drift(run, [r for r in finding.related if r.role == "wrap"])
+
+
+def _first_unsynced(program: Program, wrap: Node) -> Node | None:
+    """The first forward through a wrapper that is trained on, where it runs unsynchronised; None where it does not, or may not."""
+    behind = {f.number for b in program.of("backward") for f in forwards_behind(program, b)}
+    key = None if wrap.object is None else wrap.object.key
+    mine = [n for n in program.of("forward") if n.number in behind and n.object is not None and n.object.key == key]
+    for forward in mine:
+        found = switches(program, forward)
+        tests = [s.test for s in found if s.test is not None] + [g.test for g in forward.guards]
+        names = set().union(*(atoms(opened(test)) or set() for test in tests))
+        options = {name: _window(program, name.removeprefix("option ")) for name in names if name.startswith("option ")}
+        world = World(0, 2, 2, {**{name: 0 for name in names if name.startswith("loop:")}, **options})
+        reached = passes(forward.guards, world)
+        if reached is not False:
+            return forward if reached and found and is_off(found, world) else None
+    return None
+
+
+def _window(program: Program, name: str) -> Any:
+    """What an option is supposed to be: its default, or a window of several batches where it has none."""
+    return program.config[name].value if name in program.config else 4
 
 
 def _is_reentrant(node: Node) -> bool:

@@ -231,6 +231,8 @@ def test_keys_that_fit_are_left_alone(style: str, tmp_path: Path) -> None:
 
 SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"
 SCALERS_DIFFER = {
+    "restored by rank 0, where there is a file": f"import os\n{SCALER}if rank == 0 and os.path.exists('a.pt'):\n"
+    "    scaler.load_state_dict(state['scaler'])\n",
     "restored by rank 0": f"{SCALER}if rank == 0:\n    scaler.load_state_dict(state['scaler'])\n",
     "restored in a callee": f"def restore(s, state):\n    if dist.get_rank() != 0:\n        return\n    s.load_state_dict(state)\n"
     f"{SCALER}restore(scaler, state)\n",

@@ -44,6 +44,17 @@ for x, y in torch.utils.data.DataLoader(torch.load("data.pt"), batch_size=8):
 WRAPPED = HEAD + "model = DDP(nn.Linear(4, 1))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 
 FOUND = {
+    ("DDP107", "a static graph whose first backward is not synchronised"): HEAD + """
+model = DDP(nn.Linear(4, 1), static_graph=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(8):
+    if (i + 1) % 4:
+        with model.no_sync():
+            model(torch.randn(8, 4)).mean().backward()  # HERE
+    else:
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+""",
     ("DDP110", "sums in flight that nothing divides"): BY_HAND + """
 for step in range(4):
     net(torch.randn(8, 4)).mean().backward()
@@ -177,6 +188,28 @@ model = DDP(Net(), find_unused_parameters=True)
 }  # fmt: skip
 
 QUIET = {
+    ("DDP107", "a static graph whose first backward is synchronised"): HEAD + """
+model = DDP(nn.Linear(4, 1), static_graph=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(8):
+    if i % 4:
+        with model.no_sync():
+            model(torch.randn(8, 4)).mean().backward()
+    else:
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+""",
+    ("DDP107", "a static graph after a synchronised step"): HEAD + """
+from contextlib import nullcontext
+model = DDP(nn.Linear(4, 1), static_graph=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(8, 4)).mean().backward()
+for i in range(8):
+    with nullcontext() if (i + 1) % 4 == 0 else model.no_sync():
+        model(torch.randn(8, 4)).mean().backward()
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+""",
     ("DDP110", "sums that are divided where their handles are waited for"): BY_HAND + """
 class Reducer:
     def __init__(self):

@@ -175,6 +175,9 @@ BACKWARD = f"{LOOP}    loss = F.mse_loss(model(x), y) / 4\n    loss.backward()\n
 SCALED = f"{SETUP}scaler = torch.amp.GradScaler('cuda')\nfor x, y in loader:\n    optimizer.zero_grad()\n    loss = F.mse_loss(model(x), y)\n"
 SCALED_STEP = "    scaler.step(optimizer)\n    scaler.update()\n"
 CLIPPED = {
+    "inside of no_sync, the step in the other arm": f"{LOOP}    if (i + 1) % 4:\n        with model.no_sync():\n"
+    "            F.mse_loss(model(x), y).backward()\n            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    f"    else:\n        F.mse_loss(model(x), y).backward()\n        optimizer.step()\n        optimizer.zero_grad()\n",
     "every micro-batch": f"{BACKWARD}{CLIP}{WINDOW}",
     "by value": f"{BACKWARD}    nn.utils.clip_grad_value_(model.parameters(), 1.0)\n{WINDOW}",
     "inner loop": f"{SETUP}for step in range(9):\n    for micro in range(accum_steps):\n        F.mse_loss(model(x), y).div(accum_steps).backward()\n"
@@ -193,6 +196,9 @@ CLIPPED = {
     f"        total = total + p.grad.norm() ** 2\n    dist.all_reduce(total, op=dist.ReduceOp.SUM)\n    total = total.sqrt()\n{STEP}",
 }
 CLIPPED_WELL = {
+    "in the other arm than no_sync": f"{LOOP}    if (i + 1) % 4:\n        with model.no_sync():\n"
+    "            F.mse_loss(model(x), y).backward()\n    else:\n        F.mse_loss(model(x), y).backward()\n"
+    "        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n        optimizer.zero_grad()\n",
     "on the step": f"{BACKWARD}    if (i + 1) % 4 == 0:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     "        optimizer.step()\n        optimizer.zero_grad()\n",
     "said twice": f"{BACKWARD}    if (i + 1) % 4 == 0:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n{WINDOW}",
