@@ -100,6 +100,8 @@ def share_of(value: Value, jobs: Jobs) -> tuple[str, bool]:
             reason = _share(current, jobs)
             if reason[0]:
                 return reason
+            if isinstance(current, Items) and current.many and current.over is not None:
+                queue.append(current.over)
             if isinstance(current, Obj):
                 inner = current.info if isinstance(current.info, list) else [current.info]
                 if current.kind in ("dataset", "enumerate", "zip", "range", "plain-sampler", "generator"):

@@ -10,8 +10,7 @@ from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_sc
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
-from ddp_audit.program.tensors import sized_by_data
-from ddp_audit.program.values import UNIFORM, Bound, Const, Func, Items, Obj, Unknown, Value, join_taint, options, the_object
+from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_deps, join_taint, options, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -26,6 +25,7 @@ _REPARAMETRISES = (
     "torch.nn.utils.prune.random_structured", "torch.nn.utils.prune.identity", "torch.nn.utils.prune.remove",
     "peft.get_peft_model",
 )  # fmt: skip
+_MOST_ITEMS = 16  # of a list that is filled one by one
 _ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
 
 
@@ -57,6 +57,36 @@ def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return args[0] if args else Items(kind="list")
 
 
+def _as_list(value: Value) -> Items | None:
+    """A list as far as its elements are known; one of several lists, as what a loop leaves, is one with any number of them."""
+    found = list(options(value))
+    lists = [o for o in found if isinstance(o, Items) and o.keys is None and o.kind == "list"]
+    if not lists or len(lists) < len(found):
+        return None
+    if len(lists) == 1:
+        return lists[0]
+    items = tuple(one.items[-1] for one in lists if one.items)
+    return Items(items=items[-1:], kind="list", many=True, taint=join_taint(*lists), deps=join_deps(*lists))
+
+
+def _grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
+    """A list after append() or extend(): outside of loops with one element more, inside of one with any number of them."""
+    taint, deps = held.taint | added.taint, held.deps | added.deps
+    if how == "extend":
+        known = isinstance(added, Items) and added.keys is None and not added.many
+        more: tuple[Value, ...] = added.items if isinstance(added, Items) and added.keys is None else (_element(added),)
+    else:
+        known, more = True, (added,)
+    if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
+        return Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps)
+    return Items(items=(*held.items[-1:], *more[-1:]), kind=held.kind, many=True, taint=taint, deps=deps)
+
+
+def _element(value: Value) -> Value:
+    """One element of a sequence of which nothing else is known."""
+    return Unknown(taint=value.taint, deps=value.deps, text=f"{value.text}[..]" if value.text else "")
+
+
 def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`groups.append(parameters)` on a list, and `layers.append(layer)` on a module list."""
     growing = isinstance(bound.receiver, Items) or the_object(bound.receiver, "parameters") is not None
@@ -65,12 +95,9 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         if added is not None:
             lw.assign(node.func.value, added)
         return Const(value=None)
-    sized = bound.name == "append" and bool(args) and bool(sized_by_data(args[0]))
-    if isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and args and (args[0].deps or sized):
-        taint = bound.receiver.taint | args[0].taint if sized else UNIFORM
-        deps = bound.receiver.deps | args[0].deps
-        kept = Items(items=(*bound.receiver.items[-1:], args[0]), kind="list", many=True, taint=taint, deps=deps)
-        lw.assign(node.func.value, kept)
+    held = _as_list(bound.receiver)
+    if isinstance(node.func, ast.Attribute) and held is not None and args:
+        lw.assign(node.func.value, _grown(lw, held, bound.name, args[0]))
         return Const(value=None)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
+    RANK,
     Const,
     Expr,
     Ext,
@@ -42,6 +44,8 @@ _RANK_ZERO_DECORATORS = (
 )
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MAX_CALLS_OF_ONE = 40
+# In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
+_EVENS_OUT = re.compile(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
 
 
 @dataclass(slots=True)
@@ -137,9 +141,15 @@ def call_function(
     _drop(lw, frame)
     lw.handed = (node, frame.handed)
     generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
+    if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _EVENS_OUT.search(_source(info)):
+        generated = Unknown(taint=frozenset({RANK}), text=lw.text(node), by=Made("generator", tuple(values)))
     result = _believed(info, _returned(frame)) if generated is None else generated
     known.note(result, lw.effects != before, unknown)
     return result
+
+
+def _source(info: FunctionInfo) -> str:
+    return ast.unparse(info.node)
 
 
 def _believed(info: FunctionInfo, result: Value) -> Value:

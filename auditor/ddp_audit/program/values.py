@@ -242,7 +242,7 @@ def evaluate(value: Value, world: World) -> Any:
             return value.value
         case Unknown(text=text) if text in world.atoms:
             return world.atoms[text]
-        case Items(keys=None):
+        case Items(keys=None, many=False):
             parts = [evaluate(v, world) for v in value.items]
             return MISSING if any(p is MISSING for p in parts) else tuple(parts)
         case Obj(kind="range", cls=(Value() as start, Value() as step), info=Value() as count):
