@@ -39,6 +39,18 @@ loader = torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8)
 )
 
 FOUND = {
+    ("DDP201", "a branch that asks for the length of a list that a loop fills"): TRAIN + """
+seen = []
+for x in loader:
+    seen.append("a batch")
+    if len(seen) > 4 and rank == 0:
+        dist.barrier()  # HERE
+names = []
+names.append("first")
+if names:
+    if rank == 1:
+        dist.barrier()  # HERE
+""",
     ("DDP202", "a metric that was moved to a device"): TRAIN + """
 import torchmetrics
 accuracy = torchmetrics.Accuracy(task="binary").to("cpu")
@@ -236,6 +248,12 @@ for x in loader:
 }  # fmt: skip
 
 QUIET = {
+    ("DDP201", "a branch that a list which stays empty never takes"): TRAIN + """
+names = []
+for x in loader:
+    if len(names) > 4 and rank == 0:
+        dist.barrier()
+""",
     ("DDP202", "a moved metric that does not sync"): TRAIN + """
 import torchmetrics
 mean = torchmetrics.MeanMetric(sync_on_compute=False).to("cpu")

@@ -40,6 +40,19 @@ def train(x):
 )
 
 FOUND = {
+    ("DDP205", "batches that a generator packs from a share"): TRAIN + """
+def packed(lengths, budget):
+    batch, used = [], 0
+    for i, n in enumerate(lengths):
+        if used + n > budget and batch:
+            yield batch
+            batch, used = [], 0
+        batch.append(i)
+        used += n
+mine = os.listdir("texts")[rank::world_size]
+for batch in packed([len(text) for text in mine], 256):  # HERE
+    train(torch.randn(8, 4))
+""",
     ("DDP210", "a partner by exclusive or"): HEAD + """
 mine, theirs = torch.randn(4096, 4096), torch.empty(4096, 4096)
 peer = dist.get_rank() ^ 1
@@ -261,6 +274,16 @@ trainer.after(os.environ.get("KIND"))
 }  # fmt: skip
 
 QUIET = {
+    ("DDP205", "batches that a generator pads"): TRAIN + """
+def packed(texts, total):
+    for text in texts:
+        yield text
+    for padding in range(total - len(texts)):
+        yield ""
+mine = os.listdir("texts")[rank::world_size]
+for batch in packed(mine, 64):
+    train(torch.randn(8, 4))
+""",
     ("DDP211", "before the group is made"): """
 import os
 import torch.distributed as dist
