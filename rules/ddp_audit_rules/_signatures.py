@@ -9,10 +9,25 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Related
 from ddp_audit.program.loading import lines_with
+from ddp_audit.program.made import behind
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.reach import group_of, is_default, issues, met_in_branches, worlds_by_size
 from ddp_audit.program.tensors import Facts, facts, on_rank, sized_by_data
-from ddp_audit.program.values import DATA, RANDOM, RANK, Const, Items, Value, World, constant, evaluate
+from ddp_audit.program.values import (
+    DATA,
+    MISSING,
+    RANDOM,
+    RANK,
+    Alt,
+    Const,
+    Expr,
+    Items,
+    Unknown,
+    Value,
+    World,
+    constant,
+    evaluate,
+)
 
 _SENT = ("input_tensor", "input", "tensor", "tensors", "output_tensor")  # what a rank brings; the first that is given
 _EQUAL_SIZES = frozenset(
@@ -31,6 +46,9 @@ _ROOT_LISTS = {"gather": ("gather_list", "dst"), "scatter": ("scatter_list", "sr
 _MEASURE = re.compile(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
 
 
+_SETTLES = re.compile(r"broadcast|reduce|gather|scatter|sync|recv")  # what gives others the result
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Mismatch:
     """A collective to which ranks bring what does not fit, and one sentence that says so."""
@@ -39,6 +57,7 @@ class Mismatch:
     message: str
     related: Iterable[Related] = ()
     severity: str | None = None
+    explanation: str = ""  # where it is not that of sizes and types
 
 
 def mismatches(program: Program) -> Iterator[Mismatch]:
@@ -48,6 +67,7 @@ def mismatches(program: Program) -> Iterator[Mismatch]:
     yield from _by_data(program)
     yield from _lists(program)
     yield from _on_cpu(program)
+    yield from _read_elsewhere(program)
 
 
 def _by_branch(program: Program) -> Iterator[Mismatch]:
@@ -147,6 +167,43 @@ def _on_cpu(program: Program) -> Iterator[Mismatch]:
                 "RuntimeError, `No backend type associated with device type cpu`."
             )
             yield Mismatch(node, message)
+
+
+def _read_elsewhere(program: Program) -> Iterator[Mismatch]:
+    """What a reduce gave to one rank, and the others step a scheduler by as well."""
+    for node in program.of("report"):
+        if node.detail["what"] != "scheduler":
+            continue
+        for value in node.args.values():
+            made = next(
+                (v.by for v in behind(value, _is_settled) if isinstance(v, Unknown) and v.by and v.by.name == "reduce"), None
+            )
+            root = MISSING if made is None else constant(made.argument("dst"))
+            group = None if made is None else made.argument("group")
+            if not isinstance(root, int) or (group is not None and not is_default(group)):
+                continue
+            if all(any(w.rank != root and node.reached_by(w) for w in job) for job in worlds_by_size(program.world_size)):
+                yield Mismatch(
+                    node,
+                    f"Every rank steps its scheduler by `{value.text or node.text}`, which a reduce gave to rank {root} alone: the "
+                    "others go by what they had themselves, or by parts of the sum, and may set other learning rates.",
+                    severity="warning",
+                    explanation="reduce leaves its result on dst; what is in the tensor of the other ranks is not defined. DDP "
+                    "averages gradients and not learning rates, so that from the first rank that lowers its own the replicas "
+                    "differ. all_reduce gives the result to all. It does no harm while all ranks decide alike.",
+                )
+                break
+
+
+def _is_settled(value: Value) -> bool:
+    """Whether a value may be equal on all ranks again, or one that was chosen by rank, whatever is behind it."""
+    if isinstance(value, Alt):
+        return value.choice is not None
+    if isinstance(value, Expr) and value.op == "ifexp":
+        return True
+    if not isinstance(value, Unknown) or value.by is None:
+        return False
+    return value.by.name != "reduce" and (value.by.name in ("?", "returned") or bool(_SETTLES.search(value.by.name)))
 
 
 def _sent(node: Node) -> Value | None:

@@ -19,12 +19,12 @@ class CollectiveSignatureMismatch(Rule):
     what = (
         "One collective to which the ranks bring different sizes or element types: by their rank, by the branch that they take, or "
         "because the size is that of this rank's data; a list for gather or scatter on a rank that is not the root; a CPU tensor "
-        "on an NCCL group."
+        "on an NCCL group; a scheduler that all ranks step by what a reduce gave to one of them."
     )
     why = (
         "The ranks exchange bytes and not tensors. Other sizes end in an abort (gloo), a hang or foreign memory (NCCL); other "
         "types of equal width are read as bits: 0.5 of float64 comes out as 4602678819172646912 in int64. gather and scatter raise "
-        "on the ranks that bring a list and are not the root, and the root waits."
+        "on the ranks that bring a list and are not the root, and the root waits. reduce leaves its result on one rank."
     )
     quiet = (
         "Sizes and types that are equal or not known, padding, tensors that were reduced to one number, object collectives, "
@@ -78,6 +78,7 @@ dist.destroy_process_group()
         )
         if "ValueError" in message or "RuntimeError" in message:
             explanation = "torch checks this before it sends anything, so the ranks that raise leave the others in the collective."
+        explanation = mismatch.explanation or explanation
         related = [*mismatch.related, *guard_relations(node)]
         return self.finding(node.span, message, explanation, related=related, severity=mismatch.severity, guards=node.guards)
 

@@ -82,6 +82,17 @@ def collect(loader):
     return torch.cat(everywhere)
 collect(torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8))
 """,
+    ("DDP207", "a scheduler on all ranks by what one rank got"): HEAD + """
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+for epoch in range(3):
+    total = torch.zeros(1)
+    for x in torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8):
+        total += net(x).detach().sum()
+    dist.reduce(total, dst=0)
+    scheduler.step(total.item() / world_size)  # HERE
+""",
     ("DDP207", "objects"): HEAD + """
 objects = ["a", "b"] if rank == 0 else [None]
 dist.broadcast_object_list(objects, src=0)  # HERE
@@ -375,6 +386,25 @@ dist.all_gather([torch.empty_like(padded) for _ in range(world_size)], padded)
 dist.all_reduce(torch.stack(means))
 dist.all_reduce(torch.cat(whole))
 dist.all_gather_object([None] * world_size, hard)
+""",
+    ("DDP207", "a scheduler by what all ranks got, or on the root"): HEAD + """
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+logged = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+for epoch in range(3):
+    total = torch.zeros(1)
+    for x in torch.utils.data.DataLoader(torch.randn(60, 4), batch_size=8):
+        total += net(x).detach().sum()
+    dist.reduce(total, dst=0)
+    if rank == 0:
+        print(total.item() / world_size)
+        logged.step(total.item())
+    dist.broadcast(total, src=0)
+    scheduler.step(total.item() / world_size)
+    dist.reduce(total, 0)
+    dist.all_reduce(total)
+    scheduler.step(total.item() / world_size)
 """,
     ("DDP207", "lists on the root alone"): HEAD + """
 x = torch.ones(2)

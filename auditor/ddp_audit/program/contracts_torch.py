@@ -18,6 +18,7 @@ from ddp_audit.program.values import (
     Expr,
     Ext,
     Func,
+    Items,
     Made,
     Obj,
     Unknown,
@@ -153,6 +154,8 @@ def _collective(op: str) -> Contract:
         written = _keyword(node, parameters[0]) if not node.args else node.args[0]
         if equal_after and written is not None:
             _make_uniform(lw, written, op, given)
+        elif op == "reduce" and isinstance(written, (ast.Name, ast.Attribute)) and "dst" in given:
+            _reduce_into(lw, written, given)
         if flight.is_async(given):
             return flight.launch(lw, node, op, parameters, issued)
         return Unknown(text=lw.text(node))
@@ -178,6 +181,15 @@ def _make_uniform(lw: Lowering, target: ast.expr, op: str, given: dict[str, Valu
             lw.assign(target, Unknown(text=value.text, by=Made(op, (value, sent), (("at", Const(value=lw.span(target))),))))
         elif not isinstance(value, Obj):
             lw.assign(target, uniform(value, op))
+
+
+def _reduce_into(lw: Lowering, target: ast.expr, given: dict[str, Value]) -> None:
+    """After a reduce the tensor holds the result on one rank, and on the others nothing of use."""
+    value = lw.eval(target)
+    if not isinstance(value, Obj | Items):
+        named = tuple((name, given[name]) for name in ("dst", "group") if name in given)
+        reduced = Made("reduce", (value,), named)
+        lw.assign(target, Unknown(taint=value.taint, deps=value.deps, text=value.text, by=reduced))
 
 
 for _op in COLLECTIVES:

@@ -30,7 +30,8 @@ _LIKE = ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "fu
 # Methods that give the same elements, perhaps of another type or elsewhere.
 _SAME = frozenset(
     ["detach", "clone", "contiguous", "cuda", "cpu", "to", "float", "double", "half", "bfloat16", "long", "int", "bool", "view",
-     "reshape", "unsqueeze", "squeeze", "flatten", "requires_grad_", "type", "pin_memory", "all_gather", "all_reduce", "broadcast"]
+     "reshape", "unsqueeze", "squeeze", "flatten", "requires_grad_", "type", "pin_memory", "all_gather", "all_reduce", "broadcast",
+     "reduce"]
 )  # fmt: skip
 _CASTS = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
