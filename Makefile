@@ -7,6 +7,7 @@
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
+#   make gpu-check          the checks for a machine with a GPU, in their CPU form where there is none; see benchmarks/README.md
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
 #   make docs               the documentation site, in site/ (installs the extra [docs])
 #   make format             ruff's formatter and safe fixes
@@ -15,7 +16,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score coverage faults docs clean
+.PHONY: demo test lint format agree cases score coverage faults gpu-check docs clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -44,6 +45,9 @@ score: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python benchmarks/faults.py --write
+
+gpu-check: $(STAMP)
+	$(BIN)/python benchmarks/gpu/check.py $(ARGS)
 
 coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py

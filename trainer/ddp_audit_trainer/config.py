@@ -76,6 +76,13 @@ def parse_config(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checkpoint-dir", default="", help="write a checkpoint here at each evaluation and at the end")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --checkpoint-dir")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "gloo", "nccl"),
+        default="auto",
+        help="auto follows the device, and one process has no group; a name makes the group for one process too",
+    )
+    parser.add_argument("--share-device", action="store_true", help="ranks may share a GPU where there are fewer GPUs than ranks")
     parser.add_argument("--hazard", choices=("none", *HAZARDS), default="none", help="depart from the right way")
     config = parser.parse_args(arguments)
 
@@ -86,6 +93,8 @@ def parse_config(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--dropout must be 0 or more and below 1")
     if config.n_embd % config.n_head != 0:
         parser.error(f"--n-embd {config.n_embd} is not divisible by --n-head {config.n_head}")
+    if config.backend == "nccl" and config.device == "cpu":
+        parser.error("--backend nccl needs GPUs, not --device cpu")
     if config.resume and not config.checkpoint_dir:
         parser.error("--resume needs --checkpoint-dir")
     return config

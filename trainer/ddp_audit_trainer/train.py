@@ -40,11 +40,11 @@ CHECKPOINT_KEYS = frozenset({"model", "optimizer", "step", "epoch", "update", "r
 
 
 def train(config: argparse.Namespace) -> None:
-    # Who we are. torchrun sets these; without it we are one process and need no process group.
+    # Who we are. torchrun sets these; without it we are one process and need no process group, unless a backend is asked for.
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    distributed = world_size > 1
+    distributed = world_size > 1 or config.backend != "auto"
 
     # Everything that can be refused is refused here, by every rank alike, before the first collective.
     if config.accumulation % world_size != 0:
@@ -53,8 +53,10 @@ def train(config: argparse.Namespace) -> None:
         nearest = f"{below} and {above} are" if below > 0 else f"{above} is"
         raise Refused(f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do")
     micro_steps = config.accumulation // world_size
-    if config.hazard != "none" and not distributed:
+    if config.hazard != "none" and world_size == 1:
         raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
+    if distributed and "RANK" not in os.environ:
+        raise Refused(f"--backend {config.backend} makes a process group: start it with torchrun, be it with one process")
     device = choose_device(config, local_rank)
     train_set, val_set = split_tokens(load_tokens(config), config)
     share = train_set.disjoint // world_size  # sequences of an epoch, a rank
@@ -64,12 +66,14 @@ def train(config: argparse.Namespace) -> None:
     if config.checkpoint_dir:
         make_folder(config.checkpoint_dir)
 
-    # The backend follows the device.
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    # The backend follows the device, unless one is asked for.
+    backend = config.backend
+    if backend == "auto":
+        backend = "nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if distributed:
-        dist.init_process_group(backend=backend, device_id=device if device.type == "cuda" else None)
+        dist.init_process_group(backend=backend, device_id=device if backend == "nccl" else None)
 
     # One seed for the model on all ranks, although DDP sends rank 0's parameters in any case. A checkpoint is loaded by every
     # rank, and before the wrap.
@@ -81,7 +85,7 @@ def train(config: argparse.Namespace) -> None:
         optimizer.load_state_dict(checkpoint["optimizer"])
     model: nn.Module = raw_model
     if distributed:
-        model = DistributedDataParallel(raw_model, device_ids=[local_rank] if device.type == "cuda" else None)
+        model = DistributedDataParallel(raw_model, device_ids=[device.index] if device.type == "cuda" else None)
 
     if config.hazard == "params-differ" and rank != 0:
         # HAZARD params-differ: the other ranks change a parameter after the wrap, and DDP never sends parameters again.
@@ -322,6 +326,10 @@ def choose_device(config: argparse.Namespace, local_rank: int) -> torch.device:
     """This rank's device. `auto` takes GPUs where every process of this host can have its own, and the CPU elsewhere."""
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     gpus = torch.cuda.device_count()
+    if config.device == "cuda" and config.share_device and gpus > 0:
+        return torch.device("cuda", local_rank % gpus)
+    if config.backend == "nccl" and gpus < here:
+        raise Refused(f"--backend nccl needs a GPU for each of the {here} processes of this host, it has {gpus}")
     if config.device == "cuda" and gpus < here:
         raise Refused(f"--device cuda needs a GPU for each of the {here} processes of this host, it has {gpus}")
     if config.device == "cuda" or (config.device == "auto" and gpus >= here):
