@@ -153,6 +153,31 @@ def test_one_check_that_breaks_does_not_stop_the_others(tmp_path: Path) -> None:
     assert late[0].said.startswith("not begun")
 
 
+@pytest.mark.parametrize(
+    ("document", "code", "err", "status", "said"),
+    [
+        (
+            {},
+            1,
+            "x\nDuplicate GPU detected : rank 1 and rank 0\ny",
+            "passed",
+            "NCCL refuses two ranks on one device: Duplicate GPU",
+        ),
+        ({}, 1, "CUDA out of memory", "failed", "no verdict, code 1: CUDA out of memory"),
+        (agreed(), 0, "", "passed", "NCCL allows two ranks on one device: predicted = traced on 26/26"),
+        (agreed(), None, "", "failed", "not over after"),
+    ],
+)
+def test_nccl_allows_or_refuses(
+    document: dict[str, Any], code: int | None, err: str, status: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "traced", lambda words, **options: ended(document, code, err))
+    one = next(one for one in checks.all_checks() if one.name == "nccl-two-ranks-one-device")
+    found = one.perform(one, checks.Place(True, tmp_path))
+    assert found[0] == status
+    assert found[1].startswith(said)
+
+
 def results(*statuses: str) -> list[writer.Result]:
     return [writer.Result(f"check-{number}", "What.", status, "a | b", 1.26) for number, status in enumerate(statuses)]
 

@@ -238,6 +238,7 @@ def test_bad_input_is_refused_with_one_line(
     assert "too short for --block-size 2000" in refuse("--block-size", "2000")
     assert "gives each rank 67 sequences an epoch, one update needs 160" in refuse("--accumulation", "40")
     assert "needs at least two processes" in refuse("--hazard", "early-exit")
+    assert "--backend gloo makes a process group: start it with torchrun" in refuse("--backend", "gloo")
     assert "cannot make the folder" in refuse("--checkpoint-dir", str(plain))
     folder = tmp_path / "run"
     assert "cannot resume" in refuse("--checkpoint-dir", str(folder), "--resume")

@@ -55,7 +55,7 @@ def train(config: argparse.Namespace) -> None:
     micro_steps = config.accumulation // world_size
     if config.hazard != "none" and world_size == 1:
         raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
-    if distributed and "RANK" not in os.environ:
+    if config.backend != "auto" and "RANK" not in os.environ:
         raise Refused(f"--backend {config.backend} makes a process group: start it with torchrun, be it with one process")
     device = choose_device(config, local_rank)
     train_set, val_set = split_tokens(load_tokens(config), config)
