@@ -192,7 +192,7 @@ def test_the_exit_code(statuses: tuple[str, ...], code: int) -> None:
 
 def test_the_files_of_a_result(tmp_path: Path) -> None:
     found = results("passed", "not possible")
-    numbers = {"none": {"p5": 10.0, "median": 11.0}, "python": {"p5": 30.5, "median": 40.0}}
+    numbers = {"none": {"least": 10.0, "median": 11.0}, "python": {"least": 30.5, "median": 40.0}}
     keys = ("call_cpu_us", "step_cpu_us", "step_wall_us")
     cost = {"device": "cpu", "backend": "gloo", "rounds": 9, "calls": 2000, "steps": 30, **dict.fromkeys(keys, numbers)}
     found[0].details["cost"] = cost
