@@ -244,16 +244,22 @@ def unused_parameter(odd: bool, world: int) -> None:
         model(torch.ones(2, 4)).sum().backward()  # odd, rest
 
 
-def dump_flight_recorder(folder: str) -> None:
-    """Writes the Flight Recorder's ring after some seconds, with the groups that a gloo dump lacks, and ends the process."""
+def dump_flight_recorder(folder: str, rank: int, world: int) -> None:
+    """Writes the Flight Recorder's ring after some seconds, with the groups that a gloo dump lacks, and ends the process.
+
+    It waits for the dumps of the others first: the launcher ends them when one rank leaves.
+    """
     import pickle
 
-    time.sleep(5)
+    time.sleep(4)
     ring = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
     groups = {entry["process_group"] for entry in ring.get("entries", [])}
-    ranks = str(list(range(dist.get_world_size())))
+    ranks = str(list(range(world)))
     ring["pg_config"] = {name: {"name": name, "desc": desc, "ranks": ranks} for name, desc in groups}
-    Path(folder, f"dump_{dist.get_rank()}").write_bytes(pickle.dumps(ring))
+    Path(folder, f"dump_{rank}").write_bytes(pickle.dumps(ring))
+    until = time.monotonic() + 5
+    while time.monotonic() < until and len(list(Path(folder).iterdir())) < world:
+        time.sleep(0.1)
     os._exit(3)
 
 
@@ -261,7 +267,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     world = dist.get_world_size()
     if "FAULT_DUMPS" in os.environ:
-        threading.Thread(target=dump_flight_recorder, args=(os.environ["FAULT_DUMPS"],), daemon=True).start()
+        arguments = (os.environ["FAULT_DUMPS"], dist.get_rank(), world)
+        threading.Thread(target=dump_flight_recorder, args=arguments, daemon=True).start()
     for _ in range(5):
         dist.all_reduce(data())
     odd = dist.get_rank() == (0 if sys.argv[1] == "rank0-evaluation" else world - 1)

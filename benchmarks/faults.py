@@ -132,7 +132,7 @@ def run_flight_recorder(name: str, world: int) -> str:
     """What torchfrtrace says of the dumps of one fault; the dumps are written by the program, since gloo never does."""
     with tempfile.TemporaryDirectory() as dumps:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULT_DUMPS": dumps}
-        run_plain([*torchrun(world), str(PROGRAMS), name], environment, 25)
+        run_plain([*torchrun(world), str(PROGRAMS), name], environment, 60)
         there = sorted(path.name for path in Path(dumps).iterdir())
         command = [
             sys.executable,
@@ -151,8 +151,9 @@ def run_flight_recorder(name: str, world: int) -> str:
     words = [a or b for a, b in kinds] + (["not all ranks joining"] if "Not all ranks joining" in said else [])
     words += ["culprit " + ", ".join(sorted(set(found)))] if (found := re.findall(r"[Cc]ulprit rank[s]? (\d+)", said)) else []
     if analysed.returncode and not words:
-        words = [(said.strip().splitlines() or ["fails"])[-1][:60]]
-    return f"{'; '.join(words).lower() or 'nothing'} ({len(there)} of {world} dumps)"
+        words = [(said.strip().splitlines() or ["fails"])[-1].partition(":")[0]]
+    said = "; ".join(words).lower() or "nothing"
+    return f"{said} ({len(there)} of {world} dumps)" if there else "no dump is left"
 
 
 def run_detail(name: str, world: int) -> str:
