@@ -248,6 +248,22 @@ for x in loader:
 }  # fmt: skip
 
 QUIET = {
+    ("DDP203", "a list of local values whose length is that of the steps"): TRAIN + """
+losses = []
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    losses.append(loss.item())
+    if len(losses) >= 4:
+        break
+kept = []
+for value in losses:
+    kept.append(torch.tensor(value))
+for value in kept:
+    dist.all_reduce(value)
+if len(kept) == 4:
+    dist.barrier()
+""",
     ("DDP201", "a branch that a list which stays empty never takes"): TRAIN + """
 names = []
 for x in loader:

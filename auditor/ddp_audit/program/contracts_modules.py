@@ -66,7 +66,9 @@ def _as_list(value: Value) -> Items | None:
     if len(lists) == 1:
         return lists[0]
     items = tuple(one.items[-1] for one in lists if one.items)
-    return Items(items=items[-1:], kind="list", many=True, taint=join_taint(*lists), deps=join_deps(*lists))
+    by_branch = value.taint - join_taint(*lists)
+    count = Unknown(taint=by_branch | join_taint(*(one.count for one in lists if one.count is not None)))
+    return Items(items=items[-1:], kind="list", many=True, taint=value.taint, deps=join_deps(*lists), count=count)
 
 
 def _grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
@@ -79,7 +81,17 @@ def _grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
         known, more = True, (added,)
     if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
         return Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps)
-    return Items(items=(*held.items[-1:], *more[-1:]), kind=held.kind, many=True, taint=taint, deps=deps)
+    count = _count_after(lw, held, added if how == "extend" else None)
+    return Items(items=(*held.items[-1:], *more[-1:]), kind=held.kind, many=True, taint=taint, deps=deps, count=count)
+
+
+def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None:
+    """How many elements a list has that a loop fills, as far as why that can differ; None where that is another matter."""
+    parts = [held] if added is None else [held, added]
+    if any(isinstance(one, Items) and one.many and one.count is None for one in parts):
+        return None
+    counts = [(one.count or Unknown()) if isinstance(one, Items) else one for one in parts]
+    return Unknown(taint=join_taint(*counts).union(*(loop.taint for loop in lw.loops)))
 
 
 def _element(value: Value) -> Value:

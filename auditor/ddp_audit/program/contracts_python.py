@@ -22,11 +22,13 @@ from ddp_audit.program.values import (
     Items,
     Made,
     Obj,
+    Taint,
     Unknown,
     Value,
     join_deps,
     join_taint,
     operation,
+    options,
     the_object,
 )
 from ddp_audit.source.told import has_name
@@ -55,7 +57,16 @@ def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     value = args[0] if args else Unknown()
     if isinstance(value, Items) and not value.many:
         return Const(value=len(value.items))
-    return Unknown(text=lw.text(node), taint=value.taint, by=Made("builtins.len", (value,)))
+    return Unknown(text=lw.text(node), taint=_taint_of_length(value), by=Made("builtins.len", (value,)))
+
+
+def _taint_of_length(value: Value) -> Taint:
+    """Why the length of a value can differ: not because of the elements of a list whose number is known to be another matter."""
+    lists = list(options(value))
+    if not all(isinstance(one, Items) and (one.count is not None or not one.many) for one in lists):
+        return value.taint
+    elements = frozenset().union(*(one.taint for one in lists))
+    return (value.taint - elements).union(*(one.count.taint for one in lists if isinstance(one, Items) and one.count is not None))
 
 
 @contract("builtins.min", "builtins.max")
