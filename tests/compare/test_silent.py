@@ -6,7 +6,7 @@ from compare_events import rank_run, recorded, site
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.silent import SilentFault, silent_faults
-from ddp_audit.events import FORWARD, PARAMETERS, SAMPLER, STEP, WRAP, Event
+from ddp_audit.events import DRAWS, FORWARD, LABELS, PARAMETERS, SAMPLER, SEED, STEP, WRAP, Event
 
 
 def step(unreduced: bool, line: int = 310) -> Event:
@@ -24,6 +24,19 @@ def forward_of(batch: str | None, grad: bool = True, model: str = "ddp0") -> Eve
 def sampler(epoch: int, action: str = "iter", shuffle: bool = True, line: int = 20) -> Event:
     detail = {"action": action, "epoch": epoch, "rank": 0, "replicas": 2, "shuffle": shuffle}
     return Event(SAMPLER, site=site(line), detail=detail)
+
+
+def seed(value: int, line: int = 5) -> Event:
+    return Event(SEED, site=site(line), detail={"seed": value})
+
+
+def draws(forward: int, stream: str, model: str = "ddp0") -> Event:
+    return Event(DRAWS, site=site(300), detail={"model": model, "forward": forward, "stream": stream})
+
+
+def labels(backward: int, count: int, weight: float | None = None, model: str = "ddp0") -> Event:
+    detail = {"model": model, "backward": backward, "labels": count, "weight": 1 / count if weight is None else weight}
+    return Event(LABELS, site=site(305), detail=detail)
 
 
 def wrap(group: str = "default", model: str = "ddp0") -> Event:
@@ -147,3 +160,48 @@ def test_epochs_that_do_not_repeat() -> None:
         {"shuffle": True, "second": 0, "same": False},
     ):
         assert silent_faults(run_of(epochs(0, **options), epochs(1, **options))) == [], options  # type: ignore[arg-type]
+
+
+def test_ranks_that_draw_from_one_stream() -> None:
+    drawn = [draws(n, f"{n:x}") for n in range(4)]
+    fault = only(run_of([seed(1), *drawn], [seed(1), *drawn]), "seed")
+    assert fault.ranks == (0, 1) and str(fault.site) == "train.py:5"
+    assert "4 of 4 training forwards" in fault.explanation and "the seed 1 from train.py:5" in fault.explanation
+
+
+def test_a_shared_stream_without_a_shared_seed_is_told_at_the_forward() -> None:
+    drawn = [draws(n, f"{n:x}") for n in range(4)]
+    fault = only(run_of(drawn, drawn, [draws(n, f"own {n}") for n in range(4)]), "seed")
+    assert fault.ranks == (0, 1) and str(fault.site) == "train.py:300"
+
+
+def test_what_is_not_one_stream() -> None:
+    drawn = [draws(n, f"{n:x}") for n in range(8)]
+    other = [draws(n, f"own {n}") for n in range(8)]
+    assert silent_faults(run_of([seed(1), *drawn], [seed(2), *other])) == []
+    assert silent_faults(run_of([seed(1)], [seed(1)])) == []  # nothing is drawn
+    assert silent_faults(run_of(drawn[:2], drawn[:2])) == []  # too few to tell
+    assert silent_faults(run_of(drawn[:3] + other[3:], drawn)) == []  # they part soon
+    assert silent_faults(run_of(drawn, [draws(n + 1, f"{n:x}") for n in range(8)])) == []  # at different steps
+    ranks = [[wrap("columns"), *drawn], [wrap("columns"), *other], drawn, drawn]
+    assert silent_faults(run_of(*ranks, columns=(0, 1))) == []  # replicas outside of the wrapper's group
+
+
+def test_means_over_unequal_numbers_of_labels() -> None:
+    a, b = [labels(n, 100) for n in range(4)], [labels(n, 300) for n in range(4)]
+    fault = only(run_of(a, b), "token-weights")
+    assert fault.ranks == (0, 1) and str(fault.site) == "train.py:305"
+    assert "weighs 3.00 times" in fault.explanation and "100 on rank 0 and 300 on rank 1" in fault.explanation
+
+
+def test_what_weighs_alike() -> None:
+    a, b = [labels(n, 100) for n in range(6)], [labels(n, 300) for n in range(6)]
+    assert silent_faults(run_of(a, a)) == []
+    assert silent_faults(run_of(a, [labels(n, 103) for n in range(6)])) == []  # a few percent
+    assert silent_faults(run_of(a[:2], b[:2])) == []  # too few to tell
+    assert silent_faults(run_of(a, [*b[:1], *a[1:]])) == []  # a last batch that is short
+    # Scaled by the labels of all ranks, and a loss of another factor over equal numbers.
+    assert silent_faults(run_of([labels(n, 100, 1 / 200) for n in range(6)], [labels(n, 300, 1 / 200) for n in range(6)])) == []
+    assert silent_faults(run_of(a, [labels(n, 100, 0.5) for n in range(6)])) == []
+    ranks = [[wrap("low"), *a], [wrap("low"), *a], b, b]
+    assert silent_faults(run_of(*ranks, low=(0, 1))) == []

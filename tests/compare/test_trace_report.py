@@ -139,7 +139,7 @@ def test_agreement_silent_faults_notices_and_findings() -> None:
         for v in ("confirmed", "not-observed", "not-covered", None)
     ]
     text = trace_text.render(compare_run(run), findings=findings)
-    assert text.startswith("The 2 ranks agree in 1 collectives. 1 silent fault all the same.")
+    assert text.startswith("The 2 ranks agree in 1 collective. 1 silent fault all the same.")
     assert "gradients-not-reduced  ranks 0 and 1  train.py:310" in text
     assert "Crossed:" in text and "without gradients" in text
     for title in ("CONFIRMED", "NOT OBSERVED", "NOT COVERED"):

@@ -15,11 +15,14 @@ from typing import NamedTuple, cast
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.run import Looked, RecordedRun, tally
 from ddp_audit.compare.sequence import minority
+from ddp_audit.compare.unequal import same_stream, unequal_labels
 from ddp_audit.events import DEFAULT_GROUP, FORWARD, PARAMETERS, SAMPLER, STEP, WRAP, Event, Site
 
 GRADIENTS_NOT_REDUCED = "gradients-not-reduced"
 PARAMETERS_DIFFER = "parameters-differ"
 SAME_SAMPLES = "same-samples"
+TOKEN_WEIGHTS = "token-weights"
+SEED_SHARED = "seed"
 
 _MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
 _LONG_STREAK = 8  # and the number of forwards one after the other, after which it is no chance either
@@ -40,7 +43,15 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     if run.world_size < 2:
         return []
     unreduced = list(_unreduced(run))
-    return [*unreduced, *_parameters_differ(run, bool(unreduced)), *_same_samples(run), *_same_order(run)]
+    groups = _model_groups(run)
+    return [
+        *unreduced,
+        *_parameters_differ(run, bool(unreduced)),
+        *(SilentFault(TOKEN_WEIGHTS, *found) for found in unequal_labels(run, groups)),
+        *(SilentFault(SEED_SHARED, *found) for found in same_stream(run, groups)),
+        *_same_samples(run),
+        *_same_order(run),
+    ]
 
 
 def _at(site: Site | None) -> str:

@@ -109,6 +109,7 @@ def report(
 def headline(comparison: Comparison) -> Line:
     """The outcome in one sentence."""
     ranks = f"{comparison.world_size} rank{'' if comparison.world_size == 1 else 's'}"
+    alone = comparison.world_size == 1
     most = max((state.collectives for state in comparison.ranks.values()), default=0)
     silent = len(comparison.silent)
     if comparison.verdict == DIVERGED:
@@ -119,8 +120,11 @@ def headline(comparison: Comparison) -> Line:
         return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
     faults = f" {silent} silent fault{'' if silent == 1 else 's'} all the same." if silent else ""
     if comparison.verdict == AGREED:
-        return Line(f"The {ranks} agree in {most:,} collectives.{faults}", "bad" if silent else "good")
-    return Line(f"The {ranks} agree in what is recorded; the run did not end in order.{faults}", "bad" if silent else "warn")
+        in_all = f"{most:,} collective{'' if most == 1 else 's'}"
+        text = f"The only rank ran {in_all}; there is no other to compare it with." if alone else f"The {ranks} agree in {in_all}."
+        return Line(f"{text}{faults}", "bad" if silent else "good")
+    agreed = "" if alone else f"The {ranks} agree in what is recorded; "
+    return Line(f"{agreed or 'The only rank ran: '}the run did not end in order.{faults}", "bad" if silent else "warn")
 
 
 def _all_wait(comparison: Comparison) -> bool:

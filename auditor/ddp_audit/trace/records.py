@@ -62,6 +62,8 @@ def other_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
     if kind in layout.VALUE_KEY:
         value = int.from_bytes(record[layout.DONE_OFFSET :], "little")
         detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
+    if kind == events.LABELS:
+        detail["weight"], detail["labels"] = layout.LABELS_VALUE.unpack_from(record, layout.DONE_OFFSET)
     if kind == events.BACKWARD:
         detail.update(done=done if state else None, raised=state == layout.RAISED)
         if state != layout.DONE:

@@ -27,6 +27,11 @@ group       action: init, seen (first collective or new_group on it), new, destr
             and new
 save        path (or the class name of a file object)
 seed        seed
+draws       model, forward: forwards with gradients before it, stream: 16 hexadecimal digits. Written at some forwards before which
+            the script drew several numbers from torch's CPU generator since the batch came; equal `stream` on two ranks at an
+            equal `forward` means that they drew the same numbers
+labels      model, backward: reduced backward passes before it, labels: how many its loss is the mean over, weight: of one of
+            them in the loss. Written for some backward passes of a mean of `cross_entropy` or `nll_loss`
 sampler     action: set_epoch or iter; epoch, rank, replicas, shuffle
 device      index
 exception   type, text

@@ -53,13 +53,21 @@ NUMBER_OFFSET = 12
 DONE_OFFSET = 24
 F64 = Struct("<d")
 U32 = Struct("<I")
+LABELS_VALUE = Struct("<fI")
 NO_INDEX = 0xFFFFFFFF
 CHECK_EVERY = 1024
 
 # What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal
-# digits, and None when it is 0. BACKWARD's value is the time at which it returned.
-NUMBER_KEY = {events.BACKWARD: "buckets", events.PARAMETERS: "step", events.STEP: "reduced"}
-VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash"}
+# digits, and None when it is 0. BACKWARD's value is the time at which it returned, that of
+# LABELS what `LABELS_VALUE` packs: the weight of one label (f32) and their number (u32).
+NUMBER_KEY = {
+    events.BACKWARD: "buckets",
+    events.PARAMETERS: "step",
+    events.STEP: "reduced",
+    events.DRAWS: "forward",
+    events.LABELS: "backward",
+}
+VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash", events.DRAWS: "stream"}
 
 FILE_PATTERN = "rank-{:05d}.ddptrace"
 RUN_FILE = "run.json"

@@ -27,6 +27,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout
+from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
@@ -59,6 +60,8 @@ class Patches:
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._loaders = itertools.count()
         self._forwards = 0
+        self._draws = Draws()
+        self._reduced = 0  # backward passes with bucket all-reduces so far
         self._engine_stacks: dict[Stack, Stack] = {}
         every = os.environ.get(layout.ENV_HASH_EVERY, "50")
         self._hash_every = int(every) if every.isdigit() and int(every) else 50
@@ -173,6 +176,10 @@ class Patches:
             training=ddp.training,
             sync=ddp.require_backward_grad_sync,
         )
+        drawn = self._draws.at_forward(torch.is_grad_enabled(), batch)
+        if drawn:
+            name = wrapper.name if wrapper is not None else ""
+            self._event(events.DRAWS, value=drawn, number=self._draws.count - 1, model=name)
 
     # -- backward and step --------------------------------------------------------------------------------------------
 
@@ -183,6 +190,7 @@ class Patches:
         stack = self._safely(tracer.here) or tracer.frames.empty
         place = tracer.event(events.BACKWARD, stack=stack)
         before = self._safely(self._gradients) or []
+        labels = self._safely(self._labels, *args, **kwargs) if before else None
         buckets = tracer.buckets
         outer = tracer.backward
         engine = self._engine_stacks.get(stack)
@@ -207,9 +215,28 @@ class Patches:
             for wrapper, gradients in before:
                 if self._safely(wrapper.gradients) != gradients:
                     wrapper.after_backward(issued, tracer.user_elements)
+                    if issued and labels is not None:
+                        tracer.event(events.LABELS, detail={"model": wrapper.name}, value=labels, number=self._reduced, stack=stack)
+                        labels = None
+            self._reduced += issued > 0
 
     def _gradients(self) -> list[tuple[Wrapper, tuple[tuple[int, int], ...]]]:
         return [(wrapper, wrapper.gradients()) for wrapper in self.wrappers]
+
+    def _labels(self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> int | None:
+        """The value of a LABELS event for a backward pass that is looked at. On a device a look waits for the forward pass."""
+        if grad_tensors is not None or not isinstance(tensors, torch.Tensor):
+            return None
+        on_device = tensors.device.type != "cpu"
+        if not (is_sampled(self._reduced, 100, _DEVICE_PRINTS) if on_device else is_sampled(self._reduced, 16)):
+            return None
+        if on_device and (not tensors.is_cuda or torch.cuda.is_current_stream_capturing()):
+            return None
+        found = label_weight(tensors)
+        if found is None:
+            return None
+        count, weight = found
+        return int.from_bytes(layout.LABELS_VALUE.pack(weight, count & 0xFFFFFFFF), "little")
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Runs before every optimizer's step. A step inside a step (ZeRO's local optimizer) is not the user's."""
@@ -237,6 +264,7 @@ class Patches:
             del steps[steps.index(id(optimizer)) :]
         if steps or self._tracer.failed:
             return
+        self._safely(self._draws.after_step)
         for wrapper in self._safely(self.wrappers.held_by, optimizer) or ():
             wrapper.reduced = 0
             wrapper.is_local = False
@@ -260,6 +288,7 @@ class Patches:
 
     def _next_batch(self, original: Any, iterator: Any) -> Any:
         batch = original(iterator)
+        self._safely(self._draws.after_batch)
         self._safely(self._batch_event, iterator, batch)
         return batch
 
@@ -300,7 +329,9 @@ class Patches:
     def _seed(self, original: Any, seed: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(seed, int):
             self._event(events.SEED, seed=seed)
-        return original(seed, *args, **kwargs)
+        result = original(seed, *args, **kwargs)
+        self._safely(self._draws.after_seed)
+        return result
 
     def _set_device(self, original: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(device, *args, **kwargs)

@@ -1,0 +1,112 @@
+"""What is looked at for one random stream and for labels of unequal weight, alone and in real runs of two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from ddp_audit.compare.silent import silent_faults
+from ddp_audit.trace.columns import load_columns
+from ddp_audit.trace.launcher import run_traced
+from ddp_audit.trace.store import load_run
+from ddp_audit.trace.worker.evidence import Draws, label_weight
+
+WORKER = str(Path(__file__).parent / "unequal_worker.py")
+LABELS = torch.tensor([1, 2, 3, 4, 5, -100, -100, -100])
+
+
+def outputs() -> torch.Tensor:
+    return torch.linspace(0, 1, 80).reshape(8, 10).requires_grad_()
+
+
+def test_the_weight_of_a_label() -> None:
+    x = outputs()
+    assert label_weight(cross_entropy(x, LABELS)) == (5, 0.2)
+    assert label_weight(torch.tensor(3.0) * cross_entropy(x, LABELS) / 2 + 0.1 * x.sum()) == (5, pytest.approx(0.3))
+    assert label_weight(cross_entropy(x, LABELS, label_smoothing=0.1)) == (5, pytest.approx(0.18))
+    image = torch.zeros(2, 10, 4, 4, requires_grad=True)
+    assert label_weight(cross_entropy(image, torch.zeros(2, 4, 4, dtype=torch.long))) == (32, 1 / 32)
+
+
+def test_losses_that_have_no_such_weight() -> None:
+    x = outputs()
+    assert label_weight(cross_entropy(x, LABELS, reduction="sum") / 5) is None
+    assert label_weight(cross_entropy(x, LABELS, weight=torch.ones(10))) is None
+    assert label_weight(cross_entropy(x, torch.full((8,), -100))) is None
+    assert label_weight(x.square().mean()) is None
+    assert label_weight(torch.tensor(1.0)) is None
+    used = cross_entropy(x, LABELS)
+    used.backward()
+    assert label_weight(used) is None
+
+
+def test_hooks_of_saved_tensors_are_not_run() -> None:
+    x = outputs()
+    unpacked: list[torch.Tensor] = []
+
+    def unpack(tensor: torch.Tensor) -> torch.Tensor:
+        unpacked.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        loss = cross_entropy(x, LABELS)
+    assert label_weight(loss) is None and not unpacked
+    calls: list[int] = []
+
+    def part(value: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return cross_entropy(value, LABELS)
+
+    recomputed = checkpoint(part, x * 1, use_reentrant=False)
+    assert label_weight(recomputed) is None and len(calls) == 1
+    recomputed.backward()
+
+
+def drawn(draw: object = None, *, batch: int = 7, loader: bool = True, grad: bool = True) -> int:
+    draws = Draws()
+    torch.manual_seed(4)
+    if loader:
+        draws.after_batch()
+    else:
+        draws.after_step()
+    if callable(draw):
+        draw()
+    return draws.at_forward(grad, batch)
+
+
+def test_what_is_drawn_for_a_forward() -> None:
+    def noise() -> None:
+        torch.randn(4, 8)
+
+    assert drawn(noise) == drawn(noise, batch=8) != 0
+    assert drawn(lambda: torch.randn(1000)) not in (0, drawn(noise))  # over the end of the generator's block
+    assert drawn(noise, loader=False) != drawn(noise, loader=False, batch=8)
+    assert drawn() == drawn(lambda: torch.rand(1)) == drawn(lambda: torch.randint(9, ()).item()) == 0
+    assert drawn(lambda: torch.manual_seed(5)) != 0  # the state has changed; Patches tells Draws of a seed
+    draws = Draws()
+    draws.after_batch()
+    torch.manual_seed(5)
+    draws.after_seed()
+    assert draws.at_forward(True, 7) == 0
+    assert drawn(noise, grad=False) == drawn(noise, loader=False, batch=0) == 0
+    torch.manual_seed(4)
+    before = torch.get_rng_state()
+    drawn()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("faults", [True, False])
+def test_runs_with_and_without_the_faults(tmp_path: Path, faults: bool) -> None:
+    arguments = ["--faults"] if faults else []
+    result = run_traced(["torchrun", "--nproc-per-node", "2", "--standalone", WORKER, *arguments], directory=tmp_path)
+    assert result.exit_code == 0
+    for run in (load_run(tmp_path), load_columns(tmp_path)[0]):
+        found = {fault.kind: fault for fault in silent_faults(run)}
+        assert set(found) == ({"token-weights", "seed"} if faults else set())
+        if faults:
+            assert "weighs 2.00 times" in found["token-weights"].explanation
+            assert "the seed 1 from" in found["seed"].explanation and "6 of 6" in found["seed"].explanation
