@@ -17,7 +17,8 @@ _REDUCES = ("all_reduce", "reduce", "all_reduce_coalesced")
 _GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object", "all_gather_into_tensor", "all_gather_single")
 _MENDED = (
     r"gather_for_metrics|dedup|duplicate|unique|Unrepeated|\[\s*:\s*len\(|\[\s*:\s*[\w.]*(num|total|size|len)\w*\]|total_size|"
-    r"\{\s*(\w*id\w*|\w*ind(ex|ices)?\w*|idx|key)\s*:.*\bfor\b|remove_padding"
+    r"\{\s*(\w*id\w*|\w*ind(ex|ices)?\w*|idx|key)\s*:.*\bfor\b|remove_padding|"
+    r"\w\[\s*(int\()?(\w+\[[\"'](\w*_)?(id|ids|idx|uid|guid|index)[\"']\]|(image|sample|example|question|row|item)_?id)\)?\s*\]\s*=[^=]"
 )
 
 

@@ -177,6 +177,10 @@ EXACT = {
     "kept on the rank": f"{EVALUATED}evaluate(model, loader)\n".replace("    dist.all_reduce(total)\n", ""),
     "cut": PADDED["gathered"].replace("return total", "return sum(everywhere, [])[: len(batches.dataset)]"),
     "by number": PADDED["gathered"].replace("return total", "return {index: row for part in everywhere for index, row in part}"),
+    "by id, one by one": PADDED["gathered"].replace(
+        "return total",
+        "merged = {}\n    for part in everywhere:\n        for row in part:\n            merged[row['id']] = row\n    return merged",
+    ),
     "rank 0": f"{EVALUATED}if dist.get_rank() == 0:\n    evaluate(model, loader)\n",
     "training": f"{SETUP}{MODEL}{WHOLE}{TRAINED}dist.all_reduce(torch.ones(1))\n",
     "whole": f"{EVALUATED.replace(', sampler=DistributedSampler(data, shuffle=False)', '')}evaluate(model, loader)\n",
