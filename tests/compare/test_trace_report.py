@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compare_events import all_reduce, barrier, broadcast, exception, forward, rank_run, recorded, site
 
-from ddp_audit.compare.run import KILLED, RAISED, WAITING, RecordedRun
+from ddp_audit.compare.run import KILLED, RAISED, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.events import DDP_BUCKET, DDP_BUFFERS, STEP, Event
 from ddp_audit.findings import Finding, Span
@@ -147,6 +147,14 @@ def test_agreement_silent_faults_notices_and_findings() -> None:
     assert text.count("train.py:30 DDP105 flag-after-forward") == 3
     assert "Where the ranks stand" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_headline_of_a_single_rank() -> None:
+    def headline(rank: RankRun) -> str:
+        return trace_text.headline(compare_run(recorded(rank))).text
+
+    assert headline(rank_run(0, [all_reduce()])) == "The only rank ran 1 collective; there is no other to compare it with."
+    assert headline(rank_run(0, [all_reduce()], KILLED)) == "The only rank ran: the run did not end in order."
 
 
 def test_an_unfinished_run_says_where_the_ranks_are() -> None:
