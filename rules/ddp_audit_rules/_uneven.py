@@ -143,7 +143,7 @@ def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
 
 def _odd(whole: Value, jobs: Jobs) -> bool:
     """Whether the elements may not come out even; False where their number is known and does, or was made a multiple or padded."""
-    if any((isinstance(v, Expr) and v.op == "*") or "pad" in operation_of(v).lower() for v in behind(whole)):
+    if any((isinstance(v, Expr) and v.op in ("*", "%")) or "pad" in operation_of(v).lower() for v in behind(whole)):
         return False
     counts = [(rows(whole, job[0]), job[0].world_size) for job in jobs]
     return any(count is None or count % size for count, size in counts)

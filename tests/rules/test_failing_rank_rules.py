@@ -274,6 +274,16 @@ trainer.after(os.environ.get("KIND"))
 }  # fmt: skip
 
 QUIET = {
+    ("DDP205", "a share of what is cut to a multiple before"): TRAIN + """
+def batches(items):
+    for item in items:
+        yield item
+def share(items):
+    n = len(items) - len(items) % world_size
+    return items[:n][rank::world_size]
+for item in batches(share(os.listdir("texts"))):
+    train(torch.randn(8, 4))
+""",
     ("DDP205", "batches that a generator pads"): TRAIN + """
 def packed(texts, total):
     for text in texts:
