@@ -6,9 +6,23 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.reach import at, group_of, is_default, issues, members, turns, worlds_by_size
-from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Items, Obj, Unknown, Value, World, differs, evaluate
+from ddp_audit.program.values import (
+    MISSING,
+    RANK,
+    Alt,
+    Const,
+    Expr,
+    Items,
+    Obj,
+    Unknown,
+    Value,
+    World,
+    differs,
+    evaluate,
+    the_object,
+)
 
 _ROOTS = ("src", "dst")
 _POSITION = "torch.distributed.get_rank"  # with a group: the position in it
@@ -30,6 +44,7 @@ def misuses(program: Program) -> Iterator[Misuse]:
     yield from _creations(program)
     yield from _in_loops(program)
     yield from _roots(program)
+    yield from _roots_of_turns(program)
     yield from _own_positions(program)
     yield from _outsiders(program)
 
@@ -104,6 +119,14 @@ def _made_in_turn(node: Node, world: World) -> list[tuple[int, ...]] | None:
     test = tests[0].test
     if not isinstance(test, Expr) or test.op != "in" or test.args[1] != ranks:
         return None
+    found = _lists_in_turn(ranks, loop, world)
+    mine = evaluate(test.args[0], world)
+    lists = [listed for listed in found if isinstance(listed, tuple)]
+    return [listed for listed in lists if mine in listed] if lists and len(lists) == len(found) and mine is not MISSING else None
+
+
+def _lists_in_turn(ranks: Value, loop: Loop, world: World) -> list[object]:
+    """The lists of ranks that the turns of a loop make groups of, as far as they can be computed."""
     over, found = loop.over, list[object]()
     if isinstance(over, Items) and over.keys is None and not over.many:
         found = [evaluate(item, world) for item in over.items]
@@ -111,9 +134,7 @@ def _made_in_turn(node: Node, world: World) -> list[tuple[int, ...]] | None:
         found = [evaluate(over.items[0], here) for here in turns(over, world)]
     elif isinstance(over, Obj) and over.kind == "range" and isinstance(numbers := evaluate(over, world), tuple):
         found = [evaluate(ranks, at(loop.leaf, index, world)) for index in range(len(numbers))]
-    mine = evaluate(test.args[0], world)
-    lists = [listed for listed in found if isinstance(listed, tuple)]
-    return [listed for listed in lists if mine in listed] if lists and len(lists) == len(found) and mine is not MISSING else None
+    return found
 
 
 def _asks_for_own(guard: Guard, ranks: Value) -> bool:
@@ -162,6 +183,33 @@ def _roots(program: Program) -> Iterator[Misuse]:
                     node,
                     f"{name} is {root} here, a global rank that is not in the group (ranks {ranks}): the members that "
                     f"call this {node.detail['op']} get a ValueError.",
+                    f"{name} counts all ranks of the job and not those of the group. The position in the group goes into "
+                    f"group_{name}, and dist.get_global_rank(group, position) translates it.",
+                )
+                break
+
+
+def _roots_of_turns(program: Program) -> Iterator[Misuse]:
+    """Collectives with one fixed root on groups that a loop makes of other ranks in each turn."""
+    made = {n.object.key: n for n in program.of("new-group") if n.object is not None}
+    for node in program.of("collective"):
+        name = next((n for n in _ROOTS if n in node.args), "")
+        root, group = node.args.get(name), the_object(group_of(node), "group")
+        place = made.get(group.key) if group is not None else None
+        ranks = place.args.get("ranks") if place is not None else None
+        if not isinstance(root, Const) or type(root.value) is not int or place is None or ranks is None or not place.loops:
+            continue
+        for job in worlds_by_size(program.world_size):
+            lists = [_lists_in_turn(ranks, place.loops[-1], world) for world in job]
+            known = all(one == lists[0] and all(isinstance(listed, tuple) for listed in one) for one in lists)
+            others = [listed for listed in lists[0] if isinstance(listed, tuple) and listed and root.value not in listed]
+            callers = {world.rank for world in job if issues(node, world)}
+            if known and others and len(lists[0]) > 1 and callers & set(others[0]):
+                members = ", ".join(map(str, sorted(others[0])))
+                yield Misuse(
+                    node,
+                    f"{name} is {root.value} on every rank here, and the groups of line {place.span.line} that it is not in (such as "
+                    f"that of ranks {members}) get a ValueError in this {node.detail['op']}.",
                     f"{name} counts all ranks of the job and not those of the group. The position in the group goes into "
                     f"group_{name}, and dist.get_global_rank(group, position) translates it.",
                 )

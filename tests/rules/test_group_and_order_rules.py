@@ -25,6 +25,15 @@ world_size = dist.get_world_size()
 """
 
 FOUND = {
+    ("DDP209", "rank 0 as the root of each of the groups of a loop"): HEAD + """
+mine = None
+for i in range(world_size // 2):
+    ranks = list(range(i * 2, (i + 1) * 2))
+    group = dist.new_group(ranks)
+    if rank in ranks:
+        mine = group
+dist.broadcast(torch.ones(1), src=0, group=mine)  # HERE
+""",
     ("DDP209", "each rank makes the group that it is in"): HEAD + """
 half = world_size // 2
 mine = None
@@ -336,6 +345,16 @@ if is_main_process:  # HERE
 }  # fmt: skip
 
 QUIET = {
+    ("DDP209", "the first member as the root of each of the groups of a loop"): HEAD + """
+mine, first = None, 0
+for i in range(world_size // 2):
+    ranks = list(range(i * 2, (i + 1) * 2))
+    group = dist.new_group(ranks)
+    if rank in ranks:
+        mine, first = group, ranks[0]
+dist.broadcast(torch.ones(1), src=first, group=mine)
+dist.broadcast(torch.ones(1), group=mine, group_src=0)
+""",
     ("DDP209", "all groups are made, and each rank keeps its own"): HEAD + """
 half = world_size // 2
 mine = None
