@@ -208,8 +208,8 @@ def _roots_of_turns(program: Program) -> Iterator[Misuse]:
                 members = ", ".join(map(str, sorted(others[0])))
                 yield Misuse(
                     node,
-                    f"{name} is {root.value} on every rank here, and the groups of line {place.span.line} that it is not in (such as "
-                    f"that of ranks {members}) get a ValueError in this {node.detail['op']}.",
+                    f"{name} is {root.value} on every rank here, and the groups of line {place.span.line} that it is not in (such "
+                    f"as that of ranks {members}) get a ValueError in this {node.detail['op']}.",
                     f"{name} counts all ranks of the job and not those of the group. The position in the group goes into "
                     f"group_{name}, and dist.get_global_rank(group, position) translates it.",
                 )
