@@ -74,7 +74,7 @@ finally:
             yield self._parent(*unseeded)
             return
         for draw in _draws(program):
-            seeds = [seed for seed in program.of("seed") if _library(seed) in (draw.library, "")]
+            seeds = [seed for seed in program.of("seed") if _library(seed) in (draw.package, "")]
             if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
                 continue
             before = [seed for seed in seeds if seed.number < draw.number] or seeds
@@ -125,7 +125,7 @@ class _Draw:
     """A draw that training rests on: where, from which library's stream, and what it means that all ranks make it alike."""
 
     span: Span
-    library: str
+    package: str
     number: int  # of the node before which the seed must stand
     words: str
     role: str
