@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 SEVERITIES = ("info", "warning", "error")
 CONFIDENCES = ("possible", "likely", "certain")
-VERDICTS = ("confirmed", "not-observed", "not-covered")
 
 
 @dataclass(frozen=True, slots=True)

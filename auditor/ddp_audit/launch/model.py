@@ -19,21 +19,6 @@ KUBERNETES = "PyTorchJob"  # a replica of a job is one process; where it runs a 
 SPAWN = "mp.spawn"  # the script starts its processes itself
 WORLD_SIZE = "world-size"
 
-LAUNCHERS = (
-    TORCHRUN,
-    TORCH_RUN,
-    TORCH_LAUNCH,
-    ACCELERATE,
-    DEEPSPEED,
-    LIGHTNING,
-    SRUN,
-    MPIRUN,
-    PYTHON,
-    KUBERNETES,
-    SPAWN,
-    WORLD_SIZE,
-)
-
 
 class LaunchError(ValueError):
     """A command that is no launch, or that its launcher would refuse. The message is one line for people."""

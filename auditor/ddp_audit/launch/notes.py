@@ -77,7 +77,7 @@ def _about_accumulation(accumulation: Accumulation, world: int) -> str:
         near = " and ".join(f"{count:,}" for count in nearest_accumulations(int(total.value), divisor))
         return f"a = {total.value:,} / {divisor:,} is not whole: {total}; {near} would be"
     sign = "/" if divisor == world else "//"
-    return f"a = {a} {unit} an update in each process: {total} {sign} {divisor:,} ({_place(accumulation.division)})"
+    return f"a = {a} {unit} an update in each process: {total} {sign} {divisor:,} ({accumulation.division.place})"
 
 
 def _about_update(accumulation: Accumulation, world: int, batch: Number, block: Number | None) -> str:
@@ -103,7 +103,7 @@ def accumulation_of(job: Job) -> Accumulation | None:
             continue
         if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
             total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None
-            total = total or assigned_number(job.program, node, dividend, value) or Number(dividend, value, _place(node))
+            total = total or assigned_number(job.program, node, dividend, value) or Number(dividend, value, node.place)
             return Accumulation(total, value // divisor, value % divisor, node, divisor)
     return _undivided(job)
 
@@ -137,7 +137,3 @@ def _first(job: Job, names: tuple[str, ...]) -> Number | None:
         if number is not None and type(number.value) is int and number.value > 0:
             return number
     return None
-
-
-def _place(node: Node) -> str:
-    return f"{node.span.path}:{node.span.line}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ddp_audit.launch.scaling import Job, depends_on_world, division_parts
 from ddp_audit.launch.update import Update
-from ddp_audit.program.model import Node, first_of_each_place
+from ddp_audit.program.model import first_of_each_place
 from ddp_audit.program.values import Const, Items, Unknown, Value
 
 _STEPS = ("num_training_steps", "num_warmup_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
@@ -39,16 +39,16 @@ def _divisions(job: Job, update: Update | None) -> Iterator[str]:
         value, by = job.value(left), job.value(right)
         if type(value) is int and type(by) is int and by > 0 and job.reaches(node) is not False:
             rest = f", and {value % by:,} of {value:,} are left over" if value % by else ""
-            yield f"{target or dividend} = {value:,} // {by:,} = {value // by:,}{rest} ({_place(node)})"
+            yield f"{target or dividend} = {value:,} // {by:,} = {value // by:,}{rest} ({node.place})"
         elif job.reaches(node) is not False:
-            yield f"{target or dividend} is not known here: {dividend} // {divisor} ({_place(node)})"
+            yield f"{target or dividend} is not known here: {dividend} // {divisor} ({node.place})"
 
 
 def _rates(job: Job) -> Iterator[str]:
     for node in first_of_each_place(job.program.of("optimizer")):
         rate = node.args.get("lr")
         if rate is not None and depends_on_world(rate):
-            yield f"learning rate = {_shown(job, rate)} ({_place(node)})"
+            yield f"learning rate = {_shown(job, rate)} ({node.place})"
 
 
 def _schedules(job: Job) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _schedules(job: Job) -> Iterator[str]:
         for name in _STEPS:
             steps = node.args.get(name)
             if steps is not None and depends_on_world(steps):
-                yield f"{name} of the schedule = {_shown(job, steps)} ({_place(node)})"
+                yield f"{name} of the schedule = {_shown(job, steps)} ({node.place})"
 
 
 def _shares(job: Job) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _shares(job: Job) -> Iterator[str]:
         rest = f"up to {count - 1} left out" if drops else f"up to {count - 1} of them twice"
         rounded = "floor" if drops else "ceil"
         note = "" if count == world else f", for {count} replicas and not {world}"
-        yield f"each process has {rounded}(n / {count}) of n samples, {rest}{note} ({_place(node)})"
+        yield f"each process has {rounded}(n / {count}) of n samples, {rest}{note} ({node.place})"
 
 
 def _shown(job: Job, value: Value) -> str:
@@ -86,7 +86,3 @@ def _shown(job: Job, value: Value) -> str:
 
 def _is_none(value: Value) -> bool:
     return isinstance(value, Items | Unknown) or (isinstance(value, Const) and value.value is None)
-
-
-def _place(node: Node) -> str:
-    return f"{node.span.path}:{node.span.line}"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from ddp_audit.launch.model import LaunchError
 from ddp_audit.launch.words import segments, split_words
 
-_ARRAY = re.compile(r"(?:(?:export|local|declare(?:\s+-\w+)*)\s+)?([A-Za-z_]\w*)=\((.*)\)\s*$", re.DOTALL)
 _OPENS = re.compile(r"(?:^|;|&&|\|\||\bthen\b|\bdo\b|\belse\b|\{)\s*(?:if|for|while|until|case|select)\b")
 _CLOSES = re.compile(r"(?:^|;|\s)(?:fi|done|esac)\b(?!=)")
 _FUNCTION = re.compile(r"\s*(?:function\s+[\w:-]+|[\w:-]+\s*\(\))\s*(?:\(\))?\s*\{?\s*$")

@@ -200,7 +200,7 @@ def _divided(job: Job, constants: Constants) -> Update | None:
             return Update(world, TOTAL, total, batch, block, value // divisor, value % divisor, divisor, node, check, check is None)
         if by_world and divisor == world and (any(GLOBAL_BATCH.search(n) or _BATCH.search(n) for n in names)):
             batch_division = batch_division or Update(
-                world, GLOBAL_BATCH_KIND, total, Number(target or "batch of a process", value // divisor, _place(node)),
+                world, GLOBAL_BATCH_KIND, total, Number(target or "batch of a process", value // divisor, node.place),
                 constants.first(*BLOCK_NAMES), _plain_accumulation(constants), value % divisor, divisor, node, check, check is None,
             )  # fmt: skip
         elif counts and not by_world and ACCUMULATION.search(target) and batch_division is None:
@@ -270,7 +270,7 @@ def _factors(job: Job, node: Node, right: Value, text: str, constants: Constants
 def _named(job: Job, node: Node, text: str, value: int, numbers: list[Number]) -> Number:
     """A number under the name that it has in the configuration, else in the source."""
     one = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None
-    return one or assigned_number(job.program, node, text, value) or Number(text, value, _place(node))
+    return one or assigned_number(job.program, node, text, value) or Number(text, value, node.place)
 
 
 def _check(job: Job, left: Value, value: int) -> Divisibility | None:
@@ -281,7 +281,3 @@ def _check(job: Job, left: Value, value: int) -> Divisibility | None:
         if job.value(check.left) == value and job.reaches(check.node) is not False:
             return check
     return None
-
-
-def _place(node: Node) -> str:
-    return f"{node.span.path}:{node.span.line}"

@@ -191,6 +191,11 @@ class Node:
         return the_object(self.target)
 
     @property
+    def place(self) -> str:
+        """Where it is, for reports: `train.py:94`."""
+        return f"{self.span.path}:{self.span.line}"
+
+    @property
     def rank_guards(self) -> tuple[Guard, ...]:
         """Guards in which ranks can differ."""
         return tuple(g for g in self.guards if g.taint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.logs import LogNote
+from ddp_audit.report.columns import cut
 
 _WIDTH = 80
 
@@ -18,8 +19,8 @@ def lines(notes: Sequence[LogNote], together: Sequence[str], width: int = _WIDTH
     for note in notes:
         who = f", {rank_list(note.ranks)}" if note.ranks else ""
         times = f", {note.count:,} times" if note.count > 1 else ""
-        yield _cut(f"  {note.kind}: {_short(note.path, 40)}:{note.line}{who}{times}", width)
-        yield _cut(f"      {note.text}", width)
+        yield cut(f"  {note.kind}: {_short(note.path, 40)}:{note.line}{who}{times}", width)
+        yield cut(f"      {note.text}", width)
         yield from _wrapped(note.meaning, width)
     for sentence in together:
         yield from _wrapped(sentence, width, "  ")
@@ -43,10 +44,6 @@ def as_objects(notes: Sequence[LogNote]) -> list[dict[str, Any]]:
 
 def _wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def _short(path: str, width: int) -> str:

@@ -12,6 +12,7 @@ from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.sequence import Divergence, agree, signature
 from ddp_audit.events import BACKWARD, COLLECTIVE, DEFAULT_GROUP, FORWARD, ORIGINS, POINT_TO_POINT, STEP, Event, Site
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
+from ddp_audit.report.columns import cut
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
@@ -139,7 +140,7 @@ def _row(number: int, row: Sequence[_Row | None], apart: bool, width: int) -> It
     steps = [cell[1] for cell in row if cell is not None]
     common = 0
     while len(present) == len(row) and all(len(own) > common and _same_step(own[common], steps[0][common]) for own in steps):
-        yield _cut(" " * _GUTTER + _step_text(steps[0][common]), width)
+        yield cut(" " * _GUTTER + _step_text(steps[0][common]), width)
         common += 1
     rest = [[] if cell is None else cell[1][common:] for cell in row]
     if any(rest):
@@ -164,7 +165,7 @@ def _common(number: int, event: Event, width: int) -> Iterator[str]:
     if len(text) + len(where) + 2 <= width:
         yield f"{text}{where:>{width - len(text)}}"
     else:
-        yield _cut(text, width)
+        yield cut(text, width)
         yield f"{where:>{width}}"
 
 
@@ -189,7 +190,7 @@ def _cells(gutter: str, cells: Sequence[Sequence[str]], width: int) -> Iterator[
 
 def _side_by_side(parts: Sequence[str], width: int) -> str:
     fits = (width - _GUTTER - 2 * (len(parts) - 1)) // len(parts)
-    return "  ".join(_cut(part, fits).ljust(fits) for part in parts).rstrip()
+    return "  ".join(cut(part, fits).ljust(fits) for part in parts).rstrip()
 
 
 def _same_step(a: Event, b: Event) -> bool:
@@ -312,10 +313,6 @@ def _place(site: Site | None) -> str:
     while len(text) > 30 and "/" in text.removeprefix("../"):
         text = "../" + text.removeprefix("../").split("/", 1)[1]
     return text
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> list[str]:

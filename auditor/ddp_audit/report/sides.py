@@ -22,6 +22,7 @@ from ddp_audit.events import (
     SYNC_BATCHNORM,
     Event,
 )
+from ddp_audit.report.columns import cut
 
 WIDTH = 80
 _GUTTER = 9  # number of the collective, and whether the two agree
@@ -209,7 +210,7 @@ def _fits(width: int) -> int:
 
 def _joined(parts: Sequence[str], width: int) -> str:
     fits = _fits(width)
-    return " | ".join(_cut(part, fits).ljust(fits) for part in parts).rstrip()
+    return " | ".join(cut(part, fits).ljust(fits) for part in parts).rstrip()
 
 
 def _spread(what: str, where: str, fits: int) -> str:
@@ -243,10 +244,6 @@ def _short(place: str) -> str:
     while len(place) > 24 and "/" in place.removeprefix("../"):
         place = "../" + place.removeprefix("../").split("/", 1)[1]
     return place
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def wrapped(text: str, width: int = WIDTH) -> list[str]:
