@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 

@@ -18,7 +18,7 @@ import argparse
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
+import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 parser = argparse.ArgumentParser()
 parser.add_argument("--width", type=int, default=4)
 args = parser.parse_args()
@@ -53,7 +53,7 @@ def test_text(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
 GROUPS = """\
 import torch
 import torch.distributed as dist
-
+import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 alone = dist.new_group([0])

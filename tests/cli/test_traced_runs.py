@@ -18,7 +18,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
+import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 dist.init_process_group("gloo")
 model = DDP(torch.nn.Linear(4, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -23,7 +23,7 @@ import datetime
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
+import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
 rank = dist.get_rank()
 """

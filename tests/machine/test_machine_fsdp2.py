@@ -17,6 +17,7 @@ import json
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before the groups, or gloo's threads may abort the process at exit
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils._python_dispatch import TorchDispatchMode
