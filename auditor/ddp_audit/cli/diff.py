@@ -69,7 +69,8 @@ def _run(args: argparse.Namespace) -> int:
                 out["log"] = log_lines.as_objects(notes)
             stream.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
         elif args.format == "html":
-            stream.write(exports.page(recorded, comparison, root))
+            log = list(log_lines.lines(notes, together)) if notes else []
+            stream.write(exports.page(recorded, comparison, root, log=log))
         else:
             trace_text.show(comparison, stream, root=root)
             if notes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ddp_audit.cli.parser import Usage
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.verdict import Comparison
+from ddp_audit.findings import Finding
 
 KINDS = ("perfetto", "parquet")
 
@@ -60,9 +61,16 @@ def write(exports: Sequence[Sequence[str]], run: RecordedRun, comparison: Compar
     return said
 
 
-def page(run: RecordedRun, comparison: Comparison, root: Path | None) -> str:
-    """The HTML page of a comparison."""
+def page(
+    run: RecordedRun,
+    comparison: Comparison,
+    root: Path | None,
+    *,
+    findings: Sequence[Finding] = (),
+    log: Sequence[str] = (),
+) -> str:
+    """The HTML page of a comparison, with the findings that the run judged and the lines on its logs."""
     from ddp_audit.report.page import MOST, render
     from ddp_audit.report.selection import select
 
-    return render(select(run, comparison, MOST), comparison, root)
+    return render(select(run, comparison, MOST), comparison, root, findings, log)

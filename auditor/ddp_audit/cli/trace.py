@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
     from ddp_audit.cli import foretold, traced
     from ddp_audit.cli.recorded import read_notes
+    from ddp_audit.compare.logs import with_diff
     from ddp_audit.report import log_lines, text, trace_json, trace_text
 
     kernel = traced.choose_kernel(args.native, told)
@@ -121,7 +122,8 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             foretold.keep(prediction, args.dir, full=full)
         traced.tell(told, *exports.write(args.export, result.run, result.comparison))
         if document is not None and args.format == "html":
-            document.write(exports.page(result.run, result.comparison, Path.cwd()))
+            log = list(log_lines.lines(notes, with_diff(notes, result.comparison.parted))) if notes else []
+            document.write(exports.page(result.run, result.comparison, Path.cwd(), findings=findings, log=log))
         elif document is not None:
             out = trace_json.as_object(result.comparison)
             out["command_code"] = result.command_code

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing else: ranks as lanes, the collectives of a group below each other."""
+"""A comparison as one HTML page that needs nothing else: ranks as lanes, the collectives in order, the divergences beside them."""
 
 from __future__ import annotations
 
@@ -8,59 +8,90 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_audit.compare.explain import frames, name, rank_list
+from ddp_audit.compare.explain import frames, name, phase, rank_list
+from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison
-from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event
+from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
+from ddp_audit.findings import Finding
 from ddp_audit.report.selection import Selection
-from ddp_audit.report.trace_text import headline, source_line, title
+from ddp_audit.report.trace_text import headline, nothing_lines, source_line, title
 
 MOST = 12_000  # events of a page
 _FOLDED_FROM = 9  # ranks from which those that do the same share a lane
 _MOST_LANES = 48
+_MOST_DIVERGENCES = 50
+_MOST_FRAMES = 8
 _TEMPLATE = Path(__file__).with_name("page.html")
 
+Key = tuple[str, int | str]  # a column: group and index of a collective, else the kind of an event and where it comes
 
-def render(selection: Selection, comparison: Comparison, root: Path | None = None) -> str:
-    """The page."""
+
+def render(
+    selection: Selection,
+    comparison: Comparison,
+    root: Path | None = None,
+    findings: Sequence[Finding] = (),
+    log: Sequence[str] = (),
+) -> str:
+    """The page. `findings` are those with a verdict of this run, `log` the lines on known texts of its logs."""
     data = as_object(selection, comparison, root)
+    judged = sorted((finding for finding in findings if finding.verdict is not None), key=lambda finding: finding.sort_key)
+    data["findings"] = [
+        [f.verdict, f"{f.span.path}:{f.span.line}", f"{f.code} {f.name}", f.message] for f in judged
+    ]  # fmt: skip
+    data["log"] = list(log)
     # No text of a trace can end the element that holds it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _TEMPLATE.read_text("utf-8")
-    return page.replace("@TITLE@", html.escape(data["headline"])).replace("@DATA@", text)
+    return page.replace("@TITLE@", html.escape(data["headline"]), 1).replace("@DATA@", text, 1)
 
 
 def as_object(selection: Selection, comparison: Comparison, root: Path | None = None) -> dict[str, Any]:
-    """What the page shows. `columns` are collectives in order, a lane's `cells` what its ranks do in them."""
+    """What the page shows.
+
+    `columns` are group, label and 1 for a collective, in order. `things` are what a rank can do: kind, description, origin, and
+    the lines it comes from. A lane's `cells` are column, thing, and whether it returned. A divergence's `sides` are ranks,
+    whether they are odd, what they are in, its lines, and whether it did not return.
+    """
     lanes = _lanes(selection)
-    columns: list[tuple[str, int | str]] = []
+    order: list[Key] = []
     for lane in lanes:
-        _merge(columns, [key for key, _ in lane["keyed"]])
-    places = {key: place for place, key in enumerate(columns)}
-    kept = lanes[:_MOST_LANES]
+        _merge(order, [key for key, _ in lane["keyed"]])
+    places = {key: place for place, key in enumerate(order)}
+    columns: list[list[str | int]] = [["", "", 0]] * len(order)
+    things: dict[tuple[Any, ...], int] = {}
+    kept = []
+    for lane in lanes[:_MOST_LANES]:
+        cells = []
+        for key, event in lane["keyed"]:
+            columns[places[key]] = _column(event)
+            thing = things.setdefault((event.kind, *_described(event), frames(event)), len(things))
+            cells.append([places[key], thing, int(not _is_open(event))])
+        state = comparison.ranks.get(lane["ranks"][0])
+        kept.append(
+            {
+                "ranks": lane["ranks"],
+                "name": rank_list(lane["ranks"]),
+                "state": state.state if state is not None else "",
+                "text": state.text if state is not None else "",
+                "cells": cells,
+            }
+        )
+    further = len(lanes) - len(kept)
     return {
         "headline": headline(comparison).text,
         "verdict": comparison.verdict,
-        "leftOut": selection.told() + _further(len(lanes) - len(kept)),
+        "leftOut": selection.told() + (f" {further:,} further lanes are left out." if further else ""),
         "divergences": [
-            {"title": title(d), "group": d.group, "index": d.index, "kind": d.kind, "odd": rank_list(d.odd) if d.odd else "",
-             "text": d.explanation, "column": places.get((d.group, d.index), -1)}
-            for d in comparison.divergences[:50]
+            {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get((d.group, d.index), -1),
+             "sides": _sides(d, comparison, root)}
+            for d in comparison.divergences[:_MOST_DIVERGENCES]
         ],
-        "silent": [{"kind": fault.kind, "text": fault.explanation} for fault in comparison.silent],
-        "columns": [[group, index] for group, index in columns],
-        "lanes": [
-            {
-                "name": rank_list(lane["ranks"]),
-                "state": comparison.ranks[lane["ranks"][0]].text if lane["ranks"][0] in comparison.ranks else "",
-                "cells": [[places[key], *_cell(event, selection, root)] for key, event in lane["keyed"]],
-            }
-            for lane in kept
-        ],
+        "silent": [[fault.kind, rank_list(fault.ranks), fault.explanation] for fault in comparison.silent],
+        "columns": columns,
+        "things": [[*thing[:3], _lines(thing[3], root)] for thing in things],
+        "lanes": kept,
     }  # fmt: skip
-
-
-def _further(lanes: int) -> str:
-    return f" {lanes:,} further lanes are left out." if lanes > 0 else ""
 
 
 def _lanes(selection: Selection) -> list[dict[str, Any]]:
@@ -77,9 +108,9 @@ def _lanes(selection: Selection) -> list[dict[str, Any]]:
     return list(folded.values())
 
 
-def _keyed(events: Sequence[Event]) -> list[tuple[tuple[str, int | str], Event]]:
+def _keyed(events: Sequence[Event]) -> list[tuple[Key, Event]]:
     """Events with the column that they belong to: collectives by index, everything else behind the collective before it."""
-    keyed: list[tuple[tuple[str, int | str], Event]] = []
+    keyed: list[tuple[Key, Event]] = []
     before, count = "start", 0
     for event in events:
         if event.kind == COLLECTIVE and event.index is not None:
@@ -91,10 +122,10 @@ def _keyed(events: Sequence[Event]) -> list[tuple[tuple[str, int | str], Event]]
     return keyed
 
 
-def _merge(columns: list[tuple[str, int | str]], keys: Sequence[tuple[str, int | str]]) -> None:
+def _merge(columns: list[Key], keys: Sequence[Key]) -> None:
     """Puts further columns where they belong among those that are known."""
     known = {key: place for place, key in enumerate(columns)}
-    fresh: dict[int, list[tuple[str, int | str]]] = {}
+    fresh: dict[int, list[Key]] = {}
     place = -1
     for key in keys:
         if key in known:
@@ -108,12 +139,43 @@ def _merge(columns: list[tuple[str, int | str]], keys: Sequence[tuple[str, int |
         columns[:] = merged
 
 
-def _cell(event: Event, selection: Selection, root: Path | None) -> list[Any]:
-    """Kind, what it is, origin, whether it returned, whether the ranks part in it, and the lines it comes from."""
-    lines = [[str(site), site.function, source_line(root, site) or ""] for site in frames(event)[:4]]
-    what = name(event) if event.kind == COLLECTIVE else event.kind
-    origin = ORIGINS.get(event.origin, event.origin) if event.kind == COLLECTIVE else ""
-    return [event.kind, what, origin, int(not _is_open(event)), int(selection.is_apart(event)), lines]
+def _column(event: Event) -> list[str | int]:
+    if event.kind != COLLECTIVE:
+        return ["", event.kind, 0]
+    return [event.group, event.op if event.index is None else str(event.index), 1]  # point to point has no number
+
+
+def _described(event: Event) -> tuple[str, str]:
+    if event.kind != COLLECTIVE:
+        return event.kind, ""
+    return name(event), ORIGINS.get(event.origin, event.origin)
+
+
+def _sides(divergence: Divergence, comparison: Comparison, root: Path | None) -> list[list[Any]]:
+    """What the ranks were in, those in the same thing together, the odd ones first."""
+    sides: dict[tuple[Any, ...], list[int]] = {}
+    for rank, event in sorted(divergence.ranks.items()):
+        what: tuple[Any, ...]
+        if event is None:
+            head, *more = nothing_lines(comparison.ranks.get(rank))
+            what = (head, tuple(more), False)
+        else:
+            what = (name(event) + phase(event, divergence.forwards.get(rank)), frames(event), _is_open(event))
+        sides.setdefault(what, []).append(rank)
+    odd = set(divergence.odd)
+    ordered = sorted(sides.items(), key=lambda side: (not odd.issuperset(side[1]), side[1]))
+    return [
+        [rank_list(ranks), int(odd.issuperset(ranks)), what, _lines(at, root), int(is_open)]
+        for (what, at, is_open), ranks in ordered
+    ]
+
+
+def _lines(sites: Sequence[Site | str], root: Path | None) -> list[list[str]]:
+    """Place, function and source of each frame; other text stands for itself."""
+    shown = sites[:_MOST_FRAMES]
+    return [
+        [site, "", ""] if isinstance(site, str) else [str(site), site.function, source_line(root, site) or ""] for site in shown
+    ]
 
 
 def _is_open(event: Event) -> bool:

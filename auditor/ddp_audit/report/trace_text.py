@@ -188,7 +188,7 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
     for rank, event in sorted(divergence.ranks.items()):
         forward = divergence.forwards.get(rank)
         if event is None:
-            cell = tuple(_nothing(states.get(rank)))
+            cell = tuple(nothing_lines(states.get(rank)))
         else:
             known = made.get((id(event), id(forward)))
             cell = known or made.setdefault((id(event), id(forward)), tuple(_cell(event, forward, divergence.group, root)))
@@ -214,7 +214,8 @@ def _cell(event: Event, forward: Event | None, group: str, root: Path | None) ->
     return cell
 
 
-def _nothing(state: RankState | None) -> list[str]:
+def nothing_lines(state: RankState | None) -> list[str]:
+    """What is said of a rank that has no part in a collective."""
     if state is None or state.state == MISSING:
         return ["nothing: left no trace"]
     how = {EXITED: "exited", RAISED: "ended", KILLED: "was killed"}.get(state.state)
