@@ -8,6 +8,8 @@
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
 #   make gpu-check          the checks for a machine with a GPU, in their CPU form where there is none; see benchmarks/README.md
+#   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
+#   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
 #   make docs               the documentation site, in site/ (installs the extra [docs])
 #   make format             ruff's formatter and safe fixes
@@ -48,6 +50,14 @@ faults: $(STAMP)
 
 gpu-check: $(STAMP)
 	$(BIN)/python benchmarks/gpu/check.py $(ARGS)
+
+hard: $(STAMP)
+	$(BIN)/python benchmarks/hard.py $(DIR) $(ARGS)
+
+fuzz: $(STAMP)
+	for piece in $$(seq $(or $(FROM),1) $$(($(or $(FROM),1) + $(or $(PIECES),10) - 1))); do \
+	  echo "piece $$piece" && $(BIN)/python -m pytest tests/fuzz -q --hypothesis-seed=$$piece || exit 1; \
+	done
 
 coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py

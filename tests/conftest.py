@@ -1,8 +1,12 @@
-"""What holds for all tests: the cache of audits lies in a folder of the test's own."""
+"""What holds for all tests: the cache of audits lies in a folder of the test's own, and no drawn example fails for being slow."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.source import suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, fits_pattern
+from ddp_audit.source.suppress_documents import document_suppressions
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def audit(
     ]
     result.notes += _limits(project, entries)
     result.sources = {file.path: file.lines for file in project.files}
-    result.findings, result.suppressed = _settle(found, project, every, chosen, wanted, options)
+    documents = {path: text for entry in entries for path, text in entry.documents.items()}
+    result.findings, result.suppressed = _settle(found, project, documents, every, chosen, wanted, options)
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
     result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
     return result
@@ -226,6 +228,7 @@ def _limits(project: Project, entries: Sequence[EntryResult]) -> list[str]:
 def _settle(
     found: list[Finding],
     project: Project,
+    documents: Mapping[str, str],
     every: Sequence[Rule],
     chosen: Sequence[Rule],
     wanted: Collection[str],
@@ -238,6 +241,7 @@ def _settle(
         by_path.setdefault(finding.span.path, []).append(finding)
     known = {text for pair in rule_names(every).items() for text in pair}
     expected = {text for rule in chosen for text in (rule.code, rule.name)}
+    about_documents = {text for rule in chosen if rule.reads_documents for text in (rule.code, rule.name)}
     least = CONFIDENCES.index(options.min_confidence)
     kept: list[Finding] = []
     suppressed: list[Finding] = []
@@ -249,15 +253,23 @@ def _settle(
             for finding in own:
                 cell, line = file.notebook.place(finding.span.line)
                 finding.message = f"Cell {cell}, line {line}: {finding.message}"
-        comments = suppress.suppressions(file)
-        stay, gone = suppress.apply(own, comments)
+        stay, gone = suppress.apply(own, comments := suppress.suppressions(file))
         kept += stay
         suppressed += gone
         # In a file that was only imported, a comment may be for another script that imports it.
-        ran = expected if file.abspath in project.given else ()
+        ran = expected if file.abspath in project.given else set()
         kept += [finding for finding in suppress.complaints(comments, known, ran) if finding.code in wanted]
-    for rest in by_path.values():  # in a file that is no Python source
-        kept += rest
+    for path in sorted({*by_path, *documents}):
+        text = documents[path] if path in documents else _text_of(path)
+        own = by_path.get(path, [])
+        for finding in own:
+            finding.source_line = finding.source_line or _line(text, finding.span.line)
+        stay, gone = suppress.apply(own, comments := _comments_of(text, path))
+        kept += stay
+        suppressed += gone
+        # Outside of a folder that is audited whole, a comment may be for a script that was not looked at.
+        ran = about_documents if project.is_in_given_folder(path) else set()
+        kept += [finding for finding in suppress.complaints(comments, known, ran) if finding.code in wanted]
     kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
     names = rule_names(every)
     kept = _without_ignored(kept, options, names)
@@ -265,6 +277,23 @@ def _settle(
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
     return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+
+
+def _comments_of(text: str, path: str) -> list[suppress.Suppression]:
+    """The suppression comments of a file that is no part of the program: a document, or a config file."""
+    return suppress.python_suppressions(text, path) if path.endswith(".py") else document_suppressions(text, path)
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.split("\n")
+    return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
+
+
+def _text_of(path: str) -> str:
+    try:
+        return decode(read_bytes(Path(path)), path)
+    except SourceError:
+        return ""
 
 
 def _without_ignored(findings: list[Finding], options: Options, names: dict[str, str]) -> list[Finding]:

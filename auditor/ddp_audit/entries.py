@@ -17,6 +17,7 @@ from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.project import Project
 from ddp_audit.source.seen import Seen
+from ddp_audit.source.suppress import MARK
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
@@ -45,13 +46,18 @@ class Job:
 
 @dataclass(slots=True)
 class EntryResult:
-    """What one entry came to. `limits` says what was given up on, `paths` which files were read (absolute)."""
+    """What one entry came to. `limits` says what was given up on, `paths` which files were read (absolute).
+
+    `documents` are the texts of documents (README, shell scripts, manifests) that start the entry, by path: those with a finding
+    or a suppression comment.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     failures: list[SourceError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    documents: dict[str, str] = field(default_factory=dict)
     seen: Seen | None = None  # where it came from another process
 
 
@@ -130,6 +136,8 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
 
             result.notes = launch_notes(context)
         result.limits = list(context.program.limits)
+        found = {finding.span.path for finding in result.findings}
+        result.documents = {path: text for path, text in context.texts.items() if path in found or MARK in text}
     result.paths = job.project.read_paths
     return result
 

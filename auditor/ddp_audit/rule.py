@@ -71,6 +71,7 @@ class Rule(ABC):
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
     good: ClassVar[str]  # the same program, mended
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
+    reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
     remedy: ClassVar[str]  # what to do instead, one sentence
 
     @abstractmethod

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.program.model import Guard, Loop, Node, Program
-from ddp_audit.program.reach import at, group_of, is_default, issues, members, turns, worlds_by_size
+from ddp_audit.program.reach import at, group_of, is_default, issues, members, rank_list, turns, worlds_by_size
 from ddp_audit.program.values import (
     MISSING,
     RANK,
@@ -134,7 +134,7 @@ def _lists_in_turn(ranks: Value, loop: Loop, world: World) -> list[object]:
         found = [evaluate(over.items[0], here) for here in turns(over, world)]
     elif isinstance(over, Obj) and over.kind == "range" and isinstance(numbers := evaluate(over, world), tuple):
         found = [evaluate(ranks, at(loop.leaf, index, world)) for index in range(len(numbers))]
-    return found
+    return [rank_list(listed) for listed in found]
 
 
 def _asks_for_own(guard: Guard, ranks: Value) -> bool:
@@ -283,7 +283,7 @@ def _listed(node: Node, world: World) -> object:
     ranks = node.args.get("ranks")
     if ranks is None or is_default(ranks):
         return None
-    listed = evaluate(ranks, world)
+    listed = rank_list(evaluate(ranks, world))
     return tuple(sorted(listed)) if isinstance(listed, tuple) else MISSING
 
 

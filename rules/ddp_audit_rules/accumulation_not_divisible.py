@@ -25,6 +25,7 @@ class AccumulationNotDivisible(Rule):
     code = "DDP505"
     name = "accumulation-not-divisible"
     level = "error"
+    reads_documents = True
     what = (
         "A launch (named with --launch or --world-size, or documented in the script or beside it) whose world size does not divide "
         "the accumulation count, or another total, that the script asserts it to divide; and config files with which no job of "

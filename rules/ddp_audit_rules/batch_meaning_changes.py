@@ -18,6 +18,7 @@ class BatchMeaningChanges(Rule):
     code = "DDP501"
     name = "batch-meaning-changes"
     level = "info"
+    reads_documents = True
     what = (
         "A batch that means something else after scaling out: a number of devices that is fixed in the source, where a global "
         "batch is divided by it; a learning rate that grows with the processes although the batch of an update does not; an option "

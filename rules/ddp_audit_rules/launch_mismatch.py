@@ -21,6 +21,7 @@ class LaunchMismatch(Rule):
     code = "DDP504"
     name = "launch-mismatch"
     level = "warning"
+    reads_documents = True
     what = (
         "A launch that describes another job than the one that is meant: commands that start another number of processes than the "
         "sentence beside them says, whose nodes have ranks, addresses, ports, scripts or settings that do not fit each other, that "

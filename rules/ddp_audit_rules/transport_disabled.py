@@ -34,6 +34,7 @@ class TransportDisabled(Rule):
     code = "DDP506"
     name = "transport-disabled"
     level = "info"
+    reads_documents = True
     what = (
         "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 set in the code or in a documented launch, or advised "
         "in a docstring or comment, without a word on what it is a remedy for."

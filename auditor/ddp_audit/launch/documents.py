@@ -342,17 +342,24 @@ def _claim_for(found: _Found, block: list[Line], by_line: dict[int, _Found]) -> 
                 return None
             index = other.first - 1
             continue
-        if not line.text.strip():
-            above = next((b.text.rstrip() for b in reversed(block[:index]) if b.text.strip()), "")
-            if jumped or not above.endswith(":"):
+        if not _is_seen(line):
+            index = next((i for i in range(index, -1, -1) if _is_seen(block[i])), -1)
+            if jumped or index < 0 or not block[index].text.rstrip().endswith(":"):
                 return None
             jumped = True
-        elif not _FENCE.match(line.text):
+            continue
+        if not _FENCE.match(line.text):
             claim = claim_in(line.prose, line.number)
             if claim is not None:
                 return claim if isinstance(claim, ProseClaim) else None
         index -= 1
     return None
+
+
+def _is_seen(line: Line) -> bool:
+    """Whether a reader sees something of a line: it is neither empty nor a comment of Markdown."""
+    text = line.text.strip()
+    return bool(text) and not (text.startswith("<!--") and text.endswith("-->"))
 
 
 def _same_job(first: Launch, second: Launch) -> bool:

@@ -114,8 +114,13 @@ def members(group: Value | None, world: World) -> frozenset[int] | None:
     ranks: Value | None = group.info
     if ranks is None or is_default(ranks):
         return everybody
-    listed = evaluate(ranks, world) if isinstance(ranks, Value) else MISSING
+    listed = rank_list(evaluate(ranks, world) if isinstance(ranks, Value) else MISSING)
     return frozenset(listed) if isinstance(listed, tuple) else None
+
+
+def rank_list(listed: object) -> object:
+    """What was computed where a list of ranks is asked for: the tuple as it is where it holds whole numbers alone, else MISSING."""
+    return listed if isinstance(listed, tuple) and all(type(rank) is int for rank in listed) else MISSING
 
 
 def _chosen(by: Made, world: World) -> frozenset[int] | None:

@@ -119,7 +119,8 @@ def suppression_pages() -> list[Page]:
             "warning",
             "A suppression comment suppresses nothing.",
             "The hazard is gone, or stands elsewhere now; a comment that stays behind would hide the next one at this place.",
-            quiet="Rules that were not selected, and files that were only imported: another script may need the comment.",
+            quiet="Rules that were not selected, files that were only imported, and documents outside of the folders given: "
+            "another script may need the comment.",
             remedy="Delete the comment, or the name in it.",
         ),
     ]

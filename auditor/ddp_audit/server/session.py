@@ -13,6 +13,7 @@ from ddp_audit.report.pages import page_of, suppression_pages
 from ddp_audit.rule import Rule
 from ddp_audit.source.config import ConfigError, find_config
 from ddp_audit.source.files import SourceError, display_path
+from ddp_audit.source.suppress import first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Session:
         """What can be done about a finding: the codemod of its rule, and a comment that keeps it."""
         text = self.texts[path]
         fixes = [change] if (change := _mended(text, finding)) is not None else []
-        return [*fixes, _suppressed(text, finding)]
+        kept = keeping_change(text, finding)
+        return fixes if kept is None else [*fixes, kept]
 
 
 def page(code: str, rules: Sequence[Rule] = ()) -> str:
@@ -99,9 +101,12 @@ def _mended(text: str, finding: Finding) -> Change | None:
     )
 
 
-def _suppressed(text: str, finding: Finding) -> Change:
-    line = finding.span.line - 1
-    old = text.split("\n")[line]
+def keeping_change(text: str, finding: Finding) -> Change | None:
+    """The comment that keeps a finding, above the statement that holds its line; None where there is no such statement."""
+    line = first_line(text, finding.span.line)
+    if line is None:
+        return None
+    old = text.split("\n")[line - 1]
     indent = old[: len(old) - len(old.lstrip())]
     comment = f"{indent}# ddp-audit: ignore[{finding.code}]\n"
-    return Change(f"{finding.code}: keep it, with a comment", line, line, comment, False)
+    return Change(f"{finding.code}: keep it, with a comment", line - 1, line - 1, comment, False)

@@ -51,6 +51,7 @@ class Project:
         self._modules: dict[tuple[str, str], str | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._script_folders: dict[str, None] = {}
+        self._folders: set[str] = set()  # absolute paths of the folders that the user named
         self.given: set[str] = set()  # absolute paths that the user named, or that lie in a folder named
         self.passed_by: set[str] = set()  # absolute paths of files that parse and have nothing to do with distributed training
         self.entries: list[SourceFile] = []
@@ -93,6 +94,11 @@ class Project:
         given = self._overlay.get(absolute)
         return read_bytes(Path(absolute)) if given is None else given
 
+    def is_in_given_folder(self, path: str | os.PathLike[str]) -> bool:
+        """Whether a file lies in a folder that the user named."""
+        absolute = os.path.abspath(path)
+        return any(absolute.startswith(os.path.join(folder, "")) for folder in self._folders)
+
     def resolve_import(self, module: str, level: int, importer: SourceFile) -> SourceFile | None:
         """The project file that `import module`, or `from <level dots>module import ..`, in `importer` would load.
 
@@ -115,6 +121,7 @@ class Project:
         if os.path.abspath(path) in self._overlay:
             return self._given_file(path)
         if path.is_dir():
+            self._folders.add(os.path.abspath(path))
             self._script_folders[os.path.abspath(path)] = None
             found = list(self._walk(path))
             if not found:

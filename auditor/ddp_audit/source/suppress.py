@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ddp_audit.findings import Finding, Fix, Span
@@ -19,7 +20,8 @@ WITHOUT_CODE = ("DDP901", "suppression-without-code")
 UNKNOWN = ("DDP902", "unknown-suppression")
 UNUSED = ("DDP903", "unused-suppression")
 
-_MARK = "ddp-audit:"
+MARK = "ddp-audit:"
+_BETWEEN = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # statements
 _COMMENT = re.compile(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
 
 
@@ -33,10 +35,12 @@ class Suppression:
     lines: range
     used: set[str] = field(default_factory=set)
     text: str = ""
+    at_end: bool = False  # holds for findings that end in its lines too: those of documents go from a sentence to a command
 
     def covers(self, finding: Finding) -> str | None:
         """The name in the comment that suppresses the finding, if any."""
-        if not self.whole_file and finding.span.line not in self.lines:
+        places = (finding.span.line, finding.span.end_line) if self.at_end else (finding.span.line,)
+        if not self.whole_file and not any(line in self.lines for line in places):
             return None
         for name in self.names:
             if name.upper() == finding.code or name.lower() == finding.name:
@@ -46,19 +50,29 @@ class Suppression:
 
 def suppressions(file: SourceFile) -> list[Suppression]:
     """The suppression comments of a file, in order."""
-    if _MARK not in file.text:
+    return python_suppressions(file.text, file.path)
+
+
+def python_suppressions(text: str, path: str) -> list[Suppression]:
+    """The suppression comments of a Python text, in order."""
+    if MARK not in text:
         return []
+    written = text.split("\n")
     found: list[Suppression] = []
-    for comment, lines in _comments(file.text):
+    for comment, lines in _comments(text):
         match = _COMMENT.search(comment.string)
         if match is None:
             continue
-        names = tuple(name.strip() for name in (match["list"] or "").split(",") if name.strip())
         line, column = comment.start
-        span = Span(file.path, line, column + match.start() + 1, line, column + match.end() + 1)
-        whole_file = match["verb"] == "ignore-file"
-        found.append(Suppression(span, names, whole_file, lines, text=file.line(line).strip()))
+        span = Span(path, line, column + match.start() + 1, line, column + match.end() + 1)
+        found.append(suppression_of(match, span, lines, written[line - 1].strip()))
     return found
+
+
+def suppression_of(match: re.Match[str], span: Span, lines: range, text: str) -> Suppression:
+    """The suppression that a comment says, of a match with the groups `verb` and `list`."""
+    names = tuple(name.strip() for name in (match["list"] or "").split(",") if name.strip())
+    return Suppression(span, names, match["verb"] == "ignore-file", lines, text=text)
 
 
 def apply(findings: Iterable[Finding], comments: Collection[Suppression]) -> tuple[list[Finding], list[Finding]]:
@@ -106,6 +120,20 @@ def complaints(comments: Iterable[Suppression], known: Collection[str], expected
                 )
 
 
+def first_line(text: str, line: int) -> int | None:
+    """The first line of the statement (of a compound one: of its header) that holds a line; None where none does."""
+    first: int | None = None
+    with suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                if first is not None and first <= line <= token.start[0]:
+                    return first
+                first = None
+            elif first is None and token.type not in _BETWEEN:
+                first = token.start[0]
+    return None
+
+
 def _complaint(kind: tuple[str, str], comment: Suppression, message: str, remedy: str) -> Finding:
     code, name = kind
     return Finding(
@@ -131,7 +159,7 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                if _MARK in token.string:
+                if MARK in token.string:
                     (waiting if first is None else inside).append(token)
             elif token.type == tokenize.NEWLINE:
                 assert first is not None
@@ -150,7 +178,7 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
                         yield comment, range(begin, last + 1)
                     decorated, decorated_from = [], 0
                 waiting, inside, first, is_decorator = [], [], None, False
-            elif token.type in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER):
+            elif token.type in _BETWEEN:
                 if token.type == tokenize.NL and first is None and waiting and not token.line.strip():
                     # A blank line parts a comment from what follows: it belongs to nothing.
                     for comment in waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +61,17 @@ def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.L
     made = Function(node, scope, name if owner is None else f"{owner.name}.{name}", owner, defaults)
     if isinstance(node, ast.Lambda):
         return made
-    made.generator = any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
+    made.generator = _yields(node)
     result: Any = made
     for decorator in reversed(node.decorator_list):
         result = _decorated(it, decorator, result, scope)
     return result
+
+
+@functools.lru_cache(maxsize=4096)
+def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is a generator. Its body is read once, however often a loop makes the function anew."""
+    return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
 
 
 def _own_nodes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:

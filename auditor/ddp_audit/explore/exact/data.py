@@ -153,10 +153,11 @@ def sampler(it: Interpreter, kind: str, args: list[Any], kwargs: dict[str, Any])
         value = given.get(name)
         return value if isinstance(value, int) else fallback
 
-    return Sampler(
-        kind, size, number("num_replicas", it.world_size), number("rank", it.rank), given.get("shuffle", True) is not False,
-        number("seed", 0), given.get("drop_last") is True,
-    )  # fmt: skip
+    replicas, rank = number("num_replicas", it.world_size), number("rank", it.rank)
+    if not 0 <= rank < replicas:
+        raise error("ValueError", f"Invalid rank {rank}, rank should be in the interval [0, {replicas - 1}]")
+    shuffle, drop_last = given.get("shuffle", True) is not False, given.get("drop_last") is True
+    return Sampler(kind, size, replicas, rank, shuffle, number("seed", 0), drop_last)
 
 
 @dataclass(slots=True, eq=False)

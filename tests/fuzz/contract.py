@@ -1,0 +1,130 @@
+"""What holds for an audit of any file whatever: no exception, findings in order and inside the file, every report well formed, fixes and
+suppressions that do what they say.
+
+`uphold` raises where it does not hold; what it raises is an error in ddp-audit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from contextlib import redirect_stderr
+from pathlib import Path
+from unittest.mock import patch
+from xml.etree import ElementTree
+
+from ddp_audit.audit import AuditResult, Options, audit
+from ddp_audit.cli.check import write_report
+from ddp_audit.cli.explained import predicted
+from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
+from ddp_audit.fix.rounds import mend
+from ddp_audit.fix.text import Edit, applied
+from ddp_audit.rule import load_rules
+from ddp_audit.server.session import keeping_change
+from ddp_audit.source.files import display_path
+
+ALONE = str(Path("/no-such-folder").absolute())  # imports of a file that seems to lie here lead nowhere
+OPTIONS = Options(min_confidence="possible")
+_RULES = load_rules()
+
+
+def audited(path: str, data: bytes) -> AuditResult:
+    """The audit of bytes under a name; an error of a rule comes out as it is."""
+    with patch.dict(os.environ, {"DDP_AUDIT_DEBUG": "1"}):
+        return audit([path], OPTIONS, rules=_RULES, overlay={path: data})
+
+
+def uphold(data: bytes, path: str = f"{ALONE}/train.py", *, mended: bool = True, predict: bool = True) -> AuditResult:
+    """Audits bytes as the file at an absolute path, and checks all that holds for every file. Raises what goes wrong."""
+    result = audited(path, data)
+    _check_errors(result)
+    _check_findings(result)
+    _check_reports(result, path if predict and not result.errors else None, data)
+    if mended and not result.errors and not path.endswith(".ipynb"):
+        _check_fixes(path, data)
+        for finding in result.findings[:3]:
+            _check_suppression(path, data, finding)
+    return result
+
+
+def _check_errors(result: AuditResult) -> None:
+    assert result.exit_code() == (2 if result.errors else int(any(f.severity == "error" for f in result.findings)))
+    for error in result.errors:
+        assert error.message and not {"\n", "\r"} & set(error.message), repr(error.message)
+        assert "an error in ddp-audit" not in error.message, str(error)
+        assert error.line is None or error.line >= 1, str(error)
+
+
+def _check_findings(result: AuditResult) -> None:
+    places = [(f.span.path, f.span.line, f.span.column, f.code) for f in result.findings]
+    assert places == sorted(places), "findings are not in order"
+    prints = [finding.fingerprint for finding in result.findings]
+    assert len(set(prints)) == len(prints), "two findings have one fingerprint"
+    for finding in result.findings:
+        told = f"{finding.code} {finding.span}"
+        assert finding.severity in SEVERITIES and finding.confidence in CONFIDENCES, told
+        assert finding.message and "\n" not in finding.message, told
+        span = finding.span
+        assert (1, 1) <= (span.line, span.column) <= (span.end_line, span.end_column), told
+        lines = result.sources.get(span.path)
+        if lines is not None:
+            assert span.end_line <= len(lines), f"{told}: the file has {len(lines)} lines"
+            assert span.column <= len(lines[span.line - 1]) + 1, f"{told}: the line is shorter"
+            assert span.end_column <= len(lines[span.end_line - 1]) + 1, f"{told}: its last line is shorter"
+        for related in finding.related:
+            lines = result.sources.get(related.path)
+            assert related.line >= 1 and "\n" not in related.text, f"{told}: {related}"
+            assert lines is None or related.line <= len(lines), f"{told}: {related}"
+
+
+def _check_reports(result: AuditResult, run_of: str | None, data: bytes) -> None:
+    with patch.dict(os.environ, {"DDP_AUDIT_DEBUG": "1"}):
+        run = None if run_of is None else predicted([run_of], OPTIONS, {run_of: data})
+    told: dict[str, str] = {}
+    with redirect_stderr(io.StringIO()):
+        for form in ("json", "text", "terminal", "sarif", "github", "gitlab", "junit"):
+            stream = io.StringIO()
+            with_run = run if form in ("json", "text") else None
+            write_report(result, form, stream, with_statistics=True, run=with_run)
+            told[form] = stream.getvalue()
+    document = json.loads(told["json"])
+    assert len(document["findings"]) == len(result.findings) and len(document["errors"]) == len(result.errors)
+    assert len(json.loads(told["sarif"])["runs"][0]["results"]) == len(result.findings)
+    assert len(json.loads(told["gitlab"])) >= len(result.findings)
+    ElementTree.fromstring(told["junit"])
+    for text in told.values():
+        text.encode()  # to a file, in UTF-8
+
+
+def _check_fixes(path: str, data: bytes) -> None:
+    """What fixing leaves can be read and holds nothing more to mend."""
+    if not any(f.fix is not None and f.fix.safety != "display-only" for f in audited(path, data).findings):
+        return
+    once = mend(lambda overlay: audited(path, overlay[path]), {path: data}, unsafe=True)
+    assert not once.result.errors, str(once.result.errors[0])
+    once.diff(display_path)
+    after = once.after.get(path, data)
+    again = mend(lambda overlay: audited(path, overlay[path]), {path: after}, unsafe=True)
+    assert again.after.get(path, after) == after, "fixing what was fixed changes it once more"
+
+
+def _check_suppression(path: str, data: bytes, finding: Finding) -> None:
+    """The comment that an editor offers keeps the finding quiet, and breaks nothing."""
+    shown = display_path(path)
+    if finding.span.path != shown or finding.code.startswith("DDP9"):
+        return
+    text = "\n".join(audited(path, data).sources[shown])
+    change = keeping_change(text, finding)
+    if change is None:
+        return
+    new = applied(text, [Edit(change.start, change.end, tuple(change.text.splitlines(keepends=True)))])
+    after = audited(path, new.encode("utf-8"))
+    if "coding" in "".join(text.split("\n")[:2]):
+        return  # a coding comment says that the text is not UTF-8
+    assert not after.errors, f"{finding.code}: the comment broke the file: {after.errors[0]}"
+
+    def number(result: AuditResult) -> int:
+        return sum((f.code, f.source_line) == (finding.code, finding.source_line) for f in result.findings)
+
+    assert number(after) < number(audited(path, data)), f"{finding.code} {finding.span}: the comment on it does not suppress it"
