@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -49,22 +48,35 @@ def exported(folder: Path, path: Path) -> list[dict[str, Any]]:
 def test_perfetto_has_a_process_a_rank_and_a_thread_a_group(folder: Path, tmp_path: Path) -> None:
     events = exported(folder, tmp_path / "p.json")
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert names == {rank: f"rank {rank} (exited)" for rank in range(RANKS)}
+    assert names == {rank + 1: f"rank {rank} (exited)" for rank in range(RANKS)}
     threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert threads[0, 1] == "group default"
+    assert sorted(threads.values()) == ["group default"] * RANKS + ["steps"] * RANKS
     run, _ = read_compared(str(folder))
     count = sum(event.kind == "collective" for rank in run.ranks.values() for event in rank.events)
-    bars = [event for event in events if event["ph"] == "X" and event["tid"] > 0]
-    assert len(bars) == count
-    assert {event["ph"] for event in events} <= {"M", "X", "i"}
-    assert all(event["ts"] >= 0 for event in events if event["ph"] != "M")
+    assert len([event for event in events if event["ph"] == "X" and threads[event["pid"], event["tid"]] != "steps"]) == count
+
+
+def test_events_have_what_perfetto_needs(dumps: Path, tmp_path: Path) -> None:
+    """Its import keeps process 0 and thread 0 for the idle task, and merges threads of one number (google/perfetto 394, 560)."""
+    events = exported(dumps, tmp_path / "p.json")
+    owners: dict[int, set[int]] = {}
+    for event in events:
+        assert isinstance(event["name"], str) and event["ph"] in ("M", "X", "i") and event["pid"] > 0 and event["tid"] > 0
+        owners.setdefault(event["tid"], set()).add(event["pid"])
+        if event["ph"] == "M":
+            assert list(event["args"]) == ["sort_index" if event["name"] == "process_sort_index" else "name"]
+        else:
+            assert event["ts"] >= 0 and event["cat"] and isinstance(event["args"], dict)
+            assert event["dur"] >= 0 if event["ph"] == "X" else event["s"] in ("t", "p", "g")
+    assert all(len(pids) == 1 for pids in owners.values())
+    assert all(owners[tid] == {tid} for tid in owners if {tid} in owners.values())
 
 
 def test_bars_of_a_thread_do_not_overlap(folder: Path, tmp_path: Path) -> None:
     """Perfetto puts overlapping bars of one thread into a stack, as if one had called the other."""
     ends: dict[tuple[int, int], float] = {}
     for event in exported(folder, tmp_path / "p.json"):
-        if event["ph"] == "X" and event["tid"] > 0:
+        if event["ph"] == "X" and event["cat"] != "step":
             key = (event["pid"], event["tid"])
             assert event["ts"] >= ends.get(key, 0.0) - 0.01
             ends[key] = event["ts"] + event["dur"]
@@ -76,10 +88,10 @@ def test_perfetto_marks_the_divergence(dumps: Path, tmp_path: Path) -> None:
     assert line["name"] == "divergence (operation) in collective 9 of group default"
     marked = [event for event in events if event.get("cname") == "terrible"]
     assert [(event["pid"], event["args"]["op"], event["args"]["returned"]) for event in marked] == [
-        (0, "all_reduce", False), (1, "all_reduce", False), (2, "all_gather", False),
+        (1, "all_reduce", False), (2, "all_reduce", False), (3, "all_gather", False),
     ]  # fmt: skip
     odd = {event["pid"]: event["args"]["odd"] for event in events if event["name"].startswith("parts here")}
-    assert odd == {0: False, 1: False, 2: True}
+    assert odd == {1: False, 2: False, 3: True}
 
 
 def test_large_runs_are_exported_around_the_divergence(folder: Path) -> None:
@@ -94,9 +106,11 @@ def test_large_runs_are_exported_around_the_divergence(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("nothing", "x"), ("perfetto", "no/such/folder/x"), ("parquet", "x.parquet")])
-def test_exports_that_cannot_be(folder: Path, words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    if words[0] == "parquet" and importlib.util.find_spec("pyarrow") is not None:
-        pytest.skip("pyarrow is installed")
+def test_exports_that_cannot_be(
+    folder: Path, words: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words[0] == "parquet":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
     assert main(["diff", str(folder), "--export", *words]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1

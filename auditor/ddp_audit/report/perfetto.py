@@ -13,6 +13,7 @@ from ddp_audit.report.selection import Selection
 
 MOST = 400_000  # events of one export
 _STEPS = 0  # the thread of what is no collective
+_THREADS = 100_000  # numbers between two threads of a rank; more than ranks
 
 
 def write(selection: Selection, stream: IO[str]) -> None:
@@ -33,11 +34,17 @@ def _events(selection: Selection) -> Iterator[dict[str, Any]]:
         yield from _marks(selection, selection.apart, first)
 
 
+def _at(rank: int, thread: int = _STEPS) -> dict[str, int]:
+    """Process and thread. Perfetto keeps process 0 and thread 0 for the idle task, and looks for threads by their number alone
+    before it asks for the process: numbers begin at 1, and no two threads share one (the main thread has that of its process)."""
+    return {"pid": rank + 1, "tid": thread * _THREADS + rank + 1}
+
+
 def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterator[dict[str, Any]]:
     state = selection.run.ranks[rank].state
-    yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank} ({state})"}}
-    yield {"ph": "M", "pid": rank, "name": "process_sort_index", "args": {"sort_index": rank}}
-    yield {"ph": "M", "pid": rank, "tid": _STEPS, "name": "thread_name", "args": {"name": "steps"}}
+    yield {"ph": "M", **_at(rank), "name": "process_name", "args": {"name": f"rank {rank} ({state})"}}
+    yield {"ph": "M", **_at(rank), "name": "process_sort_index", "args": {"sort_index": rank}}
+    yield {"ph": "M", **_at(rank), "name": "thread_name", "args": {"name": "steps"}}
     threads: dict[str, int] = {}
     free: dict[int, float] = {}  # when a thread's last bar ends: a group carries out one collective after the other
     for event in selection.events(rank):
@@ -48,12 +55,12 @@ def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterato
         thread = threads.get(event.group)
         if thread is None:
             thread = threads[event.group] = len(threads) + 1
-            yield {"ph": "M", "pid": rank, "tid": thread, "name": "thread_name", "args": {"name": f"group {event.group}"}}
+            yield {"ph": "M", **_at(rank, thread), "name": "thread_name", "args": {"name": f"group {event.group}"}}
         done = event.detail.get("done")
         begin = max(event.time, free.get(thread, 0.0))
         end = max(begin, last if done is None else done)
         free[thread] = end
-        bar = {"ph": "X", "pid": rank, "tid": thread, "ts": _us(begin - first), "dur": _us(end - begin), "name": name(event)}
+        bar = {"ph": "X", **_at(rank, thread), "ts": _us(begin - first), "dur": _us(end - begin), "name": name(event)}
         bar.update(cat=event.origin, args=_arguments(event))
         if selection.is_apart(event):
             bar.update(cname="terrible", cat=f"{event.origin},divergence")
@@ -64,7 +71,7 @@ def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterato
 
 def _step(event: Event, rank: int, first: float, last: float) -> dict[str, Any]:
     where = {"site": str(event.site)} if event.site is not None else {}
-    out: dict[str, Any] = {"pid": rank, "tid": _STEPS, "ts": _us(event.time - first), "name": event.kind, "cat": "step"}
+    out: dict[str, Any] = {**_at(rank), "ts": _us(event.time - first), "name": event.kind, "cat": "step"}
     if event.kind == BACKWARD:
         done = event.detail.get("done")
         out.update(ph="X", dur=_us((last if done is None else done) - event.time))
@@ -91,14 +98,20 @@ def _marks(selection: Selection, apart: Divergence, first: float) -> Iterator[di
             if selection.is_apart(event):
                 times.append(event.time)
                 yield {
-                    "ph": "i", "s": "p", "pid": rank, "tid": _STEPS, "ts": _us(event.time - first), "cat": "divergence",
+                    "ph": "i", "s": "p", **_at(rank), "ts": _us(event.time - first), "cat": "divergence",
                     "name": f"parts here: {name(event)}", "args": {"odd": rank in apart.odd},
                 }  # fmt: skip
                 break
     if times:
         title = f"divergence ({apart.kind}) in collective {apart.index} of group {apart.group}"
-        pid = min(selection.ranges)
-        mark = {"ph": "i", "s": "g", "pid": pid, "tid": _STEPS, "ts": _us(min(times) - first), "name": title, "cat": "divergence"}
+        mark = {
+            "ph": "i",
+            "s": "g",
+            **_at(min(selection.ranges)),
+            "ts": _us(min(times) - first),
+            "name": title,
+            "cat": "divergence",
+        }
         yield {**mark, "args": {"explanation": apart.explanation}}
 
 
