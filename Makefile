@@ -11,7 +11,7 @@
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
 #   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
-#   make docs               the documentation site, in site/ (installs the extra [docs])
+#   make docs               the documentation site, in site/
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
 VENV ?= .venv
@@ -63,7 +63,6 @@ coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py
 
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(STAMP): pyproject.toml constraints.txt

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 1 or 2, or for `trace` the traced command's own."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _let_all_text_out()
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -47,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ddp-audit: interrupted", file=sys.stderr)
         return 130
+
+
+def _let_all_text_out() -> None:
+    """No name in a report can end it: an ASCII output takes UTF-8, as Python's own C locale does, others take escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_ascii = codecs.lookup(sys.stdout.encoding).name == "ascii"
+        sys.stdout.reconfigure(encoding="utf-8" if is_ascii else None, errors="backslashreplace")
 
 
 def _dispatch(words: list[str]) -> int:

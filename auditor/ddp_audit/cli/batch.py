@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.launch import Launch, LaunchError, arithmetic, named_launch, world_launch
+from ddp_audit.report.columns import say
 
 if TYPE_CHECKING:
     from ddp_audit.launch.tokens import Unequal
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 _SHOWN = 12  # options of the table where no --limit is given
 
 _EPILOG = """\
-K = W x a x B x T = A x B x T: W processes, B sequences a micro-batch and process, T tokens a sequence (the block size),
+K = W x a x B x T = A x B x T: W processes, B sequences a micro-batch and process, T tokens a sequence (the block size), \
 A micro-batches an update over all processes, a = A / W of them in each process, K tokens an update.
 
-With a SCRIPT, A, B, T and K are read from it, its config files and the launch; nothing of it is run. Without W its documented
+With a SCRIPT, A, B, T and K are read from it, its config files and the launch; nothing of it is run. Without W its documented \
 launches are listed.
 
 examples:
-  ddp-audit batch --world-size 16 --tokens 491520 --block-size 1024 --batch-size 12 --accumulation 40
-  ddp-audit batch train.py --config-file config/train_gpt2.py --from 8 --to 16
-  ddp-audit batch train.py --launch 'torchrun --nproc_per_node=8 --nnodes=2 train.py --batch_size=6'
   ddp-audit batch train.py
+  ddp-audit batch train.py --config-file config.py --from 8 --to 16
+  ddp-audit batch train.py --launch 'torchrun --nproc_per_node=8 train.py'
+  ddp-audit batch --world-size 16 --tokens 491520 --block-size 1024
   ddp-audit batch --rank-tokens 1800,2048,400,2048
 """
 
@@ -39,7 +40,6 @@ def add_parser(subparsers: Subparsers) -> None:
         help="launch and batch arithmetic",
         description="Lists the micro-batch sizes B and accumulation counts A that keep the tokens of an update.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the training script; it is read and not run")
     world = parser.add_mutually_exclusive_group()
@@ -104,7 +104,7 @@ def _run_numbers(args: argparse.Namespace, launch: Launch | None, unequal: Unequ
         lines.insert(1, _before(args.before, args.accumulation, args.batch_size, args.block_size))
     if unequal is not None:
         lines += ["", *_unequal_lines(args, unequal)]
-    print("\n".join(lines))
+    say(lines)
     return 0
 
 
@@ -183,7 +183,7 @@ def _print_unequal(args: argparse.Namespace, unequal: Unequal) -> int:
     if args.format == "json":
         print_json({"version": 1, "world_size": len(unequal.counts), "rank_tokens": unequal.to_json()})
     else:
-        print("\n".join(_unequal_lines(args, unequal)))
+        say(_unequal_lines(args, unequal))
     return 0
 
 

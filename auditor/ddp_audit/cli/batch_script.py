@@ -14,6 +14,7 @@ from ddp_audit.launch.overrides import missing_config_files
 from ddp_audit.launch.question import Script, read_script
 from ddp_audit.launch.scaling import Job, config_folders, starts
 from ddp_audit.launch.update import Update
+from ddp_audit.report.columns import say
 from ddp_audit.source.files import SourceError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run_script(args: argparse.Namespace, path: str, launch: Launch | None, unequ
         print_json(_json(script, launch, found, args.limit, unequal))
     else:
         lines = _text(script, launch, found, args.limit or _SHOWN)
-        print("\n".join(lines + (["", *_unequal_lines(args, unequal)] if unequal is not None else [])))
+        say(lines + (["", *_unequal_lines(args, unequal)] if unequal is not None else []))
     return 0
 
 
@@ -180,5 +181,5 @@ def _list(args: argparse.Namespace, script: Script) -> int:
     if different:
         shown = ", ".join(f"{row['where']} has {row['tokens_per_update']:,}" for row in different)
         lines += ["", f"K differs between these launches: {shown}."]
-    print("\n".join(lines))
+    say(lines)
     return 0

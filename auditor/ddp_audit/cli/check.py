@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "check",
         help="audit scripts or folders",
         description="Audits scripts or folders; a script with the project files that it imports. Nothing audited is executed.",
-        epilog="exit codes: 0 nothing to report, 1 findings of level error (with --strict also warning), 2 the work could not\n"
+        epilog="exit codes: 0 nothing to report, 1 findings of level error (with --strict also warning), 2 the work could not "
         "be done",
     )
     parser.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.report.columns import say
 from ddp_audit.source.config import Config, ConfigError, find_config
 
 # What holds where the file is silent, for the settings that are not empty then.
@@ -45,10 +46,9 @@ def run(args: argparse.Namespace) -> int:
         document = {"version": 1, "path": config.path, "settings": settings}
         print(json.dumps(document, indent=2, ensure_ascii=False))
         return 0
-    print(f"settings for {args.path}: {config.path or 'no file; the defaults hold'}")
     width = max(map(len, settings))
-    for name, setting in settings.items():
-        print(f"{name:<{width}}  {_shown(setting['value'])}  ({setting['from']})")
+    lines = [f"{name:<{width}}  {_shown(setting['value'])}  ({setting['from']})" for name, setting in settings.items()]
+    say([f"settings for {args.path}: {config.path or 'no file; the defaults hold'}", *lines])
     return 0
 
 

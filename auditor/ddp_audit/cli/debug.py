@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
 from ddp_audit.cli.check import add_job_options, options_for
 from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.report.columns import say
 from ddp_audit.source.config import ConfigError, find_config
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if not Path(args.path).is_file():
         raise Usage(f"{args.path}: no such file")
     context, rules, read, errors = _lowered(args)
-    print("\n".join(_report(context, rules, read, None if args.all else _MOST)) if context is not None else "nothing could be read")
+    say(_report(context, rules, read, None if args.all else _MOST) if context is not None else ["nothing could be read"])
     for error in errors:
         print(f"error: {error}")
     return 2 if errors or context is None else 0

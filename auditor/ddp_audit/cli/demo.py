@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.report.columns import say
 
 if TYPE_CHECKING:
     from ddp_audit.audit import AuditResult
@@ -27,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="show one hazard of the reference trainer, from finding to confirmed diff",
-        description="Audits the reference trainer with a hazard switched on, then trains it on two CPU ranks with the tracer\n"
+        description="Audits the reference trainer with a hazard switched on, then trains it on two CPU ranks with the tracer "
         "and shows what the run says of the finding.",
         epilog="exit codes: 0 the hazard showed itself as promised, 1 it did not, 2 the demo could not run",
     )
@@ -42,9 +43,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.list:
         width = max(map(len, HAZARDS))
-        for hazard in HAZARDS.values():
-            codes = ", ".join(hazard.codes) or "trace only"
-            print(f"{hazard.name:<{width}}  {codes:<10}  {hazard.outcome:<9}  {hazard.what}")
+        say(
+            f"{hazard.name:<{width}}  {', '.join(hazard.codes) or 'trace only':<10}  {hazard.outcome:<9}  {hazard.what}"
+            for hazard in HAZARDS.values()
+        )
         return 0
     if args.hazard not in HAZARDS:
         import difflib

@@ -18,12 +18,21 @@ class Usage(Exception):
     """A command line that cannot be followed: one line, exit code 2."""
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose description and epilog keep their lines, each fitted to the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        from ddp_audit.report.columns import fit
+
+        return "\n".join(part for line in text.splitlines() for part in fit(indent + line, width))
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises Usage instead of printing its whole usage, and takes no abbreviated options."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("allow_abbrev", False)
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", Help)
         super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ddp_audit.cli.parser import Subparsers, project_rules
+from ddp_audit.report.columns import say
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -23,7 +24,5 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"version": 1, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0
     width = max(len(page.name) for page in pages)
-    for page in pages:
-        what = page.to_json()["what"]
-        print(f"{page.code}  {page.level:<7}  {page.name:<{width}}  {what}")
+    say(f"{page.code}  {page.level:<7}  {page.name:<{width}}  {page.to_json()['what']}" for page in pages)
     return 0

@@ -13,7 +13,7 @@ def add_parser(subparsers: Subparsers) -> None:
     subparsers.add_parser(
         "server",
         help="a language server, for editors",
-        description="Speaks the language server protocol over standard input and output: findings as diagnostics with the places\n"
+        description="Speaks the language server protocol over standard input and output: findings as diagnostics with the places "
         "related to them, the rule's page on hover, quick fixes. Needs the extra [lsp].",
     )
 

@@ -24,7 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "trace",
         help="run a launch command with every rank traced",
         usage="ddp-audit trace [options] -- COMMAND",
-        description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks part\n"
+        description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks part "
         "as soon as they do, and at the end the verdict of the run on each finding.",
         epilog="COMMAND: torchrun, python -m torch.distributed.run, srun, accelerate launch, or plain python.\n"
         "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace; else COMMAND's own",

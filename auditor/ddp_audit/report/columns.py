@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from functools import partial
+
+_LEAST = 40  # characters of a last column that is wrapped where it stands
+_wrap = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
+
 
 def cut(text: str, width: int) -> str:
     """A text in no more than `width` characters; two dots stand for the rest."""
     return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def fit(text: str, width: int) -> list[str]:
+    """A line in lines of no more than `width` characters, where words allow it: what follows hangs below the last of its columns
+    where that leaves room, else by four characters; a last column with too little room begins below the others.
+
+    >>> fit("a  one two three", 12), fit("one two three", 9)
+    (['a', '    one two', '    three'], ['one two', '    three'])
+    """
+    if len(text) <= width:
+        return [text]
+    indent = len(text) - len(text.lstrip())
+    gaps = [match.end() for match in re.finditer(r"(?<=\S) {2,}(?=\S)", text)]
+    hang = " " * (indent + 4)
+    if not gaps:
+        return _wrap(text, width, subsequent_indent=hang)
+    head, rest = text[: gaps[-1]], text[gaps[-1] :]
+    if width - gaps[-1] >= _LEAST:
+        return _wrap(rest, width, initial_indent=head, subsequent_indent=" " * gaps[-1])
+    return [head.rstrip(), *_wrap(rest, width, initial_indent=hang, subsequent_indent=hang)]
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints lines to standard output: fitted to a terminal, and as they are to anything else."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = (part for line in lines for part in fit(line, width))
+    print("\n".join(lines))

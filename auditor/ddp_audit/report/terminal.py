@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.report.columns import cut
 from ddp_audit.report.summary import closing_line, statistics, sureness
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -69,7 +70,7 @@ def _excerpt(console: Console, span: Span, sources: dict[str, list[str]], style:
     room = max(20, console.width - len(_MARGIN) - 1)
     for number in range(span.line, last + 1):
         text = lines[number - 1].replace("\t", " ")
-        console.print(_source_line(number, text), overflow="ellipsis", no_wrap=True)
+        console.print(_source_line(number, text, console.width), no_wrap=True)
         if number == span.line:
             end = span.end_column if span.end_line == span.line else len(text) + 1
             marks = " " * (span.column - 1) + "^" * max(1, end - span.column)
@@ -84,10 +85,10 @@ def _related(console: Console, related: list[Related], sources: dict[str, list[s
         for place in group:
             lines = sources.get(path, [])
             text = lines[place.line - 1].replace("\t", " ").strip() if 0 < place.line <= len(lines) else ""
-            console.print(_source_line(place.line, text), overflow="ellipsis", no_wrap=True)
+            console.print(_source_line(place.line, text, console.width), no_wrap=True)
             said = place.role if place.text in ("", text) or place.text in text else f"{place.role}: {place.text}"
             console.print(Padding(Text(said, "italic"), (0, 0, 0, len(_MARGIN) + 2)))
 
 
-def _source_line(number: int, text: str) -> Text:
-    return Text.assemble((f"{number:>6} | ", "dim"), text)
+def _source_line(number: int, text: str, width: int) -> Text:
+    return Text.assemble((f"{number:>6} | ", "dim"), cut(text, max(20, width - len(_MARGIN))))

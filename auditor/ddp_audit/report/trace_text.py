@@ -6,6 +6,7 @@ only then.
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -68,15 +69,17 @@ def show(
     findings: Sequence[Finding] = (),
     width: int | None = None,
 ) -> None:
-    """Prints the report: coloured where the stream is a terminal, else plain."""
-    if not stream.isatty():
+    """Prints the report: coloured where the stream is a terminal or FORCE_COLOR is set, else plain."""
+    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
         stream.write(render(comparison, root=root, findings=findings, width=width or WIDTH))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in report(comparison, root=root, findings=findings, width=width or min(console.width, 120)):
+    for line in report(
+        comparison, root=root, findings=findings, width=width or (min(console.width, 120) if stream.isatty() else WIDTH)
+    ):
         console.print(Text(line.text.rstrip(), _STYLES.get(line.style, "")))
 
 

@@ -1,0 +1,119 @@
+"""What a terminal gets: lines that fit it, colours where they are wanted, and text in any locale."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from generated_traces import generate
+
+ROOT = Path(__file__).parents[2]
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?3[0-7]m")
+BARE = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("terminal") / "example"
+    shutil.copytree(ROOT / "docs" / "example", folder)
+    generate(folder / "trace", 12, 200, "size", 7)
+    (folder / "größe.py").write_text(
+        "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()  # Maß\n", "utf-8"
+    )
+    return folder
+
+
+def at_terminal(words: list[str], folder: Path, **settings: str) -> tuple[int, str]:
+    """Exit code and output of a command whose output is a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    environment = {**BARE, "TERM": "xterm-256color", **settings}
+    command = [sys.executable, "-m", "ddp_audit", *words]
+    running = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    return running.wait(), b"".join(parts).decode("utf-8").replace("\r\n", "\n")
+
+
+COMMANDS = [
+    "train.py --statistics",
+    "gpt/train.py --explain-run --world-size 16",
+    "rules",
+    "demo --list",
+    "debug train.py",
+    "batch gpt/train.py",
+    "batch gpt/train.py --config-file gpt/config/large.py --from 8 --to 16",
+    "batch --rank-tokens 1800,2048,400,2048",
+    "diff trace",
+    "batch --help",
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_lines_fit_the_terminal(words: str, example: Path) -> None:
+    code, output = at_terminal(words.split(), example)
+    assert code in (0, 1) and len(output.splitlines()) > 3, output
+    assert [line for line in ESCAPES.sub("", output).splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("words", ["train.py", "diff trace"])
+def test_colours_are_taken_back(words: str, example: Path) -> None:
+    assert COLOUR.search(at_terminal(words.split(), example)[1])
+    assert not COLOUR.search(at_terminal(words.split(), example, NO_COLOR="1")[1])
+
+
+@pytest.mark.parametrize("words", ["train.py --format terminal", "diff trace"])
+def test_colours_can_be_had_in_a_pipe(words: str, example: Path) -> None:
+    found = []
+    for more in ({}, {"FORCE_COLOR": "1"}):
+        command = [sys.executable, "-m", "ddp_audit", *words.split()]
+        run = subprocess.run(command, cwd=example, env={**BARE, **more}, capture_output=True, text=True, check=False)
+        found.append(bool(COLOUR.search(run.stdout)))
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize(("encoding", "form"), [("ascii", "terminal"), ("ascii", "json"), ("latin-1", "text"), ("utf-8", "json")])
+def test_no_name_ends_a_report(encoding: str, form: str, example: Path) -> None:
+    (example / os.fsdecode(b"\xff.py")).write_text("import torch\n")
+    command = [sys.executable, "-m", "ddp_audit", ".", "--format", form, "--select", "DDP201,DDP401"]
+    environment = {**BARE, "PYTHONIOENCODING": f"{encoding}:strict", "LC_ALL": "C"}
+    run = subprocess.run(command, cwd=example, env=environment, capture_output=True, check=False)
+    assert run.returncode == 1, run.stderr
+    text = run.stdout.decode("utf-8" if encoding == "ascii" else encoding)
+    assert "größe.py" in text
+    if form == "json":
+        assert [found["path"] for found in json.loads(text)["findings"]].count("größe.py") == 1
+
+
+def test_columns_that_do_not_fit_hang_or_begin_a_line() -> None:
+    from ddp_audit.report.columns import fit
+
+    words = "one two three four five six seven eight nine ten eleven"
+    assert fit(words, 80) == [words]
+    assert fit(f"  {words}", 30) == ["  one two three four five six", "      seven eight nine ten", "      eleven"]
+    assert fit(f"code  {words}", 50) == ["code  one two three four five six seven eight nine", "      ten eleven"]
+    assert fit(f"code  level  {words}", 50)[:2] == ["code  level", "    one two three four five six seven eight nine"]
+    assert fit("x" * 30 + " y", 20) == ["x" * 30, "    y"]
