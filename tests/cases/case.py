@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ OUTCOMES = {
     "clean", "hang", "abort", "error", "gradients-local", "parameters-differ", "buffers-differ", "same-samples", "same-order",
     "wrong-factor", "reductions", "device", "all-on-device", "shows", "not-run",
 }  # fmt: skip
-_HEADER = re.compile(r"#\s*(expects|outcome|launch|devices):\s*(.*\S)\s*$")
+_HEADER = re.compile(r"#\s*(expects|outcome|launch|devices|needs):\s*(.*\S)\s*$")
 _KINDS = re.compile(r"(bad|fixed|reference|alike(_\w+)?)\.py$")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 
@@ -59,6 +60,7 @@ class Program:
     started: Started = field(default_factory=Started)
     launch: str = ""
     devices: int = 0
+    needs: str = ""  # a package without which it cannot be run
 
     @property
     def name(self) -> str:
@@ -68,7 +70,15 @@ class Program:
     @property
     def runs(self) -> bool:
         """Whether it can be run here."""
-        return not any(outcome.word == "not-run" for outcome in self.outcomes)
+        return not self.hindrance
+
+    @property
+    def hindrance(self) -> str:
+        """Why it cannot be run here; empty where it can."""
+        reasons = [outcome.text for outcome in self.outcomes if outcome.word == "not-run"]
+        if self.needs and importlib.util.find_spec(self.needs) is None:
+            reasons.append(f"{self.needs} is not installed")
+        return "; ".join(reasons)
 
 
 def programs(root: Path = ROOT) -> list[Program]:
@@ -102,6 +112,7 @@ def read_program(path: Path) -> Program:
         started=read_launch(said.get("launch", ""), str(path)),
         launch=said.get("launch", ""),
         devices=int(said.get("devices", "0")),
+        needs=said.get("needs", ""),
     )
 
 

@@ -158,7 +158,7 @@ def report(every: Sequence[Program], folder: Path) -> int:
     wrong = 0
     for program in every:
         if not program.runs:
-            print(f"not run  {program.name}: {program.outcomes[0].text}")
+            print(f"not run  {program.name}: {program.hindrance}")
             continue
         bad = bads.get(program.path.parent) if program.kind in ("fixed", "page-good") else None
         difference = judgement(program, shown, bad)

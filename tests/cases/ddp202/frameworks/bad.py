@@ -1,5 +1,6 @@
 # expects: DDP202:22, DDP202:23
-# outcome: not-run Accelerate is not installed
+# outcome: hang all
+# needs: accelerate
 """The main process alone gathers the losses and waits for everyone."""
 
 import torch
@@ -7,7 +8,7 @@ from accelerate import Accelerator
 
 
 def main():
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=True)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8, shuffle=True)

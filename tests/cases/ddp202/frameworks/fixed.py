@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run Accelerate is not installed
+# outcome: clean
+# needs: accelerate
 """All processes gather the losses and wait for everyone; the main one prints."""
 
 import torch
@@ -7,7 +8,7 @@ from accelerate import Accelerator
 
 
 def main():
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=True)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8, shuffle=True)

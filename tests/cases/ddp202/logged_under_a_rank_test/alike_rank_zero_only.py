@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run Lightning is not installed
+# outcome: clean
+# needs: lightning
 """Rank 0 alone logs a value of its own, which Lightning has an argument for and which sends nothing."""
 
 import lightning as L

@@ -1,5 +1,6 @@
 # expects: DDP202:17, DDP202:23
-# outcome: not-run Lightning is not installed
+# outcome: hang all
+# needs: lightning
 """A Lightning module logs with sync_dist=True on rank 0 alone: the reduction of the logged value waits for the others."""
 
 import lightning as L

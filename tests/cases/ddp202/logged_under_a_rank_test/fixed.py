@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run Lightning is not installed
+# outcome: clean
+# needs: lightning
 """A Lightning module logs with sync_dist=True on all ranks."""
 
 import lightning as L

@@ -1,12 +1,13 @@
 # expects: nothing
-# outcome: not-run Accelerate is not installed
+# outcome: clean
+# needs: accelerate
 """prepare() shards the loader, wraps the model and tells the sampler its epoch."""
 
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-accelerator = Accelerator(gradient_accumulation_steps=2)
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8, shuffle=True)

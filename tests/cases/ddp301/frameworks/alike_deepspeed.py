@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run DeepSpeed is not installed
+# outcome: clean
+# needs: deepspeed
 """initialize() makes the loader from the data set and shards it; the engine accumulates and steps by itself."""
 
 import argparse

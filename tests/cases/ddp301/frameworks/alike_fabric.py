@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run Lightning Fabric is not installed
+# outcome: clean
+# needs: lightning
 """setup_dataloaders() replaces the sampler; no_backward_sync() holds forward and backward of all micro-batches but the last."""
 
 import torch

@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run Lightning is not installed
+# outcome: clean
+# needs: lightning
 """The trainer replaces the sampler of the loader and sets its epochs."""
 
 import lightning.pytorch as pl

@@ -1,9 +1,12 @@
 # expects: nothing
-# outcome: not-run transformers is not installed
+# outcome: clean
+# needs: transformers
 """The trainer makes the loader with a sampler of its own."""
 
+import os
+
 import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -16,8 +19,8 @@ class Tokens(torch.utils.data.Dataset):
 
 
 def main():
-    model = AutoModelForCausalLM.from_pretrained("tiny")
-    arguments = TrainingArguments("out", num_train_epochs=2, gradient_accumulation_steps=4)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=1))
+    arguments = TrainingArguments(os.environ["CASE_FOLDER"], num_train_epochs=2, gradient_accumulation_steps=4, use_cpu=True)
     trainer = Trainer(model=model, args=arguments, train_dataset=Tokens())
     trainer.train()
     if trainer.is_world_process_zero():

@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run accelerate is not installed
+# outcome: clean
+# needs: accelerate
 """Hands model and optimizer to Accelerate and keeps the loader, which a DistributedSampler divides."""
 
 import torch

@@ -1,5 +1,6 @@
 # expects: DDP305:24
-# outcome: not-run accelerate is not installed
+# outcome: shows had 16 of 64 points
+# needs: accelerate
 """Hands a loader with a DistributedSampler to Accelerate, which shards every loader that it prepares."""
 
 import torch

@@ -1,5 +1,6 @@
 # expects: nothing
-# outcome: not-run accelerate is not installed
+# outcome: clean
+# needs: accelerate
 """Hands a plain loader to Accelerate, which shards it."""
 
 import torch

@@ -1,5 +1,5 @@
 # expects: DDP702:13
-# outcome: not-run torchvision is not installed
+# outcome: not-run it downloads a data set, by torchvision
 """Every process downloads the data set into one folder."""
 
 import torch

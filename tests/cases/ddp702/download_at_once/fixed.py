@@ -1,5 +1,5 @@
 # expects: nothing
-# outcome: not-run torchvision is not installed
+# outcome: not-run it downloads a data set, by torchvision
 """Rank 0 downloads the data set, and the others wait for it."""
 
 import torch
