@@ -1,4 +1,4 @@
-# expects: DDP202:22, DDP202:23
+# expects: DDP202:23, DDP202:24
 # outcome: hang all
 # needs: accelerate
 """The main process alone gathers the losses and waits for everyone."""

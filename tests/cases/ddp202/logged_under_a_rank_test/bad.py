@@ -1,4 +1,4 @@
-# expects: DDP202:17, DDP202:23
+# expects: DDP202:18, DDP202:24
 # outcome: hang all
 # needs: lightning
 """A Lightning module logs with sync_dist=True on rank 0 alone: the reduction of the logged value waits for the others."""

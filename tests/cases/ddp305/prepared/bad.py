@@ -1,4 +1,4 @@
-# expects: DDP305:24
+# expects: DDP305:25
 # outcome: shows had 16 of 64 points
 # needs: accelerate
 """Hands a loader with a DistributedSampler to Accelerate, which shards every loader that it prepares."""
