@@ -1,6 +1,6 @@
 """Does recording make gloo hang? The same stress, again and again, without the tracer, with delays alone, and with each kernel.
 
-    python benchmarks/hang_stress.py [--runs 300] [--minutes 60] [--timeout 60] [--write]
+    python benchmarks/hang_stress.py [--runs 300] [--minutes 60] [--timeout 120] [--write]
 
 A run is two ranks on gloo. In each of its rounds come several hundred asynchronous all-reduces and broadcasts whose Works nobody
 keeps or waits for, then functional collectives whose results are used, then a new DDP wrapper and some steps of it; a barrier ends
@@ -180,11 +180,12 @@ def look_at(left: dict[int, int], folder: str) -> str:
     told = []
     for pid, rank in left.items():
         os.kill(pid, signal.SIGUSR1)
-        time.sleep(1)
+        time.sleep(3)
         told.append(f"rank {rank}:\n{Path(folder, f'stacks-{rank}').read_text()}")
         if shutil.which("gdb"):
             command = ["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 14"]
-            told.append(subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout)
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+            told.append(done.stdout)
     return "\n".join(told)
 
 
@@ -194,7 +195,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=300, help="runs of each variant")
     parser.add_argument("--minutes", type=float, default=60, help="stop after so long")
     parser.add_argument(
-        "--timeout", type=float, default=60, help="seconds after which a run is slow, and after twice as many a hang"
+        "--timeout", type=float, default=120, help="seconds after which a run is slow, and after twice as many a hang"
     )
     parser.add_argument("--rounds", type=int, default=2, help="rounds a run")
     parser.add_argument("--burst", type=int, default=400, help="asynchronous calls a round")
