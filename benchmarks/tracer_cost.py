@@ -28,10 +28,12 @@ import json
 import multiprocessing
 import os
 import platform
+import random
 import statistics
 import tempfile
 import time
 import traceback
+from array import array
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
@@ -234,9 +236,7 @@ def measure(options: argparse.Namespace, module: Any, variants: list[str], folde
                 if number:  # the first round warms up
                     found[what][variant].append(taken)
     stop(running)
-    torch.randint(0, 256, (1 << 20,), dtype=torch.int16, generator=torch.Generator().manual_seed(1)).numpy().tofile(
-        f"{folder}/tokens"
-    )
+    Path(folder, "tokens").write_bytes(array("H", random.Random(1).choices(range(256), k=1 << 20)).tobytes())
     for number, size in enumerate(size for size in SIZES if options.only in size):
         steps = max(10, options.steps // (4 if "larger" in size else 1))
         running = {
