@@ -184,7 +184,7 @@ def out_of_memory(odd: bool, world: int) -> None:
 def gil_held(odd: bool, world: int) -> None:
     diverge()
     if odd:
-        ctypes.PyDLL(None).sleep(60)  # no report can have this line: the process cannot be asked
+        ctypes.PyDLL(None).sleep(60)  # odd
     dist.all_reduce(data())  # rest
 
 

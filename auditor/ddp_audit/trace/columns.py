@@ -14,14 +14,16 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from ddp_audit import events
 from ddp_audit.compare.bulk import Places, Tracks
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
+from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.store import RankReader, Reader, TraceError, assemble, is_gone, judge, rank_of, read_header, read_meta
 from ddp_audit.trace.worker import layout
@@ -137,8 +139,10 @@ class ColumnReader:
         starts, exits = found.shape.rare_of(events.START), found.shape.rare_of(events.EXIT)
         host: str | None = None
         ticks = 0
+        start: dict[str, Any] | None = None
         for position in starts:
             detail = found.definition(position).text["detail"]
+            start = detail
             self.world_size, host, self.run_id, ticks = detail["world_size"], detail["host"], detail["run"], detail["ticks"]
         for position in found.shape.rare_of(events.GROUP):
             group = found.definition(position).group
@@ -148,7 +152,8 @@ class ColumnReader:
             run.code = found.definition(position).text["detail"]["code"]
         exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))
         gone = not exited and is_gone(host, pid, ticks, heartbeat)
-        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat)
+        locked = partial(stands_locked, Path(self.path), run.rank, start)
+        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, locked=locked)
 
 
 def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLOCK) -> bytes:

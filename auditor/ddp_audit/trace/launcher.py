@@ -387,7 +387,8 @@ def _prepare(folder: Path, command: Sequence[str], run_id: str) -> None:
     """Makes the folder, removes an earlier trace from it, and writes run.json."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (*folder.glob("rank-*.ddptrace*"), folder / layout.REQUEST_FILE, folder / layout.ERRORS_FILE):
+        earlier = [*folder.glob("rank-*.ddptrace*"), *folder.glob("rank-*.stacks")]
+        for old in (*earlier, folder / layout.REQUEST_FILE, folder / layout.ERRORS_FILE):
             old.unlink(missing_ok=True)
         meta: dict[str, Any] = {
             "version": 1,

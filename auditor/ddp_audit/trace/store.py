@@ -9,7 +9,8 @@ collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the
             `all_gather`, reduce_scatter and reduce_scatter_tensor `reduce_scatter`, all_to_all and all_to_all_single
             `all_to_all`, a coalesced call the operation itself with the sum of its sizes. `numel` is what this rank brings; for
             scatter, what it receives. `index` is None for send and recv.
-start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), run, argv, torch, python
+start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), thread: identity of the main
+            thread, cwd, run, argv, torch, python
 wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class name), parameters: [[name, numel, dtype], ..] of
             those that require gradients, frozen: number of others, buffers: [[name, numel, dtype], ..], group, options: an
             object with those of find_unused_parameters, static_graph, broadcast_buffers, forward_sync_buffers,
@@ -45,14 +46,16 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ddp_audit import events
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun, backwards, last_of
 from ddp_audit.events import Event, Site
+from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.worker import layout
 
@@ -193,6 +196,7 @@ class RankReader:
         self.checks: dict[int, int] = {}  # running hash of the rank by count of collectives
         self._strict = strict
         self._ticks = 0
+        self._start: Mapping[str, Any] | None = None
         self._next = layout.HEADER.size
         self._parts: dict[int, dict[int, bytes]] = {}
         self._stacks: dict[int, tuple[Site, ...]] = {0: ()}
@@ -306,7 +310,7 @@ class RankReader:
         detail = event.detail
         if event.kind == events.START:
             self.world_size, self.host, self.run_id = detail["world_size"], detail["host"], detail["run"]
-            self._ticks = detail["ticks"]
+            self._ticks, self._start = detail["ticks"], detail
         elif event.kind == events.GROUP and detail.get("name") and detail.get("ranks"):
             self.groups[detail["name"]] = tuple(detail["ranks"])
         elif event.kind == events.EXCEPTION:
@@ -343,13 +347,36 @@ class RankReader:
             return
         gone = not self._exited and self._is_gone()
         waits = [self.events[position] for _, position in self._open if self.events[position].kind == events.COLLECTIVE]
-        judge(self.rank_run, waits, gone=gone, exited=self._exited, raised=self._raised, heartbeat=self._heartbeat)
+        judge(
+            self.rank_run,
+            waits,
+            gone=gone,
+            exited=self._exited,
+            raised=self._raised,
+            heartbeat=self._heartbeat,
+            locked=partial(stands_locked, self.path, self.rank_run.rank, self._start),
+        )
 
 
-def judge(run: RankRun, waits: Iterable[Event], *, gone: bool, exited: bool, raised: bool, heartbeat: float) -> None:
-    """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order."""
+def judge(
+    run: RankRun,
+    waits: Iterable[Event],
+    *,
+    gone: bool,
+    exited: bool,
+    raised: bool,
+    heartbeat: float,
+    locked: Callable[[float], Site | None] = lambda since: None,
+) -> None:
+    """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order; `locked` says
+    where it stands if its interpreter was locked since a time."""
     now = time.time()
     oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
+    lives = not (raised or exited or gone)
+    run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
+    there = locked(run.events[-1].time) if run.events and (run.silent or gone) and not raised else None
+    if there is not None and (oldest is None or oldest.site is None or str(oldest.site) != str(there)):
+        oldest = None  # it has returned: nobody could note it
     run.waiting = None if exited and not raised else oldest
     if raised:
         run.state = RAISED
@@ -360,8 +387,8 @@ def judge(run: RankRun, waits: Iterable[Event], *, gone: bool, exited: bool, rai
         run.state = KILLED
     else:
         run.state = WAITING if oldest is not None else RUNNING
-    run.stands = None if raised or oldest is not None else _stood(run)
-    run.silent = now - heartbeat if run.state in (WAITING, RUNNING) and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
+    run.locked = there is not None
+    run.stands = None if raised or oldest is not None else there or _stood(run)
     error = last_of(run.events, events.EXCEPTION) if raised else None
     last = error or oldest or next((e for e in backwards(run.events) if e.kind != events.STACK), None)
     if last is not None:

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker import layout, locked
 
 # Programs that start ranks and are none themselves.
 _LAUNCHERS = (
@@ -36,6 +36,7 @@ def start() -> None:
     directory = os.environ.get(layout.ENV_DIRECTORY)
     if not directory or "finder" in _state or _is_launcher() or not _may_trace():
         return
+    locked.guard()
     finder = _Finder()
     _state["finder"] = finder
     if "torch" in sys.modules:

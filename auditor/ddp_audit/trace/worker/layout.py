@@ -70,6 +70,7 @@ NUMBER_KEY = {
 VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash", events.DRAWS: "stream"}
 
 FILE_PATTERN = "rank-{:05d}.ddptrace"
+STACKS_PATTERN = "rank-{:05d}.stacks"  # see locked.py
 RUN_FILE = "run.json"
 REQUEST_FILE = "dump-request"
 ERRORS_FILE = "stderr.log"  # what the traced command wrote to its standard error
@@ -83,6 +84,7 @@ ENV_PACKAGE = "DDP_AUDIT_TRACE_PACKAGE"  # folder of the ddp_audit package, for 
 ENV_STALL = "DDP_AUDIT_TRACE_STALL"  # seconds after which a waiting rank asks all ranks where they stand; 0 never
 ENV_HASH_EVERY = "DDP_AUDIT_TRACE_HASH_EVERY"  # parameters are hashed after every so many steps (default 50)
 ENV_STACK = "DDP_AUDIT_TRACE_STACK"  # 0: no user frames on collectives
+ENV_LOCKED = "DDP_AUDIT_TRACE_LOCKED"  # seconds of a locked interpreter after which its stacks are written (default 3); 0 never
 ENV_NATIVE = "DDP_AUDIT_NATIVE"  # auto (default), on or off: whether the native kernel is used
 ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file ends its growth here (default 4096)
 

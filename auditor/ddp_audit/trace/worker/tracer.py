@@ -103,6 +103,8 @@ class Tracer:
             "pid": self.pid,
             "host": socket.gethostname(),
             "ticks": start_ticks(self.pid),
+            "thread": threading.main_thread().ident,
+            "cwd": self.cwd,
             "run": run_id(),
             "argv": sys.argv[:50],
             "kernel": self.kernel,

@@ -13,6 +13,7 @@ import torch
 
 from ddp_audit import events
 from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker.locked import LockedStacks
 from ddp_audit.trace.worker.node import Files, Node
 from ddp_audit.trace.worker.ring import is_marked, mark
 from ddp_audit.trace.worker.tracer import Pending, Tracer, run_id
@@ -28,12 +29,15 @@ class Watch:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._node: Node | None = None
+        self._stacks: LockedStacks | None = None
         self._asked = self._request_time()
         stall = os.environ.get(layout.ENV_STALL, "30")
         self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
         self._asked_for: object = None
         self._unbox: Callable[[Any], Any] = torch._C._distributed_c10d.Work.unbox
         self._ends = threading.Event()
+        if tracer.on:
+            self._not_locked()
         self._thread = threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True)
         self._thread.start()
 
@@ -44,6 +48,8 @@ class Watch:
         self._thread.join(_STOP_TIME)
         if self._node is not None and not self._thread.is_alive():
             self._node.close()
+        if self._stacks is not None:
+            self._stacks.close()
 
     def _run(self) -> None:
         tracer = self._tracer
@@ -53,6 +59,7 @@ class Watch:
                 continue
             try:
                 now = time.time()
+                self._not_locked()
                 self.poll(now)
                 tracer.ring.heartbeat(now)
                 self._answer(now)
@@ -61,6 +68,11 @@ class Watch:
                     self._ask(now)
             except Exception as error:
                 tracer.fail(error)
+
+    def _not_locked(self) -> None:
+        if self._stacks is None:
+            self._stacks = LockedStacks(self._tracer.directory, self._tracer.rank)
+        self._stacks.beat()
 
     def poll(self, now: float) -> None:
         """Marks the pending collectives whose Work is completed."""

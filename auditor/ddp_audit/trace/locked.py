@@ -1,0 +1,55 @@
+"""Reads where a rank stands whose interpreter is locked: the stacks that C code of its process has written (`worker/locked.py`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_audit.events import Site
+from ddp_audit.trace.worker import layout
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)\b.*:$")
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_NOT_THE_USERS = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/ddp_audit/trace/")
+_MOST_BYTES = 1 << 18
+
+
+def stands_locked(trace: Path, rank: int, start: Mapping[str, Any] | None, since: float) -> Site | None:
+    """The user's line at which a rank's main thread stands, where its stacks were written later than `since`, its last event.
+
+    `start` is the detail of the rank's START event: it names the main thread and the folder that paths are relative to.
+    """
+    path = trace.with_name(layout.STACKS_PATTERN.format(rank))
+    try:
+        found = path.stat()
+        if not found.st_size or found.st_mtime < since or start is None:
+            return None
+        with path.open(encoding="ascii", errors="replace") as file:
+            text = file.read(_MOST_BYTES)
+    except OSError:
+        return None
+    return site_in(text, int(start.get("thread", 0)), str(start.get("cwd", "")))
+
+
+def site_in(text: str, thread: int, cwd: str) -> Site | None:
+    """The innermost frame of the user's in the section of a thread, in a text of faulthandler's; later texts count first.
+
+    >>> site_in('Thread 0x0000000000000007 (most recent call first):\\n  File "/w/a.py", line 3 in f\\n', 7, "/w")
+    Site(path='a.py', line=3, function='f')
+    """
+    site: Site | None = None
+    is_his = False
+    for line in text.splitlines():
+        section = _THREAD.match(line)
+        if section:
+            is_his = int(section[1], 16) == thread
+            site = None if is_his else site
+            continue
+        frame = _FRAME.match(line) if is_his and site is None else None
+        if frame and not _NOT_THE_USERS.search(frame[1]):
+            path, folder = (Path(cwd) / frame[1]).resolve(), Path(cwd).resolve()
+            shown = path.relative_to(folder) if cwd and path.is_relative_to(folder) else path
+            site = Site(shown.as_posix(), int(frame[2]), frame[3])
+    return site

@@ -1,0 +1,101 @@
+"""Where a process stands whose interpreter is locked: by a call in C that keeps the GIL, so that no Python code runs.
+
+The watch thread sets the timer of faulthandler anew with every beat. Where no beat comes for some seconds, the timer's thread,
+which is C and needs no lock of the interpreter, writes the stacks into a file beside the trace, `rank-00000.stacks`; the reader
+takes the line of the main thread from there (`trace/locked.py`). The next beat empties the file. No signal is used: handlers and
+masks are the program's own.
+
+A process has one such timer. A program that sets it for itself has it; the tracer's is not set again then. A child that was forked
+while the timer runs would wait for its thread for ever when it ends, so it is taken back before each fork.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ddp_audit.trace.worker import layout
+
+
+class _Timer:
+    """The process's timer. `use` is what sets it; None before `guard`, and after the program has set it for itself."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # held through a fork, so that no thread sets the timer meanwhile
+        self.use: Callable[..., Any] | None = None
+        self.is_set = False
+
+    def set(self, patience: float, descriptor: int) -> None:
+        if self.use is not None:
+            self.use(patience, file=descriptor)
+            self.is_set = True
+
+    def take_back(self) -> None:
+        if self.is_set:
+            self.is_set = False
+            faulthandler.cancel_dump_traceback_later()
+
+    def before_fork(self) -> None:
+        self.lock.acquire()
+        self.take_back()
+
+
+_timer = _Timer()
+
+
+def guard() -> None:
+    """Notices from now on when the program sets the timer for itself. Called once, before the program runs."""
+    original = faulthandler.dump_traceback_later
+
+    def dump_traceback_later(*args: Any, **kwargs: Any) -> Any:
+        with _timer.lock:
+            _timer.use, _timer.is_set = None, False
+        return original(*args, **kwargs)
+
+    dump_traceback_later.__doc__ = original.__doc__
+    faulthandler.dump_traceback_later = dump_traceback_later
+    _timer.use = original
+    os.register_at_fork(before=_timer.before_fork, after_in_parent=_timer.lock.release, after_in_child=_timer.lock.release)
+
+
+class LockedStacks:
+    """The timer and the file of one rank. Where the file cannot be made there is no timer."""
+
+    def __init__(self, directory: str, rank: int) -> None:
+        patience = os.environ.get(layout.ENV_LOCKED, "3")
+        self._patience = float(patience) if patience.replace(".", "", 1).isdigit() else 3.0
+        self._path = os.path.join(directory, layout.STACKS_PATTERN.format(rank))
+        self._descriptor = -1
+        self._next = 0.0
+        if self._patience and _timer.use is not None:
+            with suppress(OSError):
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def beat(self) -> None:
+        """Says that the interpreter is not locked."""
+        now = time.monotonic()
+        if self._descriptor < 0 or now < self._next:
+            return
+        self._next = now + self._patience / 3
+        with _timer.lock:
+            _timer.take_back()
+            if os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, 0)
+            _timer.set(self._patience, self._descriptor)
+
+    def close(self) -> None:
+        """Takes the timer back, and the file away where nothing is in it."""
+        if self._descriptor < 0:
+            return
+        with _timer.lock:
+            _timer.take_back()
+            if not os.fstat(self._descriptor).st_size:
+                with suppress(OSError):
+                    os.unlink(self._path)
+            os.close(self._descriptor)
+            self._descriptor = -1
