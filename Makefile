@@ -11,6 +11,7 @@
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
 #   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
+#   make pictures           the pictures of README and guides, from what the program prints (a traced run, and Chromium for one)
 #   make docs               the documentation site, in site/
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
@@ -18,7 +19,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score coverage faults gpu-check docs clean
+.PHONY: demo test lint format agree cases score coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -61,6 +62,9 @@ fuzz: $(STAMP)
 
 coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py
+
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures.py
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -113,7 +113,7 @@ def test_columns_that_do_not_fit_hang_or_begin_a_line() -> None:
 
     words = "one two three four five six seven eight nine ten eleven"
     assert fit(words, 80) == [words]
-    assert fit(f"  {words}", 30) == ["  one two three four five six", "      seven eight nine ten", "      eleven"]
+    assert fit(f"  {words}", 30) == ["  one two three four five six", "    seven eight nine ten", "    eleven"]
     assert fit(f"code  {words}", 50) == ["code  one two three four five six seven eight nine", "      ten eleven"]
     assert fit(f"code  level  {words}", 50)[:2] == ["code  level", "    one two three four five six seven eight nine"]
-    assert fit("x" * 30 + " y", 20) == ["x" * 30, "    y"]
+    assert fit("x" * 30 + " y", 20) == ["x" * 30, "  y"]

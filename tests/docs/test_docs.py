@@ -18,13 +18,15 @@ from pathlib import Path
 
 import pytest
 
+from ddp_audit.rule import load_rules
 from ddp_audit.source.config import Config, find_config
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
 BLOCK = re.compile(r"<!-- run in example, exit (\d)(, with torch)? -->\n```console\n(.*?)```", re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def blocks() -> Iterator[tuple[str, int, bool, str]]:
@@ -87,11 +89,39 @@ def test_blocks_are_found() -> None:
     assert len(list(blocks())) >= 6
 
 
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    words = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {re.sub(r"\s+", "-", heading) for heading in words}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(page.read_text(encoding="utf-8")):
-        if not target.startswith(("http://", "https://", "rules/")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    made = {"rules/index.md", *(f"rules/{rule.code}.md" for rule in load_rules())}
+    for is_picture, text, target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        assert not is_picture or len(text) > 40, f"{page.name}: {target} has no text for who does not see it"
+        path, _, anchor = target.partition("#")
+        if target.startswith("https://") or path in made:
+            continue
+        found = page.parent / path if path else page
+        assert found.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in headings(found), f"{page.name}: {target}"
+
+
+def test_pictures_show_what_is_printed_now(tmp_path: Path) -> None:
+    """Those of a run are left out: their times and ports differ from run to run."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        from pictures import PICTURES, STATIC
+    finally:
+        sys.path.remove(str(DOCS))
+    for name, make in STATIC.items():
+        (tmp_path / name).mkdir()
+        assert make(tmp_path / name) == (PICTURES / f"{name}.svg").read_text(encoding="utf-8"), "run make pictures"
+    shown = {target for page in PAGES for _, _, target in LINK.findall(page.read_text(encoding="utf-8"))}
+    shown = {target.rpartition("/")[2] for target in shown if "pictures/" in target}
+    assert shown == {path.name for path in PICTURES.iterdir()}
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -117,6 +147,9 @@ def test_site_is_built(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tmp_path / "site" / "rules" / "DDP401" / "index.html").exists()
+    start = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "TensorDataset" in start and "--8" not in start, "the script of the first page is not in it"
+    assert not re.search(r'<(?:script|img|link)[^>]* (?:src|href)="https?://', re.sub(r'<link rel="canonical"[^>]*>', "", start))
 
 
 def test_the_table_of_rules_in_the_readme_is_that_of_the_rules() -> None:

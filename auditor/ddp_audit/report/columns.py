@@ -19,19 +19,19 @@ def cut(text: str, width: int) -> str:
 
 
 def fit(text: str, width: int) -> list[str]:
-    """A line in lines of no more than `width` characters, where words allow it: what follows hangs below the last of its columns
-    where that leaves room, else by four characters; a last column with too little room begins below the others.
+    """A line in lines of no more than `width` characters, where words allow it: a sentence hangs by two, the last of several
+    columns below its beginning, and where that leaves too little room it begins below the others.
 
     >>> fit("a  one two three", 12), fit("one two three", 9)
-    (['a', '    one two', '    three'], ['one two', '    three'])
+    (['a', '    one two', '    three'], ['one two', '  three'])
     """
     if len(text) <= width:
         return [text]
     indent = len(text) - len(text.lstrip())
     gaps = [match.end() for match in re.finditer(r"(?<=\S) {2,}(?=\S)", text)]
-    hang = " " * (indent + 4)
     if not gaps:
-        return _wrap(text, width, subsequent_indent=hang)
+        return _wrap(text, width, subsequent_indent=" " * (indent + 2))
+    hang = " " * (indent + 4)
     head, rest = text[: gaps[-1]], text[gaps[-1] :]
     if width - gaps[-1] >= _LEAST:
         return _wrap(rest, width, initial_indent=head, subsequent_indent=" " * gaps[-1])
