@@ -5,81 +5,27 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
+from ddp_audit.entries import EntryResult, Job, Lower, Tell, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
 from ddp_audit.launch.overrides import Override, config_file_values, literal
-from ddp_audit.source import suppress
+from ddp_audit.outcome import AuditResult, Options, UsageError
+from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, fits_pattern
 from ddp_audit.source.suppress_documents import document_suppressions
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
+    from ddp_audit.memory import Memory
     from ddp_audit.rule import Rule
 
+__all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names"]
+
 SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
-
-
-class UsageError(Exception):
-    """An option that cannot be followed; the text is one line for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What an audit is asked for. `select` None means every rule; names are codes, rule names or prefixes of codes."""
-
-    select: Sequence[str] | None = None
-    ignore: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    force_exclude: bool = False  # files given by name are held against `exclude` too
-    min_confidence: str = "likely"
-    world_size: int | None = None
-    launch: str | Launch | None = None  # a command line, or one that was read
-    settings: Sequence[str] = ()  # NAME=VALUE
-    config_files: Sequence[str] = ()
-    jobs: int = 1  # processes
-    per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
-    levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
-    target_torch: str | None = None
-    rule_folders: Sequence[str] = ()  # folders with rules of the project's own
-    roots: Sequence[str] = ()  # folders that imports are looked up in too
-    helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
-    defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
-
-
-@dataclass(slots=True)
-class AuditResult:
-    """What an audit found. `notes` are whole lines for the report.
-
-    `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
-    `rules` are those that ran, by code, and `codes` all that were asked for.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    errors: list[SourceError] = field(default_factory=list)
-    suppressed: int = 0
-    notes: list[str] = field(default_factory=list)
-    sources: dict[str, list[str]] = field(default_factory=dict)
-    rules: Mapping[str, Rule] = field(default_factory=dict)
-    looked_at: set[str] = field(default_factory=set)
-    codes: set[str] = field(default_factory=set)
-
-    @property
-    def files(self) -> int:
-        """How many Python files were read."""
-        return len(self.looked_at)
-
-    def exit_code(self, strict: bool = False) -> int:
-        """2 where work could not be done, 1 where a finding fails the check, else 0."""
-        if self.errors:
-            return 2
-        failing = ("error", "warning") if strict else ("error",)
-        return int(any(finding.severity in failing for finding in self.findings))
 
 
 def audit(
@@ -89,22 +35,36 @@ def audit(
     rules: Sequence[Rule] | None = None,
     lower: Lower | None = None,
     overlay: Mapping[str, bytes] | None = None,
+    memory: Memory | None = None,
+    tell: Tell | None = None,
 ) -> AuditResult:
     """Audits scripts and folders. `rules` and `lower` replace the installed rules and the lowering.
 
-    `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds.
+    `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds. `memory` has the results of
+    entries that nothing changed for, and takes up the others'. `tell` is told how many entries are done, of how many, and a path.
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
     every = installed_rules(options.rule_folders) if rules is None else list(rules)
     wanted = _selection(every, options)
     chosen = [rule for rule in every if rule.code in wanted]
-    launch = launch_of(options)
-    explicit = explicit_overrides(options)
-    project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay, roots=options.roots)
+    with seen.part() as asked:
+        launch = launch_of(options)
+        explicit = explicit_overrides(options)
+    project = Project(
+        paths,
+        options.exclude,
+        force_exclude=options.force_exclude,
+        overlay=overlay,
+        roots=options.roots,
+        facts=None if memory is None else memory.facts,
+    )
     result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
     job = Job(project, chosen, launch, explicit, options.defaults_hold, lower, told_by(options))
-    entries = audit_entries(job, options.jobs)
+    known = {} if memory is None else memory.recall(project)
+    entries = audit_entries(job, options.jobs, known, tell)
+    if memory is not None:
+        memory.keep(project, entries, known, asked)
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
     result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))

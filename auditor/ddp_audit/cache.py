@@ -1,67 +1,65 @@
-"""The cache of whole audits: one that would look at nothing new is not made again.
+"""The cache of audits: what would be looked at again is not, and comes out the same.
 
-An entry is one JSON file named by a hash of the tool, its rules, the working directory, the paths and the options. It holds
-what the audit looked at (source/seen.py) and what it found, and is used where all of that is on the disk as it was. Audits that
-could not do all of their work are not kept.
+A whole audit is one file named by a hash of the tool, its rules, the working directory, the paths and the options. It holds what
+the audit looked at (source/seen.py) and what it found, and is used where all of that is on the disk as it was. Where it is not,
+the audit is made with the results of single entries that still hold (memory.py). Audits that could not do all of their work are
+not kept, their entries are. The files are for one machine and one user: a hash in them is no protection against malice.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from ddp_audit import __version__
-from ddp_audit.audit import AuditResult, Options, audit, installed_rules
-from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.source.files import SourceError, decode
-from ddp_audit.source.notebook import SUFFIX, read_notebook
-from ddp_audit.source.seen import Seen, noting
+from ddp_audit import __version__, stored
+from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.source import unchanged
+from ddp_audit.source.seen import noting
+from ddp_audit.stored import cache_folder
 
 if TYPE_CHECKING:
+    from ddp_audit.entries import Tell
     from ddp_audit.rule import Rule
 
-_MOST_ENTRIES = 100
+V = TypeVar("V")
 
 
-def cached_audit(paths: Sequence[str], options: Options) -> AuditResult:
-    """What `audit` gives, from the cache where it holds it. Raises UsageError."""
-    entry = cache_folder() / f"{_key(paths, options)}.json"
-    found = _load(entry, options.rule_folders)
+def cached_audit(paths: Sequence[str], options: Options, tell: Tell | None = None) -> AuditResult:
+    """What `audit` gives, as far as possible from the cache. Raises UsageError."""
+    began = time.time_ns()
+    tool = (__version__, sys.version, _tool(options.rule_folders), str(Path.cwd()))
+    folder = cache_folder()
+    run = folder / f"run-{_hash(*tool, repr(list(paths)), repr(replace(options, jobs=1)))}.json"
+    found = _load(run, options.rule_folders, began)
     if found is not None:
         return found
+    from ddp_audit.audit import audit
+    from ddp_audit.memory import Memory
+
+    memory = Memory(folder / f"parts-{_hash(*tool, _of_entries(options))}.json")
     with noting() as seen:
-        result = audit(paths, options)
+        result = audit(paths, options, memory=memory, tell=tell)
+    memory.save()
     if not result.errors:
-        _store(entry, seen, result)
+        stored.write(run, {"seen": unchanged.held(seen, began), "result": _document(result)})
     return result
 
 
-def cache_folder() -> Path:
-    """Where entries lie: DDP_AUDIT_CACHE, or `ddp-audit` in the user's cache folder."""
-    own = os.environ.get("DDP_AUDIT_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "ddp-audit"
+def _of_entries(options: Options) -> str:
+    """The options that a result of an entry depends on; the others choose entries and findings."""
+    off = [name for name, level in options.levels if level == "off"]
+    rest = replace(options, jobs=1, min_confidence="", exclude=(), force_exclude=False, per_file_ignores=(), levels=())
+    return repr((rest, off))
 
 
-def _key(paths: Sequence[str], options: Options) -> str:
-    parts = (
-        __version__,
-        sys.version,
-        _tool(options.rule_folders),
-        str(Path.cwd()),
-        repr(list(paths)),
-        repr(replace(options, jobs=1)),
-    )
+def _hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:40]
 
 
@@ -72,88 +70,95 @@ def _tool(folders: Sequence[str]) -> str:
     """
     import ddp_audit_rules
 
-    roots = [Path(__file__).parent, *map(Path, ddp_audit_rules.__path__), *map(Path, folders)]
-    states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for root in roots for file in sorted(root.rglob("*.py"))]
+    roots = [os.path.dirname(__file__), *ddp_audit_rules.__path__, *folders]  # noqa: PTH120
+    states = sorted(state for root in roots for state in _sources(root))
     return repr((states, Path(sysconfig.get_path("purelib")).stat().st_mtime_ns))
 
 
-class _LateRules(Mapping[str, "Rule"]):
-    """Some of the installed rules by code, loaded when the first one is asked for."""
+def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of each Python file below a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    yield entry.path, status.st_size, status.st_mtime_ns
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    yield from _sources(entry.path)
+    except OSError:
+        return
 
-    def __init__(self, codes: Sequence[str], folders: Sequence[str]) -> None:
-        self._codes = codes
-        self._folders = folders
-        self._rules: dict[str, Rule] | None = None
 
-    def __getitem__(self, code: str) -> Rule:
-        if self._rules is None:
-            self._rules = {rule.code: rule for rule in installed_rules(self._folders) if rule.code in self._codes}
-        return self._rules[code]
+class _Late(Mapping[str, V]):
+    """A mapping with known keys whose values are made when the first one is asked for."""
+
+    def __init__(self, keys: Sequence[str], make: Callable[[], dict[str, V]]) -> None:
+        self._keys = keys
+        self._make = make
+        self._made: dict[str, V] | None = None
+
+    def __getitem__(self, key: str) -> V:
+        if key not in self._keys:
+            raise KeyError(key)
+        if self._made is None:
+            self._made = self._make()
+        return self._made[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._codes)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._keys)
 
 
-def _load(entry: Path, folders: Sequence[str]) -> AuditResult | None:
-    """The result of an entry that still holds; None for any other, and for one that is damaged."""
+def _rules(codes: Sequence[str], folders: Sequence[str]) -> dict[str, Rule]:
+    from ddp_audit.audit import installed_rules
+
+    return {rule.code: rule for rule in installed_rules(folders) if rule.code in codes}
+
+
+def _load(run: Path, folders: Sequence[str], began: int) -> AuditResult | None:
+    """The result of a run that still holds; None for any other, and for one that is damaged."""
     try:
-        document = json.loads(entry.read_bytes())
-        if not Seen(**document["seen"]).holds():
+        document = stored.read(run)
+        holds, fresher = unchanged.holds(document["seen"], began)
+        if not holds:
             return None
-        os.utime(entry)  # the oldest entries are dropped first
-        stored = document["result"]
+        kept = document["result"]
         result = AuditResult(
-            findings=[_finding(item) for item in stored["findings"]],
-            suppressed=stored["suppressed"],
-            notes=stored["notes"],
-            rules=_LateRules(stored["rules"], folders),
-            looked_at=set(stored["looked_at"]),
-            codes=set(stored["codes"]),
+            findings=[stored.finding_of(item) for item in kept["findings"]],
+            suppressed=kept["suppressed"],
+            notes=list(kept["notes"]),
+            rules=_Late(kept["rules"], lambda: _rules(kept["rules"], folders)),
+            looked_at=set(kept["looked_at"]),
+            codes=set(kept["codes"]),
         )
         named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
-        named &= result.looked_at
-        result.sources = {path: _text_of(path).split("\n") for path in named}
-        return result
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SourceError):
+        readable = sorted(named & result.looked_at)
+        result.sources = _Late(readable, lambda: {path: _text_of(path).split("\n") for path in readable})
+    except stored.DAMAGE:
         return None
+    if fresher:
+        stored.write(run, document)
+    else:
+        stored.touch(run)
+    return result
 
 
 def _text_of(path: str) -> str:
+    from ddp_audit.source.files import decode
+    from ddp_audit.source.notebook import SUFFIX, read_notebook
+
     data = Path(path).read_bytes()
     return read_notebook(data, path).text if path.endswith(SUFFIX) else decode(data, path)
 
 
-def _finding(item: dict[str, Any]) -> Finding:
-    item["span"] = Span(**item["span"])
-    item["related"] = [Related(**place) for place in item["related"]]
-    item["fix"] = None if item["fix"] is None else Fix(**item["fix"])
-    return Finding(**item)
-
-
-def _store(entry: Path, seen: Seen, result: AuditResult) -> None:
-    """Writes an entry in one step, and drops the oldest of too many. A folder that cannot be written keeps nothing."""
-    document = {
-        "seen": {"files": seen.files, "kinds": seen.kinds, "folders": seen.folders, "documents": seen.documents},
-        "result": {
-            "findings": [asdict(finding) for finding in result.findings],
-            "suppressed": result.suppressed,
-            "notes": result.notes,
-            "rules": sorted(result.rules),
-            "looked_at": sorted(result.looked_at),
-            "codes": sorted(result.codes),
-        },
+def _document(result: AuditResult) -> dict[str, object]:
+    return {
+        "findings": [stored.document_of(finding) for finding in result.findings],
+        "suppressed": result.suppressed,
+        "notes": result.notes,
+        "rules": sorted(result.rules),
+        "looked_at": sorted(result.looked_at),
+        "codes": sorted(result.codes),
     }
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=entry.parent, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
-            json.dump(document, stream, ensure_ascii=False)
-        Path(name).replace(entry)
-        entries = sorted(entry.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for old in entries[:-_MOST_ENTRIES]:
-            old.unlink(missing_ok=True)
-    except (OSError, ValueError):
-        return

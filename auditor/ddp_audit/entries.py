@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Context, Rule
 
 Lower = Callable[..., "Program"]
+Tell = Callable[[int, int, str], None]
 
 _MOST_STATEMENTS = 60_000  # of a rank, where a rule asks for the whole run
 _WORTH_PROCESSES = 4  # entries from which on several processes are started
@@ -49,7 +50,7 @@ class EntryResult:
     """What one entry came to. `limits` says what was given up on, `paths` which files were read (absolute).
 
     `documents` are the texts of documents (README, shell scripts, manifests) that start the entry, by path: those with a finding
-    or a suppression comment.
+    or a suppression comment. `seen` is all that the result rests on.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -58,48 +59,75 @@ class EntryResult:
     limits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)
-    seen: Seen | None = None  # where it came from another process
+    seen: Seen | None = None  # where something is being noted
 
 
-def audit_entries(job: Job, processes: int = 1) -> list[EntryResult]:
-    """The results of the project's entries, in their order, whatever the number of processes."""
+def audit_entries(
+    job: Job, processes: int = 1, known: Mapping[str, EntryResult] | None = None, tell: Tell | None = None
+) -> list[EntryResult]:
+    """The results of the project's entries, in their order, whatever the number of processes.
+
+    `known` has those that need no audit, by absolute path. `tell` is told how many are done, of how many, and a path at hand.
+    """
+    known = known or {}
     entries = job.project.entries
-    processes = min(processes, len(entries))
-    if processes < 2 or len(entries) < _WORTH_PROCESSES or not hasattr(os, "fork"):
-        return [_audit_entry(job, entry) for entry in entries]
-    global _forked
-    _forked = job  # forked children have it without a copy being sent
-    try:
-        tried = _in_processes(range(len(entries)), processes)
-        # A process that ends takes others' work with it: what is missing is tried again one by one, to name the right entry.
-        results = [result or _in_processes([number], 1)[0] or _lost(entries[number]) for number, result in enumerate(tried)]
-    finally:
-        _forked = None
-    for result in results:  # what the children read is read here too: reports and suppressions need its text
+    fresh = [number for number, entry in enumerate(entries) if entry.abspath not in known]
+    results = {number: known[entry.abspath] for number, entry in enumerate(entries) if entry.abspath in known}
+    done = len(results)
+
+    def told(number: int) -> None:
+        if tell is not None:
+            tell(done, len(entries), entries[number].path)
+
+    processes = min(processes, len(fresh))
+    if processes < 2 or len(fresh) < _WORTH_PROCESSES or not hasattr(os, "fork"):
+        for number in fresh:
+            told(number)
+            results[number] = _noted(job, entries[number])
+            done += 1
+    else:
+        global _forked
+        _forked = job  # forked children have it without a copy being sent
+        try:
+            tried: list[EntryResult | None] = []
+            for number, result in zip(fresh, _in_processes(fresh, processes), strict=True):
+                tried.append(result)
+                done += 1
+                told(number)
+            # A process that ends takes others' work with it: what is missing is tried again one by one, to name the right entry.
+            for number, result in zip(fresh, tried, strict=True):
+                results[number] = result or _alone(number) or _lost(entries[number])
+        finally:
+            _forked = None
+    for number in range(len(entries)):  # what other processes read is read here too: reports and suppressions need its text
+        result = results[number]
         if result.seen is not None:
             seen.add(result.seen)
         for path in result.paths:
             job.project.load(path)
-    return results
+    return [results[number] for number in range(len(entries))]
 
 
 _forked: Job | None = None
 
 
-def _in_processes(numbers: Sequence[int], processes: int) -> list[EntryResult | None]:
+def _in_processes(numbers: Sequence[int], processes: int) -> Iterator[EntryResult | None]:
     """The results of some entries, in order; None where the process ended before there was one."""
     from concurrent.futures import ProcessPoolExecutor  # 20 ms that the audit of one script does not need
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    results: list[EntryResult | None] = []
     with ProcessPoolExecutor(processes, get_context("fork"), initializer=_end_quietly_when_interrupted) as pool:
         for future in [pool.submit(_audit_number, number) for number in numbers]:
             try:
-                results.append(future.result())
+                yield future.result()
             except BrokenProcessPool:
-                results.append(None)
-    return results
+                yield None
+
+
+def _alone(number: int) -> EntryResult | None:
+    (result,) = _in_processes([number], 1)
+    return result
 
 
 def _lost(entry: SourceFile) -> EntryResult:
@@ -113,17 +141,22 @@ def _end_quietly_when_interrupted() -> None:
 
 def _audit_number(number: int) -> EntryResult:
     assert _forked is not None
-    entry = _forked.project.entries[number]
+    return _noted(_forked, _forked.project.entries[number])
+
+
+def _noted(job: Job, entry: SourceFile) -> EntryResult:
+    """The result of an entry, with all that it rests on where that is being noted."""
     if not seen.is_noting():
-        return _audit_entry(_forked, entry)
+        return _audit_entry(job, entry)
     with seen.noting() as noted:
-        result = _audit_entry(_forked, entry)
+        result = _audit_entry(job, entry)
     result.seen = noted
     return result
 
 
 def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
     result = EntryResult()
+    job.project.begin(entry)
     context = context_of(job, entry, result.failures)
     if context is not None:
         for rule in job.rules:

@@ -11,23 +11,26 @@ from pathlib import Path
 
 import pytest
 
+import ddp_audit.audit
 import ddp_audit.cache
 import ddp_audit_rules
+from ddp_audit import stored
 from ddp_audit.cache import cache_folder
 from ddp_audit.cli import main
 
 
 @pytest.fixture
 def audits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for each audit that is really made."""
+    """Grows by one for each audit that the cache has to make."""
     made: list[int] = []
-    real = ddp_audit.cache.audit
+    real = ddp_audit.audit.audit
 
     def counted(*args: object, **options: object) -> object:
-        made.append(len(made))
+        if options.get("memory") is not None:
+            made.append(len(made))
         return real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ddp_audit.cache, "audit", counted)
+    monkeypatch.setattr(ddp_audit.audit, "audit", counted)
     monkeypatch.setattr(ddp_audit.cache, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
     return made
 
@@ -40,6 +43,16 @@ def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def write(**texts: str) -> None:
     for name, text in texts.items():
         Path(f"{name}.py").write_text(text)
+
+
+def runs() -> list[Path]:
+    """The whole audits that the cache keeps."""
+    return sorted(cache_folder().glob("run-*"))
+
+
+def parts() -> list[Path]:
+    """The sets of entries that it keeps."""
+    return sorted(cache_folder().glob("parts-*"))
 
 
 SCRIPT = "import torch.distributed\nimport helper\na = 'GRAVE'\n"
@@ -144,7 +157,7 @@ def test_a_baseline_is_held_against_cached_findings(project: Path, capsys: pytes
 def test_an_audit_with_errors_is_not_kept(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(train=SCRIPT, broken="a = (\n")
     assert report(capsys, ".")[0] == 2
-    assert list(cache_folder().iterdir()) == []
+    assert runs() == []
 
 
 def test_no_cache_keeps_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,8 +172,8 @@ def test_a_damaged_entry_is_as_good_as_none(
 ) -> None:
     write(train=SCRIPT)
     cold = report(capsys, "train.py")
-    (entry,) = cache_folder().iterdir()
-    entry.write_text(damage)
+    for entry in [*runs(), *parts()]:
+        entry.write_text(damage)
     assert report(capsys, "train.py") == cold
     assert len(audits) == 2
     assert report(capsys, "train.py") == cold
@@ -178,11 +191,28 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
 
 
 def test_the_oldest_entries_are_dropped(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ddp_audit.cache, "_MOST_ENTRIES", 2)
+    monkeypatch.setattr(stored, "MOST_RUNS", 2)
+    monkeypatch.setattr(stored, "MOST_PARTS", 1)
     for number in range(4):
         write(**{f"train{number}": SCRIPT})
-        report(capsys, f"train{number}.py")
-    assert len(list(cache_folder().iterdir())) == 2
+        report(capsys, f"train{number}.py", "--world-size", str(number + 2))
+    assert (len(runs()), len(parts())) == (2, 1)
+
+
+def test_the_size_of_the_cache_is_bounded(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, audits: list[int]
+) -> None:
+    write(train=SCRIPT, other=SCRIPT)
+    report(capsys, "train.py")
+    monkeypatch.setattr(stored, "MOST_BYTES", sum(path.stat().st_size for path in cache_folder().iterdir()))
+    for path in runs():
+        os.utime(path, (0, 0))
+    report(capsys, "other.py")
+    report(capsys, "other.py")
+    assert len(audits) == 2
+    report(capsys, "train.py")
+    assert len(audits) == 3
+    assert sum(path.stat().st_size for path in cache_folder().iterdir()) <= stored.MOST_BYTES
 
 
 def test_a_change_of_a_rule_makes_every_run_cold(
@@ -194,7 +224,7 @@ def test_a_change_of_a_rule_makes_every_run_cold(
     report(capsys, "train.py")
     write(**{"rules/one": "level = 'warning'\n"})
     report(capsys, "train.py")
-    assert len(list(cache_folder().iterdir())) == 2
+    assert len(runs()) == len(parts()) == 2
 
 
 # With the installed rules, in a process of its own

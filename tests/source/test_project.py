@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_audit.source import Project
+from ddp_audit.source.project import Project
 
 DDP = "import torch\nfrom torch.nn.parallel import DistributedDataParallel\n"
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ddp_audit.audit import AuditResult, Options, UsageError, audit
-from ddp_audit.cache import cached_audit
 from ddp_audit.cli import explained, fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.findings import CONFIDENCES
+from ddp_audit.outcome import AuditResult, Options, UsageError
 from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
 
 if TYPE_CHECKING:
@@ -95,8 +94,12 @@ def run(args: argparse.Namespace) -> int:
 
         def audited(texts: Mapping[str, bytes]) -> AuditResult:
             if texts or args.no_cache or mends or os.environ.get("DDP_AUDIT_DEBUG"):
+                from ddp_audit.audit import audit
+
                 result = audit(paths, options, overlay=texts)
             else:
+                from ddp_audit.cache import cached_audit
+
                 result = cached_audit(paths, options)
             baseline.hold(result)
             return result

@@ -15,8 +15,8 @@ from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.report.columns import say
 
 if TYPE_CHECKING:
-    from ddp_audit.audit import AuditResult
     from ddp_audit.cli.traced import Traced
+    from ddp_audit.outcome import AuditResult
     from ddp_audit_trainer.hazards import Hazard
 
 _DEFAULT = "rank0-eval-barrier"

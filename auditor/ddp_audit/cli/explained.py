@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.audit import Options
 from ddp_audit.cli.parser import Usage
-from ddp_audit.source.files import display_path
+from ddp_audit.outcome import Options
+from ddp_audit.source.paths import display_path
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.cli.parser import Usage
+from ddp_audit.outcome import AuditResult
 from ddp_audit.report.summary import count
-from ddp_audit.source.files import SourceError, display_path
+from ddp_audit.source.paths import display_path
+from ddp_audit.source.problems import SourceError
 
 if TYPE_CHECKING:
     from ddp_audit.fix.rounds import Mended

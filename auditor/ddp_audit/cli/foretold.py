@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.audit import Options, UsageError
 from ddp_audit.cli.traced import find_script
 from ddp_audit.compare.predicted import Agreement, hold_against
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.launch import LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
+from ddp_audit.outcome import Options, UsageError
 from ddp_audit.report import sides
 
 if TYPE_CHECKING:

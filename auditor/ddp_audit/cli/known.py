@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.baseline import BaselineError, Comparison, compare, read_baseline, write_baseline
 from ddp_audit.cli.parser import Usage
+from ddp_audit.outcome import AuditResult
 from ddp_audit.report.summary import count
 from ddp_audit.source.config import Config
 

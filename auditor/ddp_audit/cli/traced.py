@@ -22,7 +22,7 @@ from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.report import trace_text
 from ddp_audit.source.config import ConfigError, find_config
-from ddp_audit.source.files import display_path
+from ddp_audit.source.paths import display_path
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import libcst as cst
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding
 from ddp_audit.fix import insertions, moves
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
 from ddp_audit.fix.tree import Refused, Tree
+from ddp_audit.outcome import AuditResult
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.notebook import SUFFIX
 

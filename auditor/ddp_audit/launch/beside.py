@@ -16,7 +16,7 @@ from pathlib import Path
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, Launch
 from ddp_audit.source import seen
-from ddp_audit.source.files import display_path
+from ddp_audit.source.paths import display_path
 from ddp_audit.source.project import ROOT_MARKS
 
 _FOLDERS = (

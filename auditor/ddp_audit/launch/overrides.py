@@ -12,7 +12,7 @@ from typing import Any
 
 from ddp_audit.launch.model import Launch
 from ddp_audit.source import seen
-from ddp_audit.source.files import display_path
+from ddp_audit.source.paths import display_path
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding
+from ddp_audit.outcome import AuditResult
 from ddp_audit.report.summary import sureness
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}

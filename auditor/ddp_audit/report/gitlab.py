@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding
+from ddp_audit.outcome import AuditResult
 from ddp_audit.source.files import SourceError
 
 _SEVERITIES = {"error": "critical", "warning": "major", "info": "info"}

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ddp_audit import __version__
-from ddp_audit.audit import AuditResult
+from ddp_audit.outcome import AuditResult
 
 
 def render(result: AuditResult, run: dict[str, Any] | None = None) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ddp_audit import __version__
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding, Related
+from ddp_audit.outcome import AuditResult
 from ddp_audit.report.pages import Page, page_of, suppression_pages
 from ddp_audit.source.files import SourceError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import SEVERITIES, Finding
+from ddp_audit.outcome import AuditResult
 
 
 def closing_line(result: AuditResult) -> str:

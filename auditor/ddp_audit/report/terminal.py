@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from typing import IO
 
@@ -9,8 +10,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ddp_audit.audit import AuditResult
 from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.outcome import AuditResult
 from ddp_audit.report.columns import cut
 from ddp_audit.report.summary import closing_line, statistics, sureness
 
@@ -37,7 +38,7 @@ def show(result: AuditResult, stream: IO[str], *, with_statistics: bool = False,
     console.print(Text(closing_line(result), "bold"))
 
 
-def _finding(console: Console, finding: Finding, sources: dict[str, list[str]]) -> None:
+def _finding(console: Console, finding: Finding, sources: Mapping[str, list[str]]) -> None:
     span = finding.span
     style = _STYLES[finding.severity]
     head = Text.assemble(
@@ -64,7 +65,7 @@ def _finding(console: Console, finding: Finding, sources: dict[str, list[str]]) 
     console.print()
 
 
-def _excerpt(console: Console, span: Span, sources: dict[str, list[str]], style: str) -> None:
+def _excerpt(console: Console, span: Span, sources: Mapping[str, list[str]], style: str) -> None:
     lines = sources.get(span.path, [])
     last = min(span.end_line, span.line + _MOST_LINES - 1, len(lines))
     room = max(20, console.width - len(_MARGIN) - 1)
@@ -79,7 +80,7 @@ def _excerpt(console: Console, span: Span, sources: dict[str, list[str]], style:
         console.print(Text(f"{_MARGIN}.. to line {span.end_line}", "dim"))
 
 
-def _related(console: Console, related: list[Related], sources: dict[str, list[str]]) -> None:
+def _related(console: Console, related: list[Related], sources: Mapping[str, list[str]]) -> None:
     for path, group in groupby(related, key=lambda place: place.path):
         console.print(Text(f"  {path}", "dim"))
         for place in group:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.findings import CONFIDENCES, SEVERITIES
-from ddp_audit.source.files import display_path
+from ddp_audit.source.paths import display_path
 
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 

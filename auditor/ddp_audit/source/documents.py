@@ -24,8 +24,8 @@ def is_makefile(name: str) -> bool:
     return name.lower() in ("makefile", "gnumakefile") or name.endswith(".mk")
 
 
-def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
-    """Path and content of each such file right in a folder, by name; of Python files too where `python` is set."""
+def candidates(folder: str, python: bool = False) -> list[str]:
+    """The paths of the files right in a folder that may be such documents by their names, in order."""
     suffixes = (*SUFFIXES, ".py") if python else SUFFIXES
     try:
         with os.scandir(folder) as entries:
@@ -36,9 +36,13 @@ def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
             )
     except OSError:
         return []
+    return [os.path.join(folder, name) for name in names[:_MAX_FILES]]
+
+
+def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
+    """Path and content of each such file right in a folder, by name; of Python files too where `python` is set."""
     found: list[tuple[str, bytes]] = []
-    for name in names[:_MAX_FILES]:
-        path = os.path.join(folder, name)
+    for path in candidates(folder, python):
         try:
             if os.path.getsize(path) > _MAX_BYTES:
                 continue

@@ -16,6 +16,7 @@ from pathlib import Path
 from ddp_audit.findings import Span
 from ddp_audit.source import seen
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
+from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
 
 
@@ -24,20 +25,27 @@ class SourceFile:
     """A parsed file. `path` is relative to the working directory with forward slashes where the file lies below it.
 
     `lines` are split as Python's grammar splits them (form feeds and Unicode separators do not end a line), `module` is the
-    dotted name under which the project imports the file, or its stem for a script.
+    dotted name under which the project imports the file, or its stem for a script. A text that is known to parse is only parsed
+    when its tree is asked for.
     """
 
     path: str
     abspath: str
     text: str
-    tree: ast.Module
     lines: list[str]
     module: str
     notebook: Notebook | None = None  # where the text is the code of one
+    parsed: ast.Module | None = field(default=None, repr=False)
     _ascii: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._ascii = self.text.isascii()
+
+    @property
+    def tree(self) -> ast.Module:
+        if self.parsed is None:
+            self.parsed = parse_text(self.text, self.path)
+        return self.parsed
 
     def line(self, number: int) -> str:
         """The text of a line, counted from 1, without its end; empty outside the file."""
@@ -54,16 +62,6 @@ class SourceFile:
         end_line = node.end_lineno or node.lineno
         end_offset = node.col_offset if node.end_col_offset is None else node.end_col_offset
         return Span(self.path, node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end_offset))
-
-
-def display_path(path: str | os.PathLike[str]) -> str:
-    """A path as reports write it: relative to the working directory where it lies below it, with forward slashes."""
-    absolute = os.path.abspath(path)
-    try:
-        relative = os.path.relpath(absolute)
-    except ValueError:  # another drive on Windows
-        relative = absolute
-    return (absolute if relative.startswith("..") else relative).replace(os.sep, "/")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -158,20 +156,22 @@ def _is_newer_python(text: str) -> bool:
     return asked.returncode == 0
 
 
-def parse_file(path: Path, module: str, data: bytes | None = None) -> SourceFile:
-    """Reads and parses one file, Python or a notebook. Raises SourceError."""
+def parse_file(path: Path, module: str, data: bytes | None = None, *, parses: bool = False) -> SourceFile:
+    """Reads and parses one file, Python or a notebook; where it is known that it parses, later. Raises SourceError."""
     shown = display_path(path)
     data = read_bytes(path) if data is None else data
     notebook = read_notebook(data, shown) if path.suffix == SUFFIX else None
     text = decode(data, shown) if notebook is None else notebook.text
-    try:
-        tree = parse_text(text, shown)
-    except SourceError as error:
-        if notebook is None or error.line is None:
-            raise
-        cell, line = notebook.place(error.line)
-        raise SourceError(shown, error.line, f"cell {cell}, line {line}: {error.message}") from None
-    return SourceFile(shown, os.path.abspath(path), text, tree, text.split("\n"), module, notebook)
+    file = SourceFile(shown, os.path.abspath(path), text, text.split("\n"), module, notebook)
+    if not parses:
+        try:
+            file.parsed = parse_text(text, shown)
+        except SourceError as error:
+            if notebook is None or error.line is None:
+                raise
+            cell, line = notebook.place(error.line)
+            raise SourceError(shown, error.line, f"cell {cell}, line {line}: {error.message}") from None
+    return file
 
 
 __all__ = ["SourceError", "SourceFile", "decode", "display_path", "parse_file", "parse_text", "read_bytes"]

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddp_audit.source import seen
+from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
 from ddp_audit.source.notebook import SUFFIX
+from ddp_audit.source.seen import Seen
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})  # and hidden ones
@@ -30,6 +32,7 @@ class Project:
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
     name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
+    `facts` are what earlier audits learned of contents, and take up what this one learns.
     """
 
     def __init__(
@@ -40,16 +43,20 @@ class Project:
         force_exclude: bool = False,
         overlay: Mapping[str, bytes] | None = None,
         roots: Sequence[str] = (),
+        facts: Facts | None = None,
     ) -> None:
         self.errors: list[SourceError] = []
+        self._facts = Facts() if facts is None else facts
         self._exclude = tuple(exclude)
         self._force_exclude = force_exclude
         self._overlay = dict(overlay or {})
         self._own_roots = [os.path.abspath(root) for root in roots]
         self._files: dict[str, SourceFile | None] = {}
         self._bytes: dict[str, bytes] = {}  # read by the gate, dropped once parsed
-        self._modules: dict[tuple[str, str], str | None] = {}
-        self._roots: dict[str, tuple[str, ...]] = {}
+        self._loading: dict[str, Seen] = {}  # what the loading of each file looked at
+        self._wanted: dict[str, None] = {}  # files asked for since `begin`
+        self._modules: dict[tuple[str, str], tuple[str | None, Seen]] = {}
+        self._roots: dict[str, tuple[tuple[str, ...], Seen]] = {}
         self._script_folders: dict[str, None] = {}
         self._folders: set[str] = set()  # absolute paths of the folders that the user named
         self.given: set[str] = set()  # absolute paths that the user named, or that lie in a folder named
@@ -71,23 +78,49 @@ class Project:
 
     @property
     def read_paths(self) -> list[str]:
-        """Absolute paths of every file that was loaded or failed to load so far."""
-        return list(self._files)
+        """Absolute paths of every file that was asked for since `begin`, those that failed to load included."""
+        return list(self._wanted)
+
+    @property
+    def script_folders(self) -> list[str]:
+        """The folders that imports are looked up in because of the paths that were given."""
+        return list(self._script_folders)
+
+    def begin(self, entry: SourceFile) -> None:
+        """From now on `read_paths` is of one entry: other entries have no say in what is read for it."""
+        self._wanted = {}
+        self.load(entry.abspath)
+
+    def failed(self, path: str) -> bool:
+        """Whether a file was to be loaded and could not be."""
+        return path in self._files and self._files[path] is None
 
     def load(self, path: str | os.PathLike[str], module: str | None = None) -> SourceFile | None:
         """The parsed file, or None where it cannot be had; the reason is then in `errors`, once."""
         absolute = os.path.abspath(path)
+        self._wanted[absolute] = None
         if absolute in self._files:
+            if absolute in self._loading:
+                seen.add(self._loading[absolute])
             return self._files[absolute]
+        with seen.part() as noted:
+            self._files[absolute] = self._loaded(absolute, module)
+        self._loading[absolute] = noted
+        return self._files[absolute]
+
+    def _loaded(self, absolute: str, module: str | None) -> SourceFile | None:
         try:
             name = module or _module_name(Path(absolute))
             data = self._bytes.pop(absolute, None)
-            file = parse_file(Path(absolute), name, self._read(absolute) if data is None else data)
+            if data is None:
+                data = self._read(absolute)
+            else:
+                seen.content(absolute, data)
+            file = parse_file(Path(absolute), name, data, parses=self._facts.parses(absolute, data))
         except SourceError as error:
             self.errors.append(error)
-            self._files[absolute] = None
             return None
-        self._files[absolute] = file
+        self._facts.learn(absolute, data)
         return file
 
     def _read(self, absolute: str) -> bytes:
@@ -178,8 +211,10 @@ class Project:
                 elif absolute.endswith(SUFFIX):
                     self.passed_by.add(absolute)
                 else:
-                    shown = display_path(path)
-                    parse_text(decode(data, shown), shown)
+                    if not self._facts.parses(absolute, data):
+                        shown = display_path(path)
+                        parse_text(decode(data, shown), shown)
+                        self._facts.learn(absolute, data)
                     rest[absolute] = data
             except SourceError as error:
                 self.errors.append(error)
@@ -207,14 +242,14 @@ class Project:
         return [Path(name) for name in _tops(sorted(matter), imports, self._is_main)]
 
     def _imports_of(self, file: SourceFile) -> Iterator[str]:
-        for module, level in imported_modules(file.tree):
+        for module, level in self._facts.imports(file, imported_modules):
             path = self._locate(module, level, file.abspath)
             if path is not None and path != file.abspath:
                 yield path
 
     def _is_main(self, path: str) -> bool:
         file = self._files.get(path)
-        return file is not None and any(isinstance(node, ast.If) and _tests_main(node.test) for node in file.tree.body)
+        return file is not None and self._facts.is_main(file, _is_main)
 
     # Imports
 
@@ -225,9 +260,7 @@ class Project:
                 folder = os.path.dirname(folder)
             return self._in_folder(folder, module)
         key = (module, folder)
-        if key not in self._modules:
-            self._modules[key] = self._search(module, folder)
-        return self._modules[key]
+        return seen.remembered(self._modules, key, lambda: self._search(module, folder))
 
     def _search(self, module: str, folder: str) -> str | None:
         roots = self._roots_of(folder)
@@ -241,30 +274,26 @@ class Project:
 
     def _roots_of(self, folder: str) -> tuple[str, ...]:
         """Folders that an absolute import is looked up in: a script's own, the ones above it up to the repository, the cwd."""
-        if folder not in self._roots:
-            # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
-            roots = dict.fromkeys((folder, *self._own_roots, _above_packages(folder), *self._script_folders))
-            current = folder
-            while True:
-                marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
-                if marks:
-                    roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
-                if ".git" in marks or os.path.dirname(current) == current:
-                    break
-                current = os.path.dirname(current)
-            roots[os.getcwd()] = None
-            self._roots[folder] = tuple(roots)
-        return self._roots[folder]
+        return seen.remembered(self._roots, folder, lambda: self._find_roots(folder))
+
+    def _find_roots(self, folder: str) -> tuple[str, ...]:
+        # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
+        roots = dict.fromkeys((folder, *self._own_roots, _above_packages(folder), *self._script_folders))
+        current = folder
+        while True:
+            marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
+            if marks:
+                roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
+            if ".git" in marks or os.path.dirname(current) == current:
+                break
+            current = os.path.dirname(current)
+        roots[os.getcwd()] = None
+        return tuple(roots)
 
     @staticmethod
     def _in_folder(folder: str, module: str) -> str | None:
         base = os.path.join(folder, *module.split(".")) if module else folder
-        seen.folder(base)
-        seen.folder(os.path.dirname(base))
-        for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
-            if os.path.isfile(candidate):
-                return candidate
-        return None
+        return seen.module(base) or None
 
 
 def fits_pattern(shown: str, pattern: str) -> bool:
@@ -286,6 +315,10 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[str, int]]:
             for alias in node.names:
                 if alias.name != "*":
                     yield (f"{base}.{alias.name}" if base else alias.name), node.level
+
+
+def _is_main(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.If) and _tests_main(node.test) for node in tree.body)
 
 
 def _tests_main(test: ast.expr) -> bool:

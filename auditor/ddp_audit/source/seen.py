@@ -1,65 +1,100 @@
 """What an audit looked at on the disk, for its cache: contents that were read, paths asked about, folders searched for modules.
 
-The functions here stand where the audit reads or asks. They note something only inside `noting()`.
+The functions here stand where the audit reads or asks. They note something only inside `noting()`, and ask the disk once a path
+there. What several entries share (a parsed file, a module that was found) is made under `part()` or `remembered`, so that each
+entry has all that it rests on in its own notes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-from ddp_audit.source import documents
+from typing import TypeVar
 
 UNREADABLE = "unreadable"
+LINKED = "@"  # begins the value of a folder with links in it, which change without the folder
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
 class Seen:
     """Everything that the outcome of an audit can depend on besides its options. All paths are absolute.
 
-    `files` holds a hash of each content that was read, `kinds` what stood at a path that was asked about, `folders` a hash of
-    the names in a folder that an import could mean.
+    `files` holds a hash of each content that was read, `kinds` what stood at a path that was asked about, `documents` a hash of
+    the documents in a folder; with Python files after a `*`. What an import can mean is there twice: in `modules` what stood at
+    each path that was tried, in `folders` a hash of the names in each folder; few, and more than any single import rests on.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
-    documents: dict[str, str] = field(default_factory=dict)  # a hash of the documents in a folder; with Python files after a `*`
-    absent: set[str] = field(default_factory=set)  # folders that are not there: the nearest one above them is in `folders`
+    documents: dict[str, str] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Seen) -> None:
-        """Takes over what another process looked at."""
+        """Takes over what another part or process looked at."""
         self.files |= other.files
         self.kinds |= other.kinds
         self.folders |= other.folders
         self.documents |= other.documents
+        self.modules |= other.modules
 
-    def holds(self) -> bool:
-        """Whether the disk is as it was."""
-        return (
-            all(kind_of(path) == kind for path, kind in self.kinds.items())
-            and all(names_in(path) == names for path, names in self.folders.items())
-            and all(digest_of(path) == digest for path, digest in self.files.items())
-            and all(documents.digest(_documents_of(key)) == digest for key, digest in self.documents.items())
-        )
+    def rows(self, imports: str) -> Iterator[tuple[str, str, str]]:
+        """All of it as (sort, path, value), of imports the `modules` or the `folders`; `again` asks for what holds now."""
+        for sort in ("files", "kinds", imports, "documents"):
+            for path, value in getattr(self, sort).items():
+                yield sort, path, value
 
 
+_Documents = list[tuple[str, bytes]]
 _seen: Seen | None = None
+_names: dict[str, str] = {}  # asked once a run
+_kinds: dict[str, str] = {}
+_documents: dict[str, tuple[_Documents, str]] = {}
+_modules: dict[str, str] = {}
 
 
 @contextmanager
 def noting() -> Iterator[Seen]:
-    """Notes what is looked at inside the block."""
+    """Notes what is looked at inside the block, and nothing of it outside."""
     global _seen
     before = _seen
+    if before is None:
+        for known in (_names, _kinds, _documents, _modules):
+            known.clear()
     _seen = Seen()
     try:
         yield _seen
     finally:
         _seen = before
+
+
+@contextmanager
+def part() -> Iterator[Seen]:
+    """Notes what is looked at inside the block by itself too, where something is being noted."""
+    if _seen is None:
+        yield Seen()
+        return
+    with noting() as own:
+        yield own
+    add(own)
+
+
+def remembered(store: dict[K, tuple[V, Seen]], key: K, make: Callable[[], V]) -> V:
+    """What `make` gives, made once. What it looked at is noted each time that it is asked for."""
+    if key in store:
+        add(store[key][1])
+    else:
+        with part() as own:
+            value = make()
+        store[key] = (value, own)
+    return store[key][0]
 
 
 def is_noting() -> bool:
@@ -68,7 +103,7 @@ def is_noting() -> bool:
 
 
 def add(other: Seen) -> None:
-    """Takes over what another process noted, where something is being noted here."""
+    """Takes over what was noted elsewhere, where something is being noted here."""
     if _seen is not None:
         _seen.add(other)
 
@@ -77,7 +112,7 @@ def content(path: str | os.PathLike[str], data: bytes | None = None) -> None:
     """Notes that a file was read: `data`, or what it holds now."""
     if _seen is not None:
         absolute = os.path.abspath(path)
-        _seen.files[absolute] = digest_of(absolute) if data is None else _digest(data)
+        _seen.files[absolute] = digest_of(absolute) if data is None else digest(data)
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
@@ -91,65 +126,124 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 
 def folder(path: str) -> None:
-    """Notes that a module was looked for in a folder, which need not be there."""
+    """Notes that a module was looked for in a folder, which need not be there: then the nearest one above it is noted."""
     if _seen is None:
         return
-    while path not in _seen.folders and path not in _seen.absent:
-        names = names_in(path)
+    while path not in _seen.folders:
+        names = _names.get(path)
+        if names is None:
+            names = _names[path] = names_in(path)
         if names or os.path.dirname(path) == path:
             _seen.folders[path] = names
             return
-        _seen.absent.add(path)
         path = os.path.dirname(path)
+
+
+def module(base: str) -> str:
+    """The file that an import of the module at a path without suffix would load, empty where there is none; noted."""
+    if _seen is None:
+        return module_at(base)
+    if base not in _modules:
+        _modules[base] = module_at(base)
+        folder(base)  # once: whoever asks next is noted in the same run
+        folder(os.path.dirname(base))
+    return _seen.modules.setdefault(base, _modules[base])
+
+
+def module_at(base: str) -> str:
+    """The file that an import of the module at a path without suffix would load."""
+    for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
+        if os.path.isfile(candidate):
+            return candidate
+    return ""
 
 
 def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
     """The documents of a folder (source/documents.py), noted."""
-    found = documents.documents_in(folder, python)
-    if _seen is not None:
-        _seen.documents[os.path.abspath(folder) + "*" * python] = documents.digest(found)
-    return found
+    key = os.path.abspath(folder) + "*" * python
+    if _seen is None:
+        return _documents_of(key)
+    if key not in _documents:
+        found = _documents_of(key)
+        _documents[key] = (found, documents_digest(key, found))
+    _seen.documents[key] = _documents[key][1]
+    return list(_documents[key][0])
 
 
-def _documents_of(key: str) -> list[tuple[str, bytes]]:
+def again(sort: str, path: str) -> str:
+    """What of a row holds now, noted. A file that was read in this run is not read again."""
+    assert _seen is not None
+    if sort == "kinds":
+        return _kind(path)
+    if sort == "modules":
+        return module(path)
+    if sort == "documents":
+        documents_in(path.removesuffix("*"), path.endswith("*"))
+        return _seen.documents[path]
+    if path not in _seen.files:
+        content(path)
+    return _seen.files[path]
+
+
+def _documents_of(key: str) -> _Documents:
+    from ddp_audit.source import documents  # which a run from the cache does not need
+
     return documents.documents_in(key.removesuffix("*"), key.endswith("*"))
+
+
+def documents_digest(key: str, found: _Documents | None = None) -> str:
+    """A hash of the documents in a folder, empty where there are none."""
+    from ddp_audit.source import documents
+
+    return documents.digest(_documents_of(key) if found is None else found)
 
 
 def _kind(path: str | os.PathLike[str]) -> str:
     if _seen is None:
         return kind_of(path)
     absolute = os.path.abspath(path)
-    if absolute not in _seen.kinds:
-        _seen.kinds[absolute] = kind_of(absolute)
-    return _seen.kinds[absolute]
+    if absolute not in _kinds:
+        _kinds[absolute] = kind_of(absolute)
+    return _seen.kinds.setdefault(absolute, _kinds[absolute])
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
     """What stands at a path: file, folder, other, or nothing (empty)."""
-    if os.path.isfile(path):
-        return "file"
-    if os.path.isdir(path):
-        return "folder"
-    return "other" if os.path.exists(path) else ""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
 
 def names_in(path: str) -> str:
     """A hash of the names in a folder that can be modules or packages; empty where there is no such folder."""
+    linked = ""
+    names: list[str] = []
     try:
         with os.scandir(path) as entries:
-            names = sorted(filter(None, map(_name, entries)))
+            for entry in entries:
+                name = _name(entry)
+                if name:
+                    names.append(name)
+                    linked = linked or (LINKED if entry.is_symlink() else "")
     except OSError:
         return ""
-    return _digest("\0".join(names).encode(errors="surrogateescape"))
+    return linked + digest("\0".join(sorted(names)).encode(errors="surrogateescape"))
 
 
 def digest_of(path: str) -> str:
     """A hash of what a file holds now."""
     try:
         with open(path, "rb") as stream:
-            return _digest(stream.read())
+            return digest(stream.read())
     except OSError:
         return UNREADABLE
+
+
+def digest(data: bytes) -> str:
+    """A hash of a content: 128 bits of SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _name(entry: os.DirEntry[str]) -> str:
@@ -159,7 +253,3 @@ def _name(entry: os.DirEntry[str]) -> str:
     if entry.is_dir() and not entry.name.startswith(".") and entry.name != "__pycache__":
         return f"{entry.name}{link}/"
     return ""
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

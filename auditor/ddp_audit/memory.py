@@ -1,0 +1,131 @@
+"""The results of single entries, kept from one audit to the next: after a change only what depends on it is audited again.
+
+One file holds those of one working directory and set of options. What an entry looked at (source/seen.py) are rows of a table that
+all entries share; an entry is used where each of its rows still holds, so a file or folder that an import or a launch would find
+only now counts as well. Beside them stand facts about contents (source/facts.py), with which files need not be parsed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddp_audit import stored
+from ddp_audit.entries import EntryResult
+from ddp_audit.source import seen
+from ddp_audit.source.facts import Facts
+from ddp_audit.source.files import SourceFile
+from ddp_audit.source.project import Project
+from ddp_audit.source.seen import Seen
+
+_MOST_ENTRIES = 5_000
+_MOST_FACTS = 100_000
+
+Row = tuple[str, str, str]
+
+
+class Memory:
+    """What one file holds. It is read at once, and written by `save`; a file that is damaged counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: dict[str, tuple[list[Row], dict[str, Any]]] = {}  # by key: what it rests on, and the result as it is written
+        self.facts = Facts(keeps=True)
+        self._state = self._read()
+        self._used: list[str] = []
+        self._changed = False
+        self._facts_before = len(self.facts.known)
+
+    def recall(self, project: Project) -> dict[str, EntryResult]:
+        """Results of the project's entries for which the disk is as it was, by absolute path. What was looked at is noted."""
+        found: dict[str, EntryResult] = {}
+        holds: dict[Row, bool] = {}
+        for entry in project.entries:
+            key = _key(project, entry)
+            rows, document = self._kept.get(key, ((), {}))
+            if not rows:
+                continue
+            for row in rows:
+                if row not in holds:
+                    holds[row] = seen.again(row[0], row[1]) == row[2]
+                if not holds[row]:
+                    break
+            else:
+                try:
+                    found[entry.abspath] = _result(document)
+                except stored.DAMAGE:
+                    continue
+                self._used.append(key)
+        return found
+
+    def keep(self, project: Project, results: Sequence[EntryResult], known: Mapping[str, EntryResult], asked: Seen) -> None:
+        """Takes up the results that were not known and are whole. `asked` is what the options of all entries rest on."""
+        for entry, result in zip(project.entries, results, strict=True):
+            if entry.abspath in known or result.seen is None or result.failures or any(map(project.failed, result.paths)):
+                continue
+            key = _key(project, entry)
+            self._kept[key] = ([*dict.fromkeys([*result.seen.rows("modules"), *asked.rows("modules")])], _document(result))
+            self._used.append(key)
+            self._changed = True
+
+    def save(self) -> None:
+        """Writes the file where there is something new. What another process wrote meanwhile is kept too."""
+        if not self._changed and len(self.facts.known) == self._facts_before:
+            stored.touch(self._path)
+            return
+        if self._written() != self._state:
+            own, facts = self._kept, self.facts
+            self._read()
+            self._kept.update({key: own[key] for key in self._used})
+            facts.known = {**self.facts.known, **facts.known}
+            self.facts = facts
+        used = dict.fromkeys([*self._used, *self._kept])
+        numbers: dict[Row, int] = {}
+        entries = {}
+        for key in list(used)[:_MOST_ENTRIES]:
+            rows, document = self._kept[key]
+            entries[key] = [[numbers.setdefault(row, len(numbers)) for row in rows], document]
+        known = self.facts.known
+        first = [key for key in dict.fromkeys([*self.facts.used, *known]) if key in known][:_MOST_FACTS]
+        stored.write(self._path, {"rows": list(numbers), "entries": entries, "facts": {key: known[key] for key in first}})
+
+    def _written(self) -> object:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _read(self) -> object:
+        """Reads the file and gives its state on the disk."""
+        state = self._written()
+        self._kept, facts = {}, {}
+        try:
+            document = stored.read(self._path)
+            rows = [(str(sort), str(path), str(value)) for sort, path, value in document["rows"]]
+            for key, (numbers, result) in document["entries"].items():
+                self._kept[key] = ([rows[number] for number in numbers], result)
+            facts = {key: [fact[0], fact[1]] for key, fact in document["facts"].items()}
+        except stored.DAMAGE:
+            self._kept, facts = {}, {}
+        self.facts = Facts(keeps=True, known=facts)
+        return state
+
+
+def _key(project: Project, entry: SourceFile) -> str:
+    return "\0".join((entry.abspath, *project.script_folders))
+
+
+def _document(result: EntryResult) -> dict[str, Any]:
+    findings = [stored.document_of(finding) for finding in result.findings]
+    return {"findings": findings, "notes": result.notes, "limits": result.limits, "paths": result.paths}
+
+
+def _result(document: dict[str, Any]) -> EntryResult:
+    return EntryResult(
+        findings=[stored.finding_of(item) for item in document["findings"]],
+        notes=list(document["notes"]),
+        limits=list(document["limits"]),
+        paths=list(document["paths"]),
+    )

@@ -1,0 +1,71 @@
+"""What an audit is asked for and what it comes to, apart from how it is made: all that reports and runs from the cache need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddp_audit.findings import Finding
+from ddp_audit.source.problems import SourceError
+
+if TYPE_CHECKING:
+    from ddp_audit.launch.model import Launch
+    from ddp_audit.rule import Rule
+
+
+class UsageError(Exception):
+    """An option that cannot be followed; the text is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an audit is asked for. `select` None means every rule; names are codes, rule names or prefixes of codes."""
+
+    select: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    force_exclude: bool = False  # files given by name are held against `exclude` too
+    min_confidence: str = "likely"
+    world_size: int | None = None
+    launch: str | Launch | None = None  # a command line, or one that was read
+    settings: Sequence[str] = ()  # NAME=VALUE
+    config_files: Sequence[str] = ()
+    jobs: int = 1  # processes
+    per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
+    levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
+    target_torch: str | None = None
+    rule_folders: Sequence[str] = ()  # folders with rules of the project's own
+    roots: Sequence[str] = ()  # folders that imports are looked up in too
+    helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
+    defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
+
+
+@dataclass(slots=True)
+class AuditResult:
+    """What an audit found. `notes` are whole lines for the report.
+
+    `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
+    `rules` are those that ran, by code, and `codes` all that were asked for.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[SourceError] = field(default_factory=list)
+    suppressed: int = 0
+    notes: list[str] = field(default_factory=list)
+    sources: Mapping[str, list[str]] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    looked_at: set[str] = field(default_factory=set)
+    codes: set[str] = field(default_factory=set)
+
+    @property
+    def files(self) -> int:
+        """How many Python files were read."""
+        return len(self.looked_at)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """2 where work could not be done, 1 where a finding fails the check, else 0."""
+        if self.errors:
+            return 2
+        failing = ("error", "warning") if strict else ("error",)
+        return int(any(finding.severity in failing for finding in self.findings))

@@ -1,0 +1,15 @@
+"""How reports write a path."""
+
+from __future__ import annotations
+
+import os
+
+
+def display_path(path: str | os.PathLike[str]) -> str:
+    """A path as reports write it: relative to the working directory where it lies below it, with forward slashes."""
+    absolute = os.path.abspath(path)
+    try:
+        relative = os.path.relpath(absolute)
+    except ValueError:  # another drive on Windows
+        relative = absolute
+    return (absolute if relative.startswith("..") else relative).replace(os.sep, "/")

@@ -1,0 +1,86 @@
+"""Files of the cache: where they lie, findings as they are written there, and how a file is read and put in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ddp_audit.findings import Finding, Fix, Related, Span
+
+MOST_BYTES = 300_000_000
+MOST_RUNS = 100  # whole audits
+MOST_PARTS = 30  # sets of entries
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)  # what a damaged file can lead to
+
+
+def cache_folder() -> Path:
+    """Where the files lie: DDP_AUDIT_CACHE, or `ddp-audit` in the user's cache folder."""
+    own = os.environ.get("DDP_AUDIT_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "ddp-audit"
+
+
+def document_of(finding: Finding) -> dict[str, Any]:
+    """A finding as it is written."""
+    return asdict(finding)
+
+
+def finding_of(item: dict[str, Any]) -> Finding:
+    """A finding from what was written. Raises one of DAMAGE."""
+    fix = item["fix"]
+    parts = {"span": Span(**item["span"]), "related": [Related(**place) for place in item["related"]]}
+    return Finding(**{**item, **parts, "fix": None if fix is None else Fix(**fix)})
+
+
+def read(path: Path) -> Any:
+    """What a file holds. Raises one of DAMAGE."""
+    return json.loads(path.read_bytes())
+
+
+def write(path: Path, document: object) -> None:
+    """Puts a file in its place in one step, and drops the oldest of too many. Where that cannot be done nothing is kept."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _drop_old(path.parent)
+    except (OSError, ValueError):
+        return
+
+
+def touch(path: Path) -> None:
+    """What was used last is dropped last."""
+    try:
+        os.utime(path)
+    except OSError:  # a cache that can only be read
+        return
+
+
+def _drop_old(folder: Path) -> None:
+    """Drops what was used longest ago, where there is too much. Parts that a killed process left go the same way."""
+    found = []
+    for path in [*folder.glob("run-*"), *folder.glob("parts-*")]:
+        try:
+            status = path.stat()
+        except OSError:  # another process was faster
+            continue
+        found.append((status.st_mtime, path, status.st_size))
+    left = {"run": MOST_RUNS, "parts": MOST_PARTS}
+    room = MOST_BYTES
+    for _, path, size in sorted(found, reverse=True):
+        sort = path.name.partition("-")[0]
+        left[sort] -= 1
+        room -= size
+        if left[sort] < 0 or room < 0:
+            path.unlink(missing_ok=True)
