@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -66,13 +65,14 @@ def _hash(*parts: str) -> str:
 def _tool(folders: Sequence[str]) -> str:
     """The state of the sources of the tool and of all rules, so that a change of one counts without a change of the version.
 
-    What is installed beside them may bring rules: the folder of the distributions changes with each of these.
+    What is installed beside them may bring rules: a folder of distributions changes with each of these.
     """
     import ddp_audit_rules
 
     roots = [os.path.dirname(__file__), *ddp_audit_rules.__path__, *folders]  # noqa: PTH120
     states = sorted(state for root in roots for state in _sources(root))
-    return repr((states, Path(sysconfig.get_path("purelib")).stat().st_mtime_ns))
+    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return repr((states, [unchanged.guard_of(path) for path in installed]))
 
 
 def _sources(folder: str) -> Iterator[tuple[str, int, int]]:

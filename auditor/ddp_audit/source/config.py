@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -124,6 +123,8 @@ def _config(table: Any, path: Path) -> Config:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _KEYS:
+            import difflib
+
             near = difflib.get_close_matches(key.replace("_", "-"), _KEYS, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else f"; the keys are {', '.join(_KEYS)}"
             raise ConfigError(f"{shown}: unknown key '{key}'{hint}")
