@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddp_audit.entries import EntryResult, Job, Lower, Tell, audit_entries
+from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
 from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.outcome import AuditResult, Options, UsageError
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
-from ddp_audit.source.project import Project, fits_pattern
+from ddp_audit.source.project import Project, Tell, fits_pattern
 from ddp_audit.source.suppress_documents import document_suppressions
 from ddp_audit.source.told import Told
 
@@ -41,7 +41,7 @@ def audit(
     """Audits scripts and folders. `rules` and `lower` replace the installed rules and the lowering.
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds. `memory` has the results of
-    entries that nothing changed for, and takes up the others'. `tell` is told how many entries are done, of how many, and a path.
+    entries that nothing changed for, and takes up the others'. `tell` is told how far it has come.
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
@@ -58,6 +58,7 @@ def audit(
         overlay=overlay,
         roots=options.roots,
         facts=None if memory is None else memory.facts,
+        tell=tell,
     )
     result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
     job = Job(project, chosen, launch, explicit, options.defaults_hold, lower, told_by(options))

@@ -24,8 +24,8 @@ from ddp_audit.source.seen import noting
 from ddp_audit.stored import cache_folder
 
 if TYPE_CHECKING:
-    from ddp_audit.entries import Tell
     from ddp_audit.rule import Rule
+    from ddp_audit.source.project import Tell
 
 V = TypeVar("V")
 

@@ -15,7 +15,7 @@ from ddp_audit.launch.beside import documents_beside, with_config
 from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.source import seen
 from ddp_audit.source.files import SourceError, SourceFile
-from ddp_audit.source.project import Project
+from ddp_audit.source.project import Project, Tell
 from ddp_audit.source.seen import Seen
 from ddp_audit.source.suppress import MARK
 from ddp_audit.source.told import Told
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Context, Rule
 
 Lower = Callable[..., "Program"]
-Tell = Callable[[int, int, str], None]
 
 _MOST_STATEMENTS = 60_000  # of a rank, where a rule asks for the whole run
 _WORTH_PROCESSES = 4  # entries from which on several processes are started
@@ -67,7 +66,7 @@ def audit_entries(
 ) -> list[EntryResult]:
     """The results of the project's entries, in their order, whatever the number of processes.
 
-    `known` has those that need no audit, by absolute path. `tell` is told how many are done, of how many, and a path at hand.
+    `known` has those that need no audit, by absolute path.
     """
     known = known or {}
     entries = job.project.entries
@@ -77,7 +76,7 @@ def audit_entries(
 
     def told(number: int) -> None:
         if tell is not None:
-            tell(done, len(entries), entries[number].path)
+            tell("auditing", done, len(entries), entries[number].path)
 
     processes = min(processes, len(fresh))
     if processes < 2 or len(fresh) < _WORTH_PROCESSES or not hasattr(os, "fork"):

@@ -119,7 +119,8 @@ def _key(project: Project, entry: SourceFile) -> str:
 
 def _document(result: EntryResult) -> dict[str, Any]:
     findings = [stored.document_of(finding) for finding in result.findings]
-    return {"findings": findings, "notes": result.notes, "limits": result.limits, "paths": result.paths}
+    rest = {"notes": result.notes, "limits": result.limits, "paths": result.paths, "documents": result.documents}
+    return {"findings": findings, **rest}
 
 
 def _result(document: dict[str, Any]) -> EntryResult:
@@ -128,4 +129,5 @@ def _result(document: dict[str, Any]) -> EntryResult:
         notes=list(document["notes"]),
         limits=list(document["limits"]),
         paths=list(document["paths"]),
+        documents=dict(document["documents"]),
     )

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cli import explained, fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.progress import Auditing
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.outcome import AuditResult, Options, UsageError
 from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
@@ -93,14 +94,15 @@ def run(args: argparse.Namespace) -> int:
             recorded = read_run(args.trace)
 
         def audited(texts: Mapping[str, bytes]) -> AuditResult:
-            if texts or args.no_cache or mends or os.environ.get("DDP_AUDIT_DEBUG"):
-                from ddp_audit.audit import audit
+            with Auditing() as tell:
+                if texts or args.no_cache or mends or os.environ.get("DDP_AUDIT_DEBUG"):
+                    from ddp_audit.audit import audit
 
-                result = audit(paths, options, overlay=texts)
-            else:
-                from ddp_audit.cache import cached_audit
+                    result = audit(paths, options, overlay=texts, tell=tell)
+                else:
+                    from ddp_audit.cache import cached_audit
 
-                result = cached_audit(paths, options)
+                    result = cached_audit(paths, options, tell)
             baseline.hold(result)
             return result
 

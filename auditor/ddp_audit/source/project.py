@@ -20,6 +20,7 @@ from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.seen import Seen
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
+Tell = Callable[[str, int, int, str], None]  # what is done, how many are done, of how many, and a path at hand
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})  # and hidden ones
 
 
@@ -32,7 +33,7 @@ class Project:
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
     name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
-    `facts` are what earlier audits learned of contents, and take up what this one learns.
+    `facts` are what earlier audits learned of contents, and take up what this one learns. `tell` hears how far it has come.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Project:
         overlay: Mapping[str, bytes] | None = None,
         roots: Sequence[str] = (),
         facts: Facts | None = None,
+        tell: Tell | None = None,
     ) -> None:
+        self._tell = tell
         self.errors: list[SourceError] = []
         self._facts = Facts() if facts is None else facts
         self._exclude = tuple(exclude)
@@ -199,10 +202,12 @@ class Project:
         """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
         rest: dict[str, bytes] = {}
         matter: dict[str, None] = {}
-        for path in files:
+        for number, path in enumerate(files):
             absolute = os.path.abspath(path)
             if absolute in self._files:
                 continue
+            if self._tell is not None:
+                self._tell("reading", number, len(files), absolute)
             try:
                 data = self._read(absolute)
                 if matters(data):
