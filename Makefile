@@ -11,6 +11,7 @@
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
 #   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
+#   make bench              what an audit costs beside other tools; TREE=DIR reads your folder; writes benchmarks/bench.md
 #   make pictures           the pictures of README and guides, from what the program prints (a traced run, and Chromium for one)
 #   make docs               the documentation site, in site/
 #   make format             ruff's formatter and safe fixes
@@ -19,7 +20,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score coverage faults gpu-check docs pictures clean
+.PHONY: demo test lint format agree cases score bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -45,6 +46,9 @@ cases: $(STAMP)
 
 score: $(STAMP)
 	$(BIN)/python benchmarks/score.py $(if $(CORPUS),--corpus $(CORPUS)) --write
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/bench.py $(if $(TREE),--tree $(TREE)) --write
 
 faults: $(STAMP)
 	$(BIN)/python benchmarks/faults.py --write
