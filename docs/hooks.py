@@ -43,5 +43,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = rule_pages()
     files.append(File.generated(config, "rules/index.md", content=index_of(pages)))
     for page in pages:
-        files.append(File.generated(config, f"rules/{page.code}.md", content=page.markdown()))
+        text = page.markdown().replace("\n\nLevel: ", "\n\n[All rules](index.md). Level: ", 1)
+        files.append(File.generated(config, f"rules/{page.code}.md", content=text))
     return files

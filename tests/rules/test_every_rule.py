@@ -10,7 +10,7 @@ from typing import get_origin, get_type_hints
 import pytest
 
 from ddp_audit.findings import SEVERITIES
-from ddp_audit.report.pages import page_of
+from ddp_audit.report.pages import in_words, page_of
 from ddp_audit.rule import Rule, load_rules
 
 RULES = load_rules()
@@ -36,7 +36,8 @@ def test_the_page_is_whole(rule: Rule) -> None:
     assert re.fullmatch(r"DDP\d{3}", rule.code) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rule.name)
     assert rule.level in SEVERITIES
     page = page_of(rule)
-    assert rule.outcome in page.markdown() and rule.outcome in " ".join(page.text().split())
+    said = in_words(rule.outcome)
+    assert said[0].isupper() and said.endswith(".") and said in page.markdown() and said in " ".join(page.text().split())
     assert page.to_json()["outcome"] == rule.outcome
 
 

@@ -13,6 +13,28 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Rule
 
 
+# Outcomes as rules and cases name them (tests/cases/README.md), for readers.
+_OUTCOMES = {
+    "clean": "All ranks leave in order.",
+    "gradients-local": "Gradients differ between the ranks at an optimizer step.",
+    "parameters-differ": "Parameters differ between the ranks at the end.",
+    "buffers-differ": "Buffers differ between the ranks at the end.",
+    "same-samples": "The ranks get equal batches.",
+    "same-order": "The batches of a rank come in the same order in every epoch.",
+}
+_OUTCOMES_WITH = {
+    "hang": "{who} waits for partners that do not come.",
+    "abort": "A signal ends {who}.",
+    "error": "{who} ends with an exception: {text}.",
+    "shows": "The program prints: {text}.",
+    "reductions": "Each rank issues {text} all-reduces.",
+    "wrong-factor": "The gradient is {text} times that of one process.",
+    "device": "Some rank takes device {text}, which the node has not.",
+    "all-on-device": "Every rank takes device {text}.",
+    "not-run": "It is not run: {text}.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """What there is to say about one code. Empty parts are left out of the page."""
@@ -35,10 +57,10 @@ class Page:
         parts = [
             ("What it reports", self.what),
             ("Why it matters", self.why),
-            ("What to do instead", self.remedy),
+            ("What to do instead", _sentence(self.remedy)),
             ("When it stays quiet", self.quiet),
             ("What confirms it in a trace", self.confirmed),
-            ("What a run of the example on two CPU ranks shows", self.outcome),
+            ("What a run of the example on two CPU ranks shows", in_words(self.outcome)),
             ("Where the facts come from", self.source),
         ]
         return [(heading, _flow(text)) for heading, text in parts if text]
@@ -124,6 +146,31 @@ def suppression_pages() -> list[Page]:
             remedy="Delete the comment, or the name in it.",
         ),
     ]
+
+
+def in_words(outcome: str) -> str:
+    """An outcome as sentences; what is not known stays as it is.
+
+    >>> in_words("hang 0,2; shows loss 0.5")
+    'Each of ranks 0 and 2 waits for partners that do not come. The program prints: loss 0.5.'
+    """
+    return " ".join(map(_one_outcome, outcome.split("; "))) if outcome else ""
+
+
+def _one_outcome(outcome: str) -> str:
+    kind, _, rest = outcome.partition(" ")
+    if kind not in _OUTCOMES_WITH:
+        return _OUTCOMES.get(outcome, outcome)
+    ranks, _, text = rest.partition(": ") if kind == "error" else (rest, "", rest)
+    several = " and ".join(ranks.replace(",", ", ").rsplit(", ", 1))
+    who = "every rank" if ranks == "all" else f"each of ranks {several}" if "," in ranks else f"rank {ranks}"
+    said = _OUTCOMES_WITH[kind].format(who=who, text=text)
+    return said[:1].upper() + said[1:]
+
+
+def _sentence(text: str) -> str:
+    text = _flow(text)
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", ":")) else ".")
 
 
 def _flow(text: str) -> str:
