@@ -125,6 +125,12 @@ def test_parquet(folder: Path, tmp_path: Path) -> None:
     rows = parquet.read_table(path).to_pylist()
     run, comparison = read_compared(str(folder))
     assert len(rows) == sum(len(rank.events) for rank in run.ranks.values())
+    took = [
+        row["done"] - row["time"]
+        for row in rows
+        if (row["kind"], row["origin"], row["site"]) == ("collective", "user", "train.py:240")
+    ]
+    assert len(took) == RANKS and min(took) > 0  # what the guide's query adds up
     apart = [row for row in rows if row["apart"]]
     assert [(row["rank"], row["numel"]) for row in apart] == [(0, 1), (1, 1), (2, 2), (3, 1)]
     assert {row["index"] for row in apart} == {comparison.parted[0].index}
