@@ -95,7 +95,8 @@ def test_many_ranks_share_lanes_and_sides(tmp_path: Path) -> None:
     assert [lane["name"] for lane in data["lanes"]] == ["rank 7", "ranks 0-6 and 8-39"]
     (divergence,) = data["divergences"]
     wanted = ["all_reduce of 2 float32 (sum)", "all_reduce of 1 float32 (sum)"]
-    assert [side[:3] for side in divergence["sides"]] == [["rank 7", 1, wanted[0]], ["ranks 0-6 and 8-39", 0, wanted[1]]]
+    lines = [["train.py:240", "train", ""], ["train.py:300", "<module>", ""]]
+    assert divergence["sides"] == [["rank 7", 1, wanted[0], lines, 0], ["ranks 0-6 and 8-39", 0, wanted[1], lines, 0]]
     cells = [next(cell for cell in lane["cells"] if cell[0] == divergence["column"]) for lane in data["lanes"]]
     assert [data["things"][cell[1]][1] for cell in cells] == wanted
 
@@ -160,7 +161,7 @@ def in_chromium(text: str, folder: Path, script: str, width: int = 1280) -> dict
 WALK = """
 said.headline = get("headline").textContent;
 said.seen = inView(apart());
-said.detail = texts("#detail b");
+said.detail = texts("#detail b"); said.returned = texts(".side .dim");
 said.all = numbers();
 set("search", "all_gather", "input"); said.searched = numbers(); said.hits = texts("td.hit");
 said.count = get("count").textContent;
@@ -193,6 +194,7 @@ def test_the_page_shows_finds_and_filters(tmp_path: Path) -> None:
     assert said["headline"] == "The 3 ranks diverged." and said["seen"]
     title = "Collective 41 of the default group"
     assert said["detail"] == [f"{title}: different operations", "rank 2 (odd)", "ranks 0 and 1"]
+    assert said["returned"] == ["did not return", "did not return"]
     assert said["all"] == [*map(str, range(1, 41)), "1", "41"]
     assert said["searched"] == ["41"] and said["count"] == "1 of 42 collectives"
     assert len(said["hits"]) == 1 and said["hits"][0].startswith("all_gather of 4 float32")

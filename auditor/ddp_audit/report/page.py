@@ -84,7 +84,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
         "leftOut": selection.told() + (f" {further:,} further lanes are left out." if further else ""),
         "divergences": [
             {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get((d.group, d.index), -1),
-             "sides": _sides(d, comparison, root)}
+             "sides": _sides(d, comparison, root, _open_ranks(lanes, (d.group, d.index)))}
             for d in comparison.divergences[:_MOST_DIVERGENCES]
         ],
         "silent": [[fault.kind, rank_list(fault.ranks), fault.explanation] for fault in comparison.silent],
@@ -151,7 +151,12 @@ def _described(event: Event) -> tuple[str, str]:
     return name(event), ORIGINS.get(event.origin, event.origin)
 
 
-def _sides(divergence: Divergence, comparison: Comparison, root: Path | None) -> list[list[Any]]:
+def _open_ranks(lanes: Sequence[dict[str, Any]], column: Key) -> set[int]:
+    """The ranks whose collective did not return. A divergence's own events may be those of another rank that did the same."""
+    return {rank for lane in lanes if any(key == column and _is_open(e) for key, e in lane["keyed"]) for rank in lane["ranks"]}
+
+
+def _sides(divergence: Divergence, comparison: Comparison, root: Path | None, waiting: set[int]) -> list[list[Any]]:
     """What the ranks were in, those in the same thing together, the odd ones first."""
     sides: dict[tuple[Any, ...], list[int]] = {}
     for rank, event in sorted(divergence.ranks.items()):
@@ -160,7 +165,7 @@ def _sides(divergence: Divergence, comparison: Comparison, root: Path | None) ->
             head, *more = nothing_lines(comparison.ranks.get(rank))
             what = (head, tuple(more), False)
         else:
-            what = (name(event) + phase(event, divergence.forwards.get(rank)), frames(event), _is_open(event))
+            what = (name(event) + phase(event, divergence.forwards.get(rank)), frames(event), rank in waiting)
         sides.setdefault(what, []).append(rank)
     odd = set(divergence.odd)
     ordered = sorted(sides.items(), key=lambda side: (not odd.issuperset(side[1]), side[1]))
