@@ -232,8 +232,13 @@ def tools_in(environment: Path, caches: Path) -> list[Tool]:
     return [audit, *others.values()]
 
 
-def measured(tools: list[Tool], subject: Subject, limit: float, runs: int, caches: Path) -> list[Measure]:
-    """Each tool in turns: cold, and where it has a cache warm, and after a change of one file of a subject that may be changed."""
+def measured(
+    tools: list[Tool], subject: Subject, limit: float, runs: int, caches: Path, expected: dict[str, float]
+) -> list[Measure]:
+    """Each tool in turns: cold, and where it has a cache warm, and after a change of one file of a subject that may be changed.
+
+    `expected` has the CPU seconds that a tool would take by what it took a line before: far beyond the limit it is not run.
+    """
     found: dict[tuple[str, str], Measure] = {}
     base = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     base["PYTHONPYCACHEPREFIX"] = str(caches / "bytecode")  # bytecode is kept, as it is where tools are installed
@@ -245,6 +250,9 @@ def measured(tools: list[Tool], subject: Subject, limit: float, runs: int, cache
                 measure = found.setdefault((tool.name, state), Measure(tool.name, subject.name, state))
                 if tool.missing:
                     measure.note = f"not installed: {tool.missing}"
+                elif expected.get(tool.name, 0) > 1.5 * limit:
+                    measure.note = f"not run, about {expected[tool.name]:,.0f} by its time a line"
+                    ended.add(tool.name)
                 if tool.missing or tool.name in ended:
                     continue
                 if state == "cold" and tool.cache is not None:
@@ -370,10 +378,15 @@ def main() -> int:
         tools = tools_in(options.environment.resolve(), caches)
         chosen = subjects(work / "subjects", options.tree)
         measures: list[Measure] = []
+        by_line: dict[str, float] = {}
         for subject in chosen:
             print(f"{subject.name}: {subject.files:,} files, {subject.lines:,} lines", file=sys.stderr)
-            for measure in measured(tools, subject, options.limit, options.runs if subject.lines < 100_000 else 1, caches):
+            runs = options.runs if subject.lines < 100_000 else 1
+            expected = {name: each * subject.lines for name, each in by_line.items() if subject.lines > 10_000}
+            for measure in measured(tools, subject, options.limit, runs, caches, expected):
                 measures.append(measure)
+                if measure.cpu is not None and measure.state == "cold" and subject.lines > 10_000:
+                    by_line[measure.tool] = measure.cpu / subject.lines
                 print(f"  {measure.tool}, {measure.state}: {measure.note or f'{measure.cpu:.2f}'}", file=sys.stderr)
     page = table(chosen, measures, options.limit)
     print(page)

@@ -17,6 +17,7 @@ from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
 from ddp_audit.source.gate import matters
 from ddp_audit.source.notebook import SUFFIX
+from ddp_audit.source.rings import rings
 from ddp_audit.source.seen import Seen
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
@@ -343,15 +344,10 @@ def _tops(paths: Sequence[str], imports: dict[str, set[str]], is_main: Callable[
     """Paths that no other one imports, those that run as scripts, and the first of each ring of imports that nothing leads to."""
     if not any(imports.values()):
         return sorted(paths)
-    import networkx  # 200 ms that the audit of a script does not need
-
-    graph = networkx.DiGraph([(source, target) for source, targets in imports.items() for target in targets])
-    graph.add_nodes_from(paths)
     tops: set[str] = set()
-    rings = networkx.condensation(graph)
-    for ring, members in rings.nodes(data="members"):
+    for members, is_imported in rings({path: imports.get(path, set()) for path in paths}):
         scripts = [path for path in members if is_main(path)]
-        tops.update(scripts or ([min(members)] if rings.in_degree(ring) == 0 else []))
+        tops.update(scripts or ([] if is_imported else [min(members)]))
     return sorted(tops.intersection(paths))
 
 
