@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,10 +39,32 @@ def every_rule(folders: Sequence[str] = ()) -> list[Rule]:
 
 
 def _of_entry_points() -> Iterator[Rule]:
+    if not _may_be_named():
+        return
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         yield from _checked(f"entry point {point.name}", functools.partial(load_rules, point.value))
+
+
+def _may_be_named() -> bool:
+    """Whether a distribution may have such entry points: importlib.metadata, which tells, is a tenth of the audit of a script."""
+    for place in sys.path:
+        try:
+            with os.scandir(place or ".") as entries:
+                infos = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info", ".egg"))]
+        except NotADirectoryError:  # an archive
+            return True
+        except OSError:
+            continue
+        for info in infos:
+            for name in ("entry_points.txt", "EGG-INFO/entry_points.txt"):
+                try:
+                    if ENTRY_POINTS.encode() in Path(info, name).read_bytes():
+                        return True
+                except OSError:
+                    continue
+    return False
 
 
 def _of_folder(folder: Path) -> Iterator[Rule]:
@@ -65,10 +88,13 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     neighbours = str(path.parent.absolute())
     sys.path.insert(0, neighbours)
+    # Bytecode goes by whole seconds and the length: a rule that is being written would be taken for the one before.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(neighbours)
+        sys.dont_write_bytecode = before
     return module
 
 

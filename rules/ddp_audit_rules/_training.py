@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.compare.silent import PARAMETERS_DIFFER, silent_faults
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
 from ddp_audit.program.model import Node, Program
@@ -143,6 +142,8 @@ def replicas_drift(run: RecordedRun, places: Iterable[Related] = ()) -> str:
         return "not-covered"
     if reducer_gave_up(run) or any(e.detail.get("unreduced") for e in steps):
         return "confirmed"
+    from ddp_audit.compare.silent import PARAMETERS_DIFFER, silent_faults  # which an audit does not need
+
     return "confirmed" if any(f.kind == PARAMETERS_DIFFER for f in silent_faults(run)) else "not-observed"
 
 
