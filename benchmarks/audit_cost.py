@@ -3,7 +3,7 @@
     python benchmarks/audit_cost.py SCRIPT [--runs N]
 
 SCRIPT is audited from its own folder. Prints CPU seconds (user and system) of each command: minimum, median and maximum, and the
-ratios of the minima. The commands take turns, so that a machine that changes its speed changes it for all of them. Bytecode is kept,
+ratios of the minima. The commands take turns, so that a machine that changes its speed changes it for all. Bytecode is kept,
 as it is where a package is installed: with PYTHONDONTWRITEBYTECODE in the environment, which the measurement takes out, half of
 an audit is the compilation of its own modules. The cache is one of its own.
 """
