@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -117,3 +118,17 @@ def test_columns_that_do_not_fit_hang_or_begin_a_line() -> None:
     assert fit(f"code  {words}", 50) == ["code  one two three four five six seven eight nine", "      ten eleven"]
     assert fit(f"code  level  {words}", 50)[:2] == ["code  level", "    one two three four five six seven eight nine"]
     assert fit("x" * 30 + " y", 20) == ["x" * 30, "  y"]
+
+
+def test_what_a_traced_run_tells_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ddp_audit.cli.traced import tell
+
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal, pipe = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    long = "train.py:21:14: DDP301 error data-not-sharded [likely] No sampler of this loader knows the rank"
+    tell(pipe, long)
+    tell(terminal, long)
+    assert pipe.getvalue() == long + "\n"
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 40 and " ".join(line.strip() for line in lines) == long

@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from generated_traces import generate
+
 from ddp_audit.rule import load_rules
 from ddp_audit.source.config import Config, find_config
 
@@ -57,6 +60,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One copy of the example for the blocks of all pages, in their order."""
     folder = tmp_path_factory.mktemp("docs") / "example"
     shutil.copytree(DOCS / "example", folder)
+    generate(folder / "job-17", 4, 200, "size", 2)  # the trace that "Reading a diff" reads
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -24,7 +25,8 @@ class Help(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         from ddp_audit.report.columns import fit
 
-        return "\n".join(part for line in text.splitlines() for part in fit(indent + line, width))
+        lines = (fit(line, width) if line.startswith(" ") else textwrap.wrap(line, width) or [""] for line in text.splitlines())
+        return "\n".join(part for parts in lines for part in parts)
 
 
 class Parser(argparse.ArgumentParser):

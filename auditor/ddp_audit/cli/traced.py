@@ -21,6 +21,7 @@ from ddp_audit.compare.verdict import Comparison, compare_run, judge, rank_state
 from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.report import trace_text
+from ddp_audit.report.columns import fitted
 from ddp_audit.source.config import ConfigError, find_config
 from ddp_audit.source.paths import display_path
 
@@ -187,5 +188,5 @@ def output_to_stderr() -> Iterator[IO[str]]:
 
 def tell(stream: IO[str], *lines: str) -> None:
     """Writes lines at once, so that they stand where they belong among the command's own."""
-    stream.write("".join(f"{line.rstrip()}\n" for line in lines))
+    stream.write("".join(f"{line.rstrip()}\n" for line in fitted(lines, stream)))
     stream.flush()

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from functools import partial
+from typing import IO
 
 _LEAST = 40  # characters of a last column that is wrapped where it stands
 _wrap = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
@@ -38,9 +39,14 @@ def fit(text: str, width: int) -> list[str]:
     return [head.rstrip(), *_wrap(rest, width, initial_indent=hang, subsequent_indent=hang)]
 
 
+def fitted(lines: Iterable[str], stream: IO[str]) -> Iterable[str]:
+    """Lines as they fit a terminal; for any other stream as they are."""
+    if not stream.isatty():
+        return lines
+    width = shutil.get_terminal_size().columns
+    return (part for line in lines for part in fit(line, width))
+
+
 def say(lines: Iterable[str]) -> None:
-    """Prints lines to standard output: fitted to a terminal, and as they are to anything else."""
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        lines = (part for line in lines for part in fit(line, width))
-    print("\n".join(lines))
+    """Prints lines to standard output, fitted where that is a terminal."""
+    print("\n".join(fitted(lines, sys.stdout)))
