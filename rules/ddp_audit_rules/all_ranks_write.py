@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import always_runs
 from ddp_audit_rules._writers import (
     ONE_A_NODE,
     SEVERAL,
@@ -132,7 +133,7 @@ dist.destroy_process_group()
         confidence = "likely" if many == SEVERAL and sure and is_called(node) else "possible"
         return self.finding(
             node.span, message, explanation, related=guard_relations(node) + related, confidence=confidence,
-            severity="warning" if assumed else severity, guards=node.guards,
+            severity="warning" if assumed else severity, guards=node.guards, fix=_fix(program, node, many),
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -145,6 +146,17 @@ dist.destroy_process_group()
         if any(len(ranks) > 1 for ranks in by_path.values()):
             return "confirmed"
         return "not-observed" if saves else "not-covered"
+
+
+def _fix(program: Program, node: Node, many: str) -> Fix | None:
+    """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
+    if node.kind == "file" and node.detail.get("what") == "mkdir":
+        return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok")
+    first = next(program.of("init"), None)
+    made = first is not None and first.number < node.number and always_runs(program, first)
+    if node.kind != "save" or many != SEVERAL or not made or program.frameworks:
+        return None
+    return Fix("unsafe", "let rank 0 write (`if dist.get_rank() == 0:`), and put a barrier before others read", "one-rank")
 
 
 def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import EXCEPTION
-from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Program, first_of_each_place
+from ddp_audit.findings import Finding, Fix, Related
+from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import always_runs, runs_with
 
 _ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
 
@@ -86,7 +88,8 @@ dist.destroy_process_group()
             if wrapper.made is not None:
                 related.append(Related(wrapper.made.path, wrapper.made.line, "wrap", "wrapped here"))
             sure = "likely" if node.detail["sure"] else "possible"
-            yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards)
+            fix = _on_inner(program, node)
+            yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by an AttributeError that left the script while some rank stood at this place."""
@@ -94,6 +97,20 @@ dist.destroy_process_group()
         if any("no attribute" in str(e.detail.get("text")) and str(e.detail.get("text")).count(_name(finding)) for e in errors):
             return "confirmed"
         return super().witness(finding, run)
+
+
+def _on_inner(program: Program, node: Node) -> Fix | None:
+    """The attribute of the inner module, where the name holds nothing but the wrapper; unsafe for a method."""
+    name = re.fullmatch(r"([\w.]+)\.(\w+)", node.text)
+    wrap = program.wraps().get(node.object.key) if node.object is not None else None
+    if name is None or not node.detail["sure"] or wrap is None:
+        return None
+    if not always_runs(program, wrap) and not runs_with(program, wrap, node):
+        text = f'getattr({name.group(1)}, "module", {name.group(1)})'
+        return Fix("unsafe", f"read it on the inner module: {text}.{name.group(2)}", "getattr")
+    lines = program.sources.get(node.span.path, [])
+    is_called = node.span.end_line > len(lines) or lines[node.span.end_line - 1][node.span.end_column - 1 :].startswith("(")
+    return Fix("unsafe" if is_called else "safe", f"read it on the inner module: {name.group(1)}.module.{name.group(2)}")
 
 
 def _name(finding: Finding) -> str:

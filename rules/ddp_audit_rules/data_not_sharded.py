@@ -11,6 +11,7 @@ from ddp_audit.program.loading import Pass, by_rank, draws_at_random, loads_for_
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Obj, Value, World, constant, evaluate, options, truth, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import always_runs
 
 _DRAWING = ("WeightedRandomSampler",)
 
@@ -127,7 +128,20 @@ finally:
             explanation,
             related=related + guard_relations(loader),
             confidence="likely" if sure else "possible",
+            fix=self._sampler(program, loader) if sure else None,
         )
+
+    def _sampler(self, program: Program, loader: Node) -> Fix | None:
+        """A sampler of the loader's own, where the loader is made at one place, for training, in a job with a process group."""
+        inits = list(program.of("init"))
+        others = [n for n in program.of("loader") if n.span == loader.span and n.calls != loader.calls]
+        takes = {
+            n.function for n in program.of("iterate") if n.object is not None and n.object == loader.object and n.grad is False
+        }
+        if not inits or others or takes or any(init.number > loader.number for init in inits) or "**" in loader.args:
+            return None
+        alone = not any(always_runs(program, init) for init in inits)
+        return Fix("unsafe", self.remedy, "unless-alone" if alone else "")
 
     def _drawn(self, program: Program, one: Pass, loader: Node, forward: Node, seed: Node) -> Finding:
         sampler = samplers_of(loader)[0]

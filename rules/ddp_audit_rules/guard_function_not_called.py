@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Func, options
 from ddp_audit.rule import Context, Rule
@@ -88,7 +89,8 @@ dist.destroy_process_group()
             if isinstance(option, Func):
                 place = option.definition.frame.source.span(option.definition.node)
                 related.append(Related(place.path, place.line, "definition", f"{name} is a function"))
-        return self.finding(node.span, message, explanation, related=related, confidence=_confidence(node, program))
+        confidence, fix = _confidence(node, program), _call(node, program)
+        return self.finding(node.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where more than one rank was seen in the block, or none in one that no rank enters though all came by."""
@@ -101,6 +103,37 @@ dist.destroy_process_group()
         if not inside:
             return "not-covered"
         return "confirmed" if len(inside) > 1 else "not-observed"
+
+
+def _call(node: Node, program: Program) -> Fix | None:
+    """The call, where the function takes no arguments; safe where its definition was read and nobody waits for the others."""
+    found = list(options(node.target)) if node.target is not None else []
+    functions = [option for option in found if isinstance(option, Func)]
+    if any(_wants_arguments(option.definition.node, option.receiver is not None) for option in functions):
+        return None
+    known = len(functions) == len(found) or all(getattr(o, "name", "").startswith("torch.distributed.") for o in found)
+    sure = bool(found) and known and not _is_waited_for(node, program)
+    return Fix("safe" if sure else "unsafe", f"call the function: `{node.text}()`")
+
+
+def _wants_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, bound: bool) -> bool:
+    arguments = function.args
+    required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) - bound
+    return required > 0 or None in arguments.kw_defaults or isinstance(function, ast.AsyncFunctionDef)
+
+
+def _is_waited_for(node: Node, program: Program) -> bool:
+    """Whether a collective, or a way out, stands in the guarded block or in what that calls; also where the block is not known."""
+    body = node.detail["body"]
+    if not body:
+        return True
+    kinds = ("collective", "new-group", "init", "destroy", "wrap", "forward", "backward", "step", "point-to-point", "jump", "call")
+    return any(
+        place.path == body[0].path and body[0].line <= place.line <= body[-1].end_line
+        for other in program.of(*kinds)
+        for place in (other.span, *other.calls)
+        if other.kind != "call" or not re.search(r"print|log|save|write|info|warn", other.text)
+    )
 
 
 def _confidence(node: Node, program: Program) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.program.values import Const, Unknown, defaults_in
@@ -90,9 +91,9 @@ dist.destroy_process_group()
             where = node.args.get("map_location")
             if "**" in node.args or (where is not None and not (isinstance(where, Const) and where.value is None)):
                 continue
-            yield self._finding(node, saves, states[node.number])
+            yield self._finding(program, node, saves, states[node.number])
 
-    def _finding(self, node: Node, saves: list[Node], used: Node) -> Finding:
+    def _finding(self, program: Program, node: Node, saves: list[Node], used: Node) -> Finding:
         message = (
             "Every rank restores this checkpoint on the device that it was saved from, which is that of the rank that "
             "saved it, so the "
@@ -111,7 +112,8 @@ dist.destroy_process_group()
         guards, option = _unless_resumed(node, used, saves)
         if option:
             message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
-        return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards)
+        fix = _to_cpu(program, node)
+        return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """A trace holds no memory of devices."""
@@ -122,6 +124,42 @@ def _has_state(save: Node) -> bool:
     """Whether the state of a model or optimizer is saved."""
     content = save.args.get("obj")
     return content is not None and any(operation_of(value) == "state_dict" for value in behind(content))
+
+
+def _to_cpu(program: Program, node: Node) -> Fix | None:
+    """The load to the CPU; none where parameters would stay there."""
+    if any("assign" in use.args for use in program.of("load-state")):
+        return None
+    only = _load_state_dict_alone(program, node.span)
+    return Fix("safe" if only else "unsafe", "load to the CPU (`map_location='cpu'`); load_state_dict copies from there")
+
+
+def _load_state_dict_alone(program: Program, load: Span) -> bool:
+    """Whether load_state_dict alone uses what a call at a place returns: as its argument, or by a name that nothing else uses."""
+    try:
+        tree = ast.parse(program.documents.get(load.path, ""))
+    except SyntaxError:
+        return False
+    scopes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))]
+    around = [n for n in scopes if isinstance(n, ast.Module) or n.lineno <= load.line <= (n.end_lineno or n.lineno)]
+    scope = max(around, key=lambda n: getattr(n, "lineno", 0))
+    given = [
+        a for n in ast.walk(scope) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict" for a in n.args
+    ]
+    inside = {id(part) for argument in given for part in ast.walk(argument)}
+    for statement in ast.walk(scope):
+        places = [n for n in ast.iter_child_nodes(statement) if isinstance(n, ast.Call) and n.lineno == load.line]
+        for call in places:
+            if call.col_offset + 1 != load.column:
+                continue
+            if id(call) in inside:
+                return True
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+                name = statement.targets[0].id
+                uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+                is_global = isinstance(scope, ast.Module) and len(scopes) > 1
+                return bool(uses) and not is_global and all(id(use) in inside for use in uses)
+    return False
 
 
 def _unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guard], str]:

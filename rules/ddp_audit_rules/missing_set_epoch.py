@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
-from ddp_audit.findings import Finding, Fix, Related
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.loading import DISTRIBUTED, Pass, lines_with, loads_for_user, samplers_of, shuffles, training_passes
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Const, Expr, Obj, constant
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import runs_with
 
 
 class MissingSetEpoch(Rule):
@@ -119,13 +120,13 @@ finally:
                 f"set_epoch is called outside the loop over epochs (line {epochs.span.line}), so all its epochs have the "
                 "order of the one epoch that it was given."
             )
-            return self._finding(sampler, one, message, "likely", mine[:1])
+            return self._finding(sampler, one, message, "likely", mine[:1], _moved(program, one, mine))
         if all(isinstance(n.args.get("epoch"), Const) for n in inside):
             message = (
                 f"set_epoch is called with {constant(inside[0].args.get('epoch'))} in every epoch, so all epochs have the "
                 "same order."
             )
-            return self._finding(sampler, one, message, "likely", inside[:1])
+            return self._finding(sampler, one, message, "likely", inside[:1], _moved(program, one, inside))
         fetched = _fetched_before(program, one)
         if fetched is not None and all(fetched.number < n.number < one.iterate.number for n in inside):
             message = (
@@ -185,14 +186,61 @@ def _is_torchs(sampler: Node) -> bool:
 def _insertion(program: Program, sampler: Node, one: Pass) -> Fix | None:
     """The call that is missing, where sampler and epoch have plain names in one file."""
     epochs = one.around[-1]
-    made = re.match(r"(\w+)(?:\s*:\s*[\w.]+)?\s*=\s*[\w.]+\(", program.line(sampler.span.path, sampler.span.line))
-    epoch = re.match(r"for\s+(\w+)\s+in\b", program.line(epochs.span.path, epochs.span.line))
-    if made is None or epoch is None or epoch.group(1) == "_" or sampler.span.path != epochs.span.path:
+    made = re.match(r"\s*(\w+)(?:\s*:\s*[\w.]+)?\s*=\s*[\w.]+\(", program.line(sampler.span.path, sampler.span.line))
+    epoch = _epoch_of(program, one)
+    if epoch is None or sampler.span.path != epochs.span.path:
         return None
-    if one.iterate.calls[: len(sampler.calls)] != sampler.calls:
-        return None  # made in a function that has ended when the epochs begin
-    call = f"{made.group(1)}.set_epoch({epoch.group(1)})"
-    return Fix("safe", f"call `{call}` at the start of each epoch, before the loop over the loader")
+    name, detail = "" if made is None else made.group(1), ""
+    starts = _from(program, sampler.span)
+    if made is None or not starts.startswith(made.group(0).split("=")[-1].strip()):
+        name = ""  # what is named there is the loader that the sampler is given to
+    if not name or one.iterate.calls[: len(sampler.calls)] != sampler.calls:  # made in a function that has ended before the epochs
+        name = _loader_name(program, sampler, one)
+        detail = f"by-loader {name}"
+        name += ".sampler" if name else ""
+    if not name:
+        return None
+    return Fix("safe", f"call `{name}.set_epoch({epoch})` at the start of each epoch, before the loop over the loader", detail)
+
+
+def _epoch_of(program: Program, one: Pass) -> str | None:
+    """The plain name of the epoch."""
+    epochs = one.around[-1]
+    named = re.match(r"\s*for\s+(\w+)\s+in\b", program.line(epochs.span.path, epochs.span.line))
+    return None if named is None or named.group(1) == "_" else named.group(1)
+
+
+def _loader_name(program: Program, sampler: Node, one: Pass) -> str:
+    """The name by which the loop over epochs has the loader, where that surely holds this sampler; empty where it has none."""
+    assert one.made is not None
+    epochs, text = one.around[-1], one.iterate.text
+    over = re.fullmatch(r"(?:enumerate\()?((?:self\.)?\w+)(?:, *(?:start=)?\d+)?\)?", text)
+    held = samplers_of(one.made)
+    if over is None or len(held) != 1 or one.made.loops or not runs_with(program, sampler, one.made):
+        return ""
+    if any(n.number > one.made.number and n.span == one.made.span for n in program.of("loader")):
+        return ""
+    inside = [c for c in one.iterate.calls if c.path == epochs.span.path and epochs.span.line <= c.line <= epochs.span.end_line]
+    if not inside:
+        return over.group(1)
+    # in a method that the loop calls, on the same object
+    methods = all(_from(program, c).startswith("self.") for c in inside)
+    return over.group(1) if over.group(1).startswith("self.") and methods and one.iterate.span.path == epochs.span.path else ""
+
+
+def _from(program: Program, span: Span) -> str:
+    """The text of a line from where a place begins."""
+    lines = program.sources.get(span.path, [])
+    return lines[span.line - 1][span.column - 1 :] if 0 < span.line <= len(lines) else ""
+
+
+def _moved(program: Program, one: Pass, calls: list[Node]) -> Fix | None:
+    """The one set_epoch that there is, given the epoch at the start of each."""
+    epoch, places = _epoch_of(program, one), {(n.span.path, n.span.line) for n in calls}
+    named = re.fullmatch(r"([\w.]+)\.set_epoch\(.*\)", calls[0].text)
+    if epoch is None or len(places) != 1 or named is None or calls[0].span.path != one.around[-1].span.path or calls[0].guards:
+        return None
+    return Fix("safe", f"call `{named.group(1)}.set_epoch({epoch})` at the start of each epoch, before the loop over the loader")
 
 
 def _fetched_before(program: Program, one: Pass) -> Node | None:

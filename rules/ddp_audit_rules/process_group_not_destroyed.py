@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import EXITED, RAISED, RecordedRun
 from ddp_audit.events import GROUP
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import headers_around, with_its_condition
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._always import always_runs
 
 _TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
 
@@ -88,14 +89,14 @@ main()
             return
         written = [span for span in _written(program) if span.path == program.entry]
         if reached:
-            yield self._normal_path(program, inits[0], _from_the_init(inits[0], reached[0]))
+            yield self._normal_path(program, inits[0], _from_the_init(inits[0], reached[0]), _together(inits, reached))
         elif written and not destroys:  # beyond what was followed
             if not any(text.startswith("finally") for text in headers_around(program, written[0].path, written[0].line)):
                 yield self._normal_path(program, inits[0], written[0])
         else:
             yield self._missing(program, inits[0], destroys)
 
-    def _normal_path(self, program: Program, init: Node, place: Span) -> Finding:
+    def _normal_path(self, program: Program, init: Node, place: Span, start: Span | None = None) -> Finding:
         message = (
             "The process group is destroyed on the normal path only: an exception between line "
             f"{_line_in(init, place.path)} and here ends the process with the group open."
@@ -106,7 +107,8 @@ main()
             "unnoticed."
         )
         related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        return self.finding(with_its_condition(program, place), message, explanation, related=related)
+        fix = Fix("unsafe", self.remedy, f"moved {start.line}") if start is not None and start.path == place.path else None
+        return self.finding(with_its_condition(program, place), message, explanation, related=related, fix=fix)
 
     def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
         elsewhere = [(span.path, span.line) for span in _written(program)]
@@ -124,7 +126,14 @@ main()
         span = _place_in_entry(program, init)
         if span is not init.span:
             related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        return self.finding(span, message, explanation, related=related, confidence=confidence)
+        start = _where_the_work_begins(program, init)
+        sure = confidence == "likely" and start is not None and start.path == span.path
+        fix = None
+        if sure and start is not None:
+            how = "added" if always_runs(program, init) else "added-if-made"
+            above = _caller(program, init, start)
+            fix = Fix("unsafe", self.remedy, f"{how} {start.line} {above.line if above is not None else 0}")
+        return self.finding(span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank with a group ended, in order or by an exception, and destroyed none."""
@@ -137,6 +146,37 @@ main()
                 return "confirmed"
             verdict = "not-observed"
         return verdict
+
+
+def _together(inits: list[Node], destroys: list[Node]) -> Span | None:
+    """Where the group is made, in the function in which it is destroyed: the call itself or one that leads to it."""
+    init, destroy = inits[0], destroys[0]
+    if len({n.span for n in inits}) != 1 or len({n.span for n in destroys}) != 1:
+        return None
+    shared = _shared(init.calls, destroy.calls)
+    return init.calls[shared] if shared < len(init.calls) else init.span
+
+
+def _where_the_work_begins(program: Program, init: Node) -> Span | None:
+    """The call that makes the group or leads to it, in the innermost function that goes on to train; None without training."""
+    work = [n for n in program.of("wrap", "forward", "backward", "step") if n.number > init.number]
+    if not work or sum(1 for n in program.of("init")) != 1:
+        return None
+    shared = min(_shared(init.calls, node.calls) for node in work)
+    return init.calls[shared] if shared < len(init.calls) else init.span
+
+
+def _caller(program: Program, init: Node, start: Span) -> Span | None:
+    """The call of the function in which the work begins, where this process makes it itself and it stands in the same file."""
+    spawns = {node.span for node in program.of("spawn")}
+    level = init.calls.index(start) if start in init.calls else len(init.calls)
+    above = init.calls[level - 1] if level else None
+    return above if above is not None and above.path == start.path and above not in spawns else None
+
+
+def _shared(one: tuple[Span, ...], other: tuple[Span, ...]) -> int:
+    """The number of calls with which both ways begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _written(program: Program) -> list[Span]:

@@ -12,6 +12,7 @@ from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
 from ddp_audit.program.values import RANK, Const, World, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import always_runs, runs_with
 
 
 class Rank0ForwardThroughWrapper(Rule):
@@ -119,8 +120,7 @@ def _through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
     name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
     if name is None or not all(_only_some_ranks(other) for other in program.of("forward") if other.span == node.span):
         return None
-    together = (node.function, node.calls) == (wrap.function, wrap.calls)
-    sure = together and all(guard in node.guards for guard in wrap.guards)
+    sure = runs_with(program, wrap, node) or always_runs(program, wrap)
     inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
     text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
     return Fix("unsafe", text, "" if sure else "getattr")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, START
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
@@ -137,7 +137,15 @@ finally:
             related=related,
             confidence="possible" if unknown_caller else "likely",
             severity="info" if one_node else None,
+            fix=self._local_rank(context.program),
         )
+
+    def _local_rank(self, program: Program) -> Fix | None:
+        """The local rank, in jobs that torchrun starts: it sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
+        others = any(True for _ in lines_with(program, r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"))
+        if others or any(True for _ in program.of("spawn")) or program.frameworks:
+            return None
+        return Fix("unsafe", self.remedy)
 
     def _unused_local_rank(self, program: Program, path: str) -> Iterator[Finding]:
         for where, number, code in lines_with(program, r"^\s*\w*local_rank\w*\s*=[^=]"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node
 from ddp_audit.program.reach import OneSided, anchor, one_sided, reduce_op
 from ddp_audit.program.values import CLOCK, DATA, RANK
@@ -104,7 +104,9 @@ dist.destroy_process_group()
         if part.counterpart is not None:
             other = part.counterpart
             related.append(Related(other.span.path, other.span.line, "collective", f"what the other ranks issue: {other.text}"))
-        return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=node.guards)
+        alone = span == node.span and node.kind == "collective" and part.counterpart is None and len(node.rank_guards) == 1
+        fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and RANK in part.taint else None
+        return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=node.guards, fix=fix)
 
     def _against(self, part: OneSided, here: str) -> str:
         other = part.counterpart

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Inside, Node, Program, first_of_each_place
 from ddp_audit.program.modules import Key
 from ddp_audit.program.sync import atoms, forwards_behind, is_off, opened, passes, switches
@@ -134,7 +134,8 @@ dist.destroy_process_group()
         related = wrap_place(wrapper)
         if again is not None and again is not node:
             related.append(Related(again.span.path, again.span.line, "use", "uses the layer again"))
-        return self.finding(node.span, message, explanation, related=related, guards=node.guards, confidence=confidence)
+        fix = Fix("unsafe", self.remedy)
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error or by gradients that stay local."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Loop, Node, first_of_each_place
 from ddp_audit.program.order import HASHES, LISTING, Unordered, unordered
+from ddp_audit.program.values import Const, Items
 from ddp_audit.rule import Context, Rule, guard_relations
 
 
@@ -91,8 +92,17 @@ dist.destroy_process_group()
         confidence = "likely" if why.sure else "possible"
         severity = "warning" if why.reason == LISTING else None
         return self.finding(
-            span, message, explanation, related=related, confidence=confidence, severity=severity, guards=node.guards
-        )
+            span, message, explanation, related=related, confidence=confidence, severity=severity, guards=node.guards,
+            fix=self._sorted(loop, why),
+        )  # fmt: skip
+
+    def _sorted(self, loop: Loop, why: Unordered) -> Fix | None:
+        """The loop over the elements in order, where they can have one: objects cannot."""
+        if why.reason not in (HASHES, LISTING) or "scandir" in loop.text:
+            return None
+        elements = loop.over.items if isinstance(loop.over, Items) and not loop.over.many else ()
+        texts = bool(elements) and all(isinstance(item, Const) and isinstance(item.value, str) for item in elements)
+        return Fix("safe" if texts else "unsafe", "iterate over `sorted(..)`")
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the sizes come in different orders; equal sizes tell nothing."""

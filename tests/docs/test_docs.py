@@ -6,6 +6,7 @@ output as they are, in their order; `...` alone stands for any lines, and at the
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -156,11 +157,9 @@ def test_site_is_built(tmp_path: Path) -> None:
     assert not re.search(r'<(?:script|img|link)[^>]* (?:src|href)="https?://', re.sub(r'<link rel="canonical"[^>]*>', "", start))
 
 
-def test_the_table_of_rules_in_the_readme_is_that_of_the_rules() -> None:
-    sys.path.insert(0, str(DOCS))
-    try:
-        from readme_table import README, with_table
-    finally:
-        sys.path.remove(str(DOCS))
-    text = README.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run python docs/readme_table.py"
+@pytest.mark.parametrize(("script", "name"), [("readme_table", "README"), ("fixes_table", "PAGE")])
+def test_the_tables_are_those_of_the_rules(script: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    module = importlib.import_module(script)
+    text = getattr(module, name).read_text(encoding="utf-8")
+    assert module.with_table(text) == text, f"run python docs/{script}.py"

@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from pathlib import Path
 
+import libcst as cst
 import pytest
+from mending import HEAD, mended, refusals, text_after
 
 from ddp_audit.audit import Options, audit
-from ddp_audit.fix.rounds import FIXES, Mended, mend
+from ddp_audit.fix.catalogue import CATALOGUE, FIXES
+from ddp_audit.fix.rounds import mend
 from ddp_audit.rule import load_rules
 
 RULES = {rule.code: rule for rule in load_rules()}
-
-HEAD = """\
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-data = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
-model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def mended(text: str, code: str, unsafe: bool = True) -> Mended:
-    Path("train.py").write_bytes(text.encode())
-    options = Options(select=[code], min_confidence="possible")
-    return mend(lambda overlay: audit(["train.py"], options, overlay=overlay), {}, unsafe)
-
-
-def text_after(outcome: Mended) -> str:
-    (path,) = outcome.changed
-    return outcome.after[path].decode()
-
-
-def refusals(outcome: Mended) -> Sequence[str]:
-    return list(outcome.refused.values())
 
 
 @pytest.mark.parametrize("code", sorted(FIXES))
@@ -59,7 +28,21 @@ def test_the_bad_program_of_each_rule_is_mended_once(code: str) -> None:
     assert (again.changed, again.fixed) == ([], [])
 
 
-@pytest.mark.parametrize("code", ["DDP112", "DDP302", "DDP401"])
+@pytest.mark.parametrize("code", sorted(FIXES))
+def test_line_ends_and_indentation_are_those_of_the_file(code: str) -> None:
+    bad = RULES[code].bad
+    plain = text_after(mended(bad, code))
+    assert text_after(mended(bad.replace("\n", "\r\n"), code)) == plain.replace("\n", "\r\n")
+    two = text_after(mended(narrow(bad), code))
+    assert two == narrow(plain)
+
+
+def narrow(text: str) -> str:
+    """A text that is indented by two spaces a level."""
+    return "".join(" " * ((len(line) - len(line.lstrip(" "))) // 2) + line.lstrip(" ") for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("code", ["DDP112", "DDP202", "DDP206", "DDP212", "DDP301", "DDP302", "DDP401", "DDP603", "DDP604"])
 def test_the_mended_program_is_nearly_the_good_one(code: str) -> None:
     bad, good = RULES[code].bad.splitlines(), RULES[code].good.splitlines()
     after = text_after(mended(RULES[code].bad, code)).splitlines()
@@ -74,7 +57,7 @@ def test_the_rule_says_beforehand_that_its_program_can_be_mended(code: str) -> N
     Path("train.py").write_text(RULES[code].bad)
     (finding,) = audit(["train.py"], Options(select=[code])).findings
     assert finding.fix is not None
-    assert finding.fix.safety == ("safe" if code == "DDP302" else "unsafe")
+    assert finding.fix.safety == ("unsafe" if code == "DDP701" else CATALOGUE[code].safety[0])  # its program saves
 
 
 # DDP112
@@ -250,8 +233,8 @@ def test_the_epoch_is_told_first() -> None:
         epochs("sampler = DistributedSampler(data)", loop="for epoch, name in enumerate('abc'):"),
         epochs("sampler = DistributedSampler(data)", inside="    epoch = epoch + 1\n"),
         epochs("sampler = DistributedSampler(data)", loop="epoch = 0\nwhile epoch < 3:", inside="    epoch += 1\n"),
-        epochs("sampler = DistributedSampler(data)", inside="    sampler.set_epoch(0)\n"),
-        epochs("sampler = DistributedSampler(data)\nsampler.set_epoch(1)"),
+        epochs("sampler = DistributedSampler(data)", inside="    sampler.set_epoch(0) if epoch else None\n"),
+        epochs("sampler = DistributedSampler(data)", inside="    for x in data:\n        sampler.set_epoch(epoch)\n"),
     ],
 )
 def test_a_sampler_or_epoch_without_a_sure_plain_name_is_left(text: str) -> None:
@@ -307,8 +290,9 @@ def test_safe_fixes_leave_the_unsafe_ones_and_count_them() -> None:
 
 
 def test_a_fix_that_changes_nothing_for_the_finding_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FIXES, "DDP302", lambda tree, finding: tree.module.with_changes(header=[]))
-    outcome = mended("# a comment\n" + epochs("sampler = DistributedSampler(data)"), "DDP302")
+    more = cst.parse_statement("print()")
+    monkeypatch.setitem(FIXES, "DDP302", lambda tree, finding: tree.module.with_changes(body=[*tree.module.body, more]))
+    outcome = mended(epochs("sampler = DistributedSampler(data)"), "DDP302")
     assert (outcome.changed, outcome.fixed) == ([], [])
     assert refusals(outcome) == ["the finding is still there after the fix"]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import libcst as cst
 
 from ddp_audit.findings import Finding
-from ddp_audit.fix.tree import Refused, Tree, read, split_blank, touched, written
+from ddp_audit.fix.imports import Imports
+from ddp_audit.fix.tree import Refused, Statement, Tree, read, related_line, split_blank, touched, walk, written
 
 _FLAG = "require_backward_grad_sync"
 
 
 def flag_before_forward(tree: Tree, finding: Finding) -> cst.Module:
     """The assignment of the flag, or the `if` that holds nothing else, moved above the statement with the forward."""
-    forward, flag, below = tree.meeting(_related_line(finding, "forward"), finding.span.line)
+    forward, flag, below = tree.meeting(related_line(finding, "forward"), finding.span.line)
     statement = flag.statement
     if below and not isinstance(statement, cst.If):
         raise Refused("the flag is set inside a block that does more")
@@ -29,10 +30,17 @@ def flag_before_forward(tree: Tree, finding: Finding) -> cst.Module:
 
 
 def block_around_forward(tree: Tree, finding: Finding) -> cst.Module:
-    """The statements from the forward to the no_sync() block moved into the block, before what it holds."""
-    forward, place, below = tree.meeting(_related_line(finding, "forward"), finding.span.line)
+    """The statements from the forward to the no_sync() block moved into the block, before what it holds.
+
+    An `if` with the block in one arm and the same statements in the other becomes one block, whose context the condition chooses.
+    """
+    forward, place, below = tree.meeting(related_line(finding, "forward"), finding.span.line)
     block = place.statement
-    if below or not isinstance(block, cst.With):
+    imports = Imports(tree, finding.span.line)
+    rest: list[Statement] = []
+    if below and isinstance(block, cst.If):
+        block, rest = _one_block(tree, block, imports)
+    elif below or not isinstance(block, cst.With):
         raise Refused("the forward and the no_sync() block do not stand in one block")
     if len(block.items) != 1:
         raise Refused("the with statement enters other contexts as well")
@@ -48,14 +56,72 @@ def block_around_forward(tree: Tree, finding: Finding) -> cst.Module:
     inside = [first.with_changes(leading_lines=comments), *between[1:], *_lines_of(block.body)]
     suite = block.body.with_changes(body=inside) if isinstance(block.body, cst.IndentedBlock) else cst.IndentedBlock(inside)
     widened = block.with_changes(leading_lines=[*blank, *own_comments], body=suite)
-    return tree.with_block(forward.block, [*body[: forward.index], widened, *body[place.index + 1 :]])
+    return imports.put_into(tree.with_block(forward.block, [*body[: forward.index], widened, *rest, *body[place.index + 1 :]]))
 
 
-def _related_line(finding: Finding, role: str) -> int:
-    lines = [r.line for r in finding.related if r.role == role and r.path == finding.span.path]
-    if not lines:
-        raise Refused(f"the {role} stands in another file")
-    return lines[0]
+def _one_block(tree: Tree, choice: cst.If, imports: Imports) -> tuple[cst.With, list[Statement]]:
+    """An `if` with no_sync() in one arm as one with statement, and what only the other arm does, under the opposite condition."""
+    if not isinstance(choice.orelse, cst.Else):
+        raise Refused("the forward and the no_sync() block do not stand in one block")
+    arms = [_lines_of(choice.body), _lines_of(choice.orelse.body)]
+    quiet = next((i for i, arm in enumerate(arms) if len(arm) == 1 and isinstance(arm[0], cst.With)), None)
+    if quiet is None:
+        raise Refused("the no_sync() block does not stand alone in an arm of its condition")
+    block, other = arms[quiet][0], arms[1 - quiet]
+    assert isinstance(block, cst.With)
+    held = _lines_of(block.body)
+    if len(block.items) != 1 or block.items[0].asname is not None or [*map(_code, held)] != [*map(_code, other[: len(held)])]:
+        raise Refused("the two arms of the condition do not run the same backward")
+    rest = other[len(held) :]
+    if rest and any(isinstance(node, cst.Call | cst.NamedExpr) for node in walk(choice.test)):
+        raise Refused("the condition would be asked twice")
+    if any("no_sync" in _code(part) for part in rest):
+        raise Refused("the other arm does more than the same backward")
+    no_sync = block.items[0].item
+    nothing = cst.parse_expression(f"{imports.wanted('contextlib.nullcontext')}()")
+    arms_of = (no_sync, nothing) if quiet == 0 else (nothing, no_sync)
+    test = choice.test
+    if isinstance(test, cst.IfExp | cst.Lambda | cst.NamedExpr) and not test.lpar:
+        test = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    item = cst.IfExp(test=test, body=arms_of[0], orelse=arms_of[1])
+    blank, comments = split_blank(choice.leading_lines)
+    told = [_with_comment(mine, its) for mine, its in zip(held, other, strict=False)]
+    told[0] = told[0].with_changes(leading_lines=[*comments, *split_blank(told[0].leading_lines)[1]])
+    header = block.body.header if isinstance(block.body, cst.IndentedBlock) else cst.TrailingWhitespace()
+    whole = cst.With([cst.WithItem(item)], cst.IndentedBlock(told, header=header), leading_lines=blank)
+    if not rest:
+        return whole, []
+    asked = _opposite(choice.test) if quiet == 0 else choice.test
+    return whole, [cst.If(asked, cst.IndentedBlock(rest))]
+
+
+def _with_comment(statement: Statement, other: Statement) -> Statement:
+    """A statement with the comment behind an equal one, where it has none of its own."""
+    if not isinstance(statement, cst.SimpleStatementLine) or not isinstance(other, cst.SimpleStatementLine):
+        return statement
+    if statement.trailing_whitespace.comment is not None:
+        return statement
+    return statement.with_changes(trailing_whitespace=other.trailing_whitespace)
+
+
+_OPPOSITES: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {cst.Equal: cst.NotEqual, cst.NotEqual: cst.Equal}
+
+
+def _opposite(test: cst.BaseExpression) -> cst.BaseExpression:
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return test.expression
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        operator = _OPPOSITES.get(type(test.comparisons[0].operator))
+        if operator is not None:
+            return test.with_changes(comparisons=[test.comparisons[0].with_changes(operator=operator())])
+    bare = isinstance(test, cst.Name | cst.Attribute | cst.Subscript) or bool(test.lpar)
+    inner = test if bare else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.UnaryOperation(cst.Not(), inner)
+
+
+def _code(statement: Statement) -> str:
+    """The code of a statement without the comments around it."""
+    return cst.Module([statement.with_changes(leading_lines=[])]).code.split("#")[0].strip()
 
 
 def _only_sets_flag(statement: cst.CSTNode) -> bool:
@@ -76,8 +142,8 @@ def _only_sets_flag(statement: cst.CSTNode) -> bool:
     return isinstance(target, cst.Attribute) and target.attr.value == _FLAG
 
 
-def _lines_of(suite: cst.BaseSuite) -> list[cst.BaseStatement]:
+def _lines_of(suite: cst.BaseSuite) -> list[Statement]:
     """The statements of a block, or of a suite on the line of its colon."""
     if isinstance(suite, cst.SimpleStatementSuite):
         return [cst.SimpleStatementLine(suite.body, trailing_whitespace=suite.trailing_whitespace)]
-    return [line for line in suite.body if isinstance(line, cst.BaseStatement)]
+    return [line for line in suite.body if isinstance(line, Statement)]

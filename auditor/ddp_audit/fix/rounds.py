@@ -15,23 +15,17 @@ from pathlib import Path
 import libcst as cst
 
 from ddp_audit.findings import Finding
-from ddp_audit.fix import insertions, moves
+from ddp_audit.fix.catalogue import FIXES
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
-from ddp_audit.fix.tree import Refused, Tree
+from ddp_audit.fix.tree import Refused, Tree, walk
 from ddp_audit.outcome import AuditResult
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.notebook import SUFFIX
 
-Codemod = Callable[[Tree, Finding], cst.Module]
 Audit = Callable[[Mapping[str, bytes]], AuditResult]
 
-FIXES: dict[str, Codemod] = {
-    "DDP112": moves.flag_before_forward,
-    "DDP113": moves.block_around_forward,
-    "DDP302": insertions.epoch_to_sampler,
-    "DDP401": insertions.call_inner_module,
-}
 _MOST_ROUNDS = 25
+_ONE_A_ROUND = ("DDP601",)  # the next one may use the name that this one writes
 
 
 @dataclass(slots=True)
@@ -123,8 +117,10 @@ def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> t
     edits: list[Edit] = []
     fixed: list[Finding] = []
     for finding in findings:
+        if finding.code in _ONE_A_ROUND and any(other.code == finding.code for other in fixed):
+            continue
         try:
-            edit = edit_between(text, FIXES[finding.code](tree, finding).code)
+            edit = edit_for(text, tree, finding)
         except Refused as error:
             refused[finding.fingerprint] = str(error)
             continue
@@ -132,6 +128,19 @@ def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> t
             edits.append(edit)
             fixed.append(finding)
     return applied(text, edits), fixed
+
+
+def edit_for(text: str, tree: Tree, finding: Finding) -> Edit | None:
+    """What the codemod of a finding changes in a text; None where that is nothing. Raises Refused."""
+    after = FIXES[finding.code](tree, finding)
+    lost = _comments(tree.module) - _comments(after)
+    if lost:
+        raise Refused(f"the comment {next(iter(lost))!r} would be lost")
+    return edit_between(text, after.code)
+
+
+def _comments(module: cst.Module) -> Counter[str]:
+    return Counter(node.value for node in walk(module) if isinstance(node, cst.Comment))
 
 
 def _take_back(mended: Mended, earlier: AuditResult, done: Mapping[str, _Done]) -> bool:

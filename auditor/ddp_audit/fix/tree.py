@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -98,6 +98,14 @@ class Tree:
         """The parent of every node."""
         return {child: node for node in walk(self.module) for child in node.children}
 
+    def holding(self, node: cst.CSTNode) -> Step:
+        """The innermost statement that a node is in. Raises Refused where it stands in the header of a block."""
+        way = self.way_to(self.position(node).start.line)
+        found = next((step for step in reversed(way) if any(part is node for part in walk(step.statement))), None)
+        if found is None or not isinstance(found.statement, cst.SimpleStatementLine):
+            raise Refused("it does not stand in a statement of its own")
+        return found
+
     def with_block(self, block: Block, statements: Sequence[cst.CSTNode]) -> cst.Module:
         """The module with other statements in one of its blocks."""
         if block is self.module:
@@ -109,6 +117,25 @@ class Tree:
         module = self.module.deep_replace(old, new)
         assert isinstance(module, cst.Module)
         return module
+
+    def edited(self, edits: Mapping[cst.CSTNode, Callable[[Any], Any]]) -> cst.Module:
+        """The module with several of its nodes changed, each by a function of what the edits below have made of it.
+
+        A statement may become several, as a `cst.FlattenSentinel`.
+        """
+        module = self.module.visit(_Edits(edits))
+        assert isinstance(module, cst.Module)
+        return module
+
+
+class _Edits(cst.CSTTransformer):
+    def __init__(self, edits: Mapping[cst.CSTNode, Callable[[Any], Any]]) -> None:
+        super().__init__()
+        self._edits = edits
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        change = self._edits.get(original_node)
+        return updated_node if change is None else change(updated_node)
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -128,6 +155,21 @@ def dotted(node: cst.CSTNode) -> str | None:
         base = dotted(node.value)
         return None if base is None else f"{base}.{node.attr.value}"
     return None
+
+
+def related_line(finding: Finding, role: str) -> int:
+    """The line of the first place with a role in the finding's file. Raises Refused."""
+    lines = [r.line for r in finding.related if r.role == role and r.path == finding.span.path]
+    if not lines:
+        raise Refused(f"the {role} stands in another file")
+    return lines[0]
+
+
+def quoted(tree: Tree, text: str) -> cst.SimpleString:
+    """A text in the quotes that most texts of the file have."""
+    marks = [node.value[0] for node in walk(tree.module) if isinstance(node, cst.SimpleString) and node.prefix == ""]
+    single = marks.count("'") > marks.count('"')
+    return cst.SimpleString(f"'{text}'" if single else f'"{text}"')
 
 
 def bindings(nodes: Iterable[cst.CSTNode]) -> Iterator[str]:
@@ -162,6 +204,14 @@ def read(nodes: Iterable[cst.CSTNode]) -> set[str]:
             else:
                 stack.extend(node.children)
     return found
+
+
+def is_docstring(statement: cst.CSTNode) -> bool:
+    """Whether a statement is a plain text."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return False
+    small = statement.body[0]
+    return isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString | cst.ConcatenatedString)
 
 
 def touched(reads: Iterable[str], writes: Iterable[str]) -> str | None:

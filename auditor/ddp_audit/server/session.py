@@ -84,14 +84,14 @@ def page(code: str, rules: Sequence[Rule] = ()) -> str:
 
 
 def _mended(text: str, finding: Finding) -> Change | None:
-    from ddp_audit.fix.rounds import FIXES
-    from ddp_audit.fix.text import edit_between
+    from ddp_audit.fix.catalogue import FIXES
+    from ddp_audit.fix.rounds import edit_for
     from ddp_audit.fix.tree import Refused, Tree
 
     if finding.fix is None or finding.fix.safety == "display-only" or finding.code not in FIXES:
         return None
     try:
-        edit = edit_between(text, FIXES[finding.code](Tree(text), finding).code)
+        edit = edit_for(text, Tree(text), finding)
     except Refused:
         return None
     if edit is None:

@@ -1,0 +1,73 @@
+"""Fixes inside of one expression: an argument (DDP107, DDP603), a call of what is named (DDP212), an order (DDP206)."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ddp_audit.findings import Finding
+from ddp_audit.fix.arguments import with_argument
+from ddp_audit.fix.imports import Imports
+from ddp_audit.fix.tree import Refused, Tree, dotted, quoted, related_line
+
+_LOAD = ("path", "map_location", "pickle_module")  # torch.load(f, map_location=None, pickle_module=None, ..)
+
+
+def load_to_cpu(tree: Tree, finding: Finding) -> cst.Module:
+    """`map_location="cpu"` given to torch.load."""
+    call = tree.at(cst.Call, finding)
+    cpu = quoted(tree, "cpu")
+    plain = [arg for arg in call.args if arg.keyword is None and arg.star == ""]
+    if any(arg.star for arg in call.args) or len(plain) > len(_LOAD):
+        raise Refused("the arguments of the load are not all written out")
+    if len(plain) > 1:
+        return tree.replaced(plain[1].value, cpu)
+    return tree.replaced(call, with_argument(call, "map_location", cpu))
+
+
+def not_reentrant(tree: Tree, finding: Finding) -> cst.Module:
+    """`use_reentrant=False` given to torch.utils.checkpoint.checkpoint."""
+    call = tree.at(cst.Call, finding)
+    if any(arg.star == "**" for arg in call.args):
+        raise Refused("the arguments of the checkpoint are not all written out")
+    names = Imports(tree, finding.span.line)
+    known = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
+    if not any(names.is_name_of(dotted(call.func), name) for name in known):
+        raise Refused("the checkpoint is not called by a name of torch's")
+    return tree.replaced(call, with_argument(call, "use_reentrant", cst.Name("False")))
+
+
+def called(tree: Tree, finding: Finding) -> cst.Module:
+    """`is_main_process` as `is_main_process()`."""
+    parents = tree.parents()
+    for kind in (cst.Attribute, cst.Name):
+        try:
+            node = tree.at(kind, finding)
+        except Refused:
+            continue
+        parent = parents[node]
+        if isinstance(parent, cst.Call) and parent.func is node:
+            raise Refused("it is called here")
+        if dotted(node) is None:
+            break
+        return tree.replaced(node, cst.Call(node))
+    raise Refused("the function is not given by a name")
+
+
+def in_order(tree: Tree, finding: Finding) -> cst.Module:
+    """`for name in names:` as `for name in sorted(names):`."""
+    line = related_line(finding, "loop")
+    way = tree.way_to(line)
+    loop = way[-1].statement if way else None
+    if not isinstance(loop, cst.For) or tree.position(loop).start.line != line:
+        raise Refused("the loop is no for statement of its own")
+    over: cst.BaseExpression = loop.iter
+    if isinstance(over, cst.Call) and dotted(over.func) == "enumerate" and over.args:
+        over = over.args[0].value
+    if isinstance(over, cst.Call) and dotted(over.func) in ("zip", "reversed", "map", "filter", "list", "tuple", "iter", "sorted"):
+        raise Refused("the loop goes over what another function makes of the elements")
+    if isinstance(over, cst.GeneratorExp | cst.ListComp):
+        raise Refused("the loop goes over a comprehension")
+    bare = over.with_changes(lpar=[], rpar=[]) if isinstance(over, cst.BinaryOperation) else over
+    if isinstance(over, cst.Tuple) and not over.lpar:
+        raise Refused("the loop goes over a tuple")
+    return tree.replaced(over, cst.Call(cst.Name("sorted"), [cst.Arg(bare)]))

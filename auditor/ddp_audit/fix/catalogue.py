@@ -1,0 +1,128 @@
+"""The fixes that can be applied: for each code of a rule the codemod, how safe it is, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ddp_audit.findings import Finding
+from ddp_audit.fix import calls, devices, endings, guarded, inner, loaders, moves
+from ddp_audit.fix.tree import Tree
+
+Codemod = Callable[[Tree, Finding], cst.Module]
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """One fix. `safety` holds the levels that its findings may have, safe or unsafe; `changes` and `why` are for readers."""
+
+    codemod: Codemod
+    safety: tuple[str, ...]
+    changes: str
+    why: str
+
+
+CATALOGUE: dict[str, Mend] = {
+    "DDP107": Mend(
+        calls.not_reentrant,
+        ("unsafe",),
+        "`use_reentrant=False` for the checkpoint",
+        "The gradients are the same; but what is recomputed in the backward may differ where the function has effects of its own.",
+    ),
+    "DDP112": Mend(
+        moves.flag_before_forward,
+        ("unsafe",),
+        "The assignment of the flag, or an `if` of nothing else, moves before the statement with the forward.",
+        "Gradients are reduced at other micro-batches than before.",
+    ),
+    "DDP113": Mend(
+        moves.block_around_forward,
+        ("unsafe",),
+        "The forward, and what stands between, moves into the `no_sync()` block. An `if` with the block in one arm and the same "
+        "statements in the other becomes one `with .. if .. else nullcontext():`.",
+        "Micro-batches are no longer reduced one by one; a step that relied on that is another one.",
+    ),
+    "DDP115": Mend(
+        inner.attribute_of_inner,
+        ("safe", "unsafe"),
+        "`model.name` becomes `model.module.name`.",
+        "The line raises AttributeError as it is. Unsafe where the name may also hold the model without wrapper, or is called: "
+        "a loss that is computed by the inner module's method is not averaged.",
+    ),
+    "DDP201": Mend(
+        guarded.out_of_the_guard,
+        ("unsafe",),
+        "The collective with which the body of a rank test begins moves before it; a barrier at its end moves behind it.",
+        "All ranks take part then; what they bring to the collective may not be meant for it.",
+    ),
+    "DDP202": Mend(
+        guarded.out_of_the_guard,
+        ("unsafe",),
+        "The call with which the body of a rank test begins moves before it.",
+        "All ranks make the call then, with its time and memory.",
+    ),
+    "DDP206": Mend(
+        calls.in_order,
+        ("safe", "unsafe"),
+        "`for name in names:` becomes `for name in sorted(names):`.",
+        "Safe where all elements are texts in sight; else elements may be of a kind that cannot be sorted.",
+    ),
+    "DDP212": Mend(
+        calls.called,
+        ("safe", "unsafe"),
+        "`if is_main_process:` becomes `if is_main_process():`.",
+        "Safe where the function's definition was read, takes no arguments, and the block issues no collective and leaves nothing: "
+        "else ranks that came along so far would wait for the one that enters.",
+    ),
+    "DDP301": Mend(
+        loaders.sampler_of_its_own,
+        ("unsafe",),
+        "`sampler = DistributedSampler(data)` before the loader, `sampler=sampler` in the place of `shuffle=True`, and "
+        "`sampler.set_epoch(epoch)` in the loop over epochs. Where the script also runs without a process group, only "
+        "under `dist.is_initialized()`.",
+        "An epoch has a W-th of its steps then, on which schedules and logs may count, and other samples come in other batches.",
+    ),
+    "DDP302": Mend(
+        loaders.epoch_to_sampler,
+        ("safe",),
+        "`sampler.set_epoch(epoch)` as the first statement of the loop over epochs (`loader.sampler` where it has no name); "
+        "a call that stands before the loop moves into it, and a constant becomes the epoch.",
+        "Nothing but the order of the samples changes, as it was meant to in each epoch.",
+    ),
+    "DDP401": Mend(
+        inner.call_inner_module,
+        ("unsafe",),
+        "`model(x)` becomes `model.module(x)`, or `getattr(model, \"module\", model)(x)` where the wrap is conditional.",
+        "Rank 0 evaluates with its own buffers, which DDP no longer sends there.",
+    ),
+    "DDP601": Mend(
+        devices.by_local_rank,
+        ("unsafe",),
+        "The rank in a device index becomes a name that holds the local rank, or "
+        "`local_rank = int(os.environ[\"LOCAL_RANK\"])`.",
+        "torchrun sets LOCAL_RANK; another launcher need not.",
+    ),
+    "DDP603": Mend(
+        calls.load_to_cpu,
+        ("safe", "unsafe"),
+        "`map_location=\"cpu\"` for torch.load.",
+        "Safe where load_state_dict is all that uses what is loaded, as it copies to the device of the parameters; else something "
+        "may be used where it lies.",
+    ),
+    "DDP604": Mend(
+        endings.destroyed_at_last,
+        ("unsafe",),
+        "What follows init_process_group is put into `try:` and destroy_process_group into `finally:`.",
+        "After an exception a rank leaves its group at once, and the others see their collectives fail earlier than before.",
+    ),
+    "DDP701": Mend(
+        guarded.one_writer,
+        ("safe", "unsafe"),
+        "`exist_ok=True` for a folder; `if rank == 0:` around the statement that saves.",
+        "Safe for a folder that is looked for before it is made. Unsafe for others, where an error may be meant, and for saves: "
+        "a rank that reads the file next may come too early.",
+    ),
+}  # fmt: skip
+FIXES: dict[str, Codemod] = {code: mend.codemod for code, mend in CATALOGUE.items()}
