@@ -210,6 +210,24 @@ def test_the_page_shows_finds_and_filters(tmp_path: Path) -> None:
 
 
 @in_browser
+def test_ranks_outside_of_a_group_are_not_missing_in_it(tmp_path: Path) -> None:
+    group, members = ("7", "tp"), [0, 1]
+    made = [Recorder(rank, 4, groups={group: members}) for rank in range(4)]
+    for one in made:
+        one.add("all_reduce", [4], line=28)
+        if one.rank in members:
+            one.add("all_reduce", [4], line=29, group=group)
+        one.add("all_reduce", [5 if one.rank == 3 else 4], line=30, done=False)
+    text = shown_page(write(tmp_path / "dumps", made), tmp_path / "page.html")
+    look = "set('group', '7 (tp)'); said.cells = texts('#rows td:not(.gap)'); document.querySelector('td:not(.none)').click();"
+    look += "said.sides = texts('.side b'); set('group', ''); set('differing', true); said.differing = numbers();"
+    said = in_chromium(text, tmp_path, look)
+    own = "all_reduce of 4 float32/home/me/train.py:29"
+    assert sorted(said["cells"]) == [own, own, "not in the group", "not in the group"]
+    assert said["sides"] == ["ranks 0 and 1"] and said["differing"] == ["2"]
+
+
+@in_browser
 def test_a_narrow_page_of_many_ranks_shows_the_divergence(tmp_path: Path) -> None:
     generate(tmp_path / "trace", 64, 3000, "reduce-op", 33)
     text = shown_page(tmp_path / "trace", tmp_path / "page.html")

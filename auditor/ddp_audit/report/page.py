@@ -50,8 +50,8 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
     """What the page shows.
 
     `columns` are group, label and 1 for a collective, in order. `things` are what a rank can do: kind, description, origin, and
-    the lines it comes from. A lane's `cells` are column, thing, and whether it returned. A divergence's `sides` are ranks,
-    whether they are odd, what they are in, its lines, and whether it did not return.
+    the lines it comes from. A lane's `cells` are column, thing, and whether it returned; `outside` are the groups that it is not
+    in. A divergence's `sides` are ranks, whether they are odd, what they are in, its lines, and whether it did not return.
     """
     lanes = _lanes(selection)
     order: list[Key] = []
@@ -60,6 +60,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
     places = {key: place for place, key in enumerate(order)}
     columns: list[list[str | int]] = [["", "", 0]] * len(order)
     things: dict[tuple[Any, ...], int] = {}
+    groups = {group: set(ranks) for group, ranks in selection.run.groups.items()}
     kept = []
     for lane in lanes[:_MOST_LANES]:
         cells = []
@@ -74,6 +75,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
                 "name": rank_list(lane["ranks"]),
                 "state": state.state if state is not None else "",
                 "text": state.text if state is not None else "",
+                "outside": [group for group, ranks in groups.items() if not set(lane["ranks"]) & ranks],
                 "cells": cells,
             }
         )
