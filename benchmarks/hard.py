@@ -137,6 +137,8 @@ def main() -> int:
         if answer.get("error"):
             counts["not readable, in one line"] += 1
             kinds[answer["error"].split("(")[0][:60]] += 1
+        if number % 500 == 499:
+            print(f"{number + 1:,} files, at {path}", file=sys.stderr, flush=True)
         if fault is not None:
             faults.append(f"{path}: {fault}")
             print(faults[-1], flush=True)

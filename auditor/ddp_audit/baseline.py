@@ -55,7 +55,7 @@ def read_baseline(path: str) -> list[Entry]:
         return [_entry(item) for item in document["findings"]]
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BaselineError(f"{path}: is not a baseline (--write-baseline makes one)") from None
 
 
@@ -68,7 +68,8 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
     ordered = sorted(entries.values(), key=lambda entry: (entry.path, entry.line, entry.code, entry.fingerprint))
     document = {"version": VERSION, "findings": [asdict(entry) for entry in ordered]}
     try:
-        Path(path).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        Path(path).write_bytes(text.encode("utf-8", "backslashreplace"))  # a name of a file need not be text
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror or error}") from None
     return len(ordered)
@@ -119,6 +120,8 @@ def _text(finding: Finding) -> str:
 
 def _entry(item: dict[str, Any]) -> Entry:
     entry = Entry(**item)
-    if not all(isinstance(text, str) for text in (entry.code, entry.path, entry.text, entry.fingerprint)):
+    if not isinstance(entry.line, int) or not all(
+        isinstance(text, str) for text in (entry.code, entry.path, entry.text, entry.fingerprint)
+    ):
         raise TypeError
     return entry

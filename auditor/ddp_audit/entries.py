@@ -14,6 +14,7 @@ from ddp_audit.launch import Launch, documented_launches
 from ddp_audit.launch.beside import documents_beside, with_config
 from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.source import seen
+from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.project import Project, Tell
 from ddp_audit.source.seen import Seen
@@ -154,6 +155,15 @@ def _noted(job: Job, entry: SourceFile) -> EntryResult:
 
 
 def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
+    try:
+        return with_room(lambda: _audited(job, entry))
+    except (RecursionError, MemoryError):
+        return EntryResult(
+            failures=[SourceError(entry.path, None, "is nested too deeply to be audited")], paths=job.project.read_paths
+        )
+
+
+def _audited(job: Job, entry: SourceFile) -> EntryResult:
     result = EntryResult()
     job.project.begin(entry)
     context = context_of(job, entry, result.failures)
@@ -161,6 +171,8 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
         for rule in job.rules:
             try:
                 result.findings += rule.check(context)
+            except RecursionError:
+                raise
             except Exception as error:
                 result.failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))
         if job.launch is not None:
@@ -175,6 +187,7 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
 
 
 def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:
+    """What the rules ask; None where reading the program failed, which `failures` then says. Raises RecursionError."""
     from ddp_audit.rule import Context
 
     lower = job.lower
@@ -193,8 +206,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
             **({} if job.told == Told() else {"told": job.told}),
         )
     except (RecursionError, MemoryError):
-        failures.append(SourceError(entry.path, None, "is nested too deeply to be audited"))
-        return None
+        raise
     except Exception as error:
         failures.append(_internal(entry, "reading the program", error))
         return None

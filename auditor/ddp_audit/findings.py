@@ -67,7 +67,7 @@ class Finding:
     def fingerprint(self) -> str:
         """Stable when lines are added or removed elsewhere: code, path, the line's own text and its count in the file."""
         text = "\0".join((self.code, self.span.path, " ".join(self.source_line.split()), str(self.occurrence)))
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
     def to_json(self) -> dict[str, object]:
         """The object of the documented JSON form: verdict only where a trace gave one, fix null where there is none."""

@@ -130,6 +130,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _inputs(args: argparse.Namespace) -> tuple[list[str], dict[str, bytes]]:
     """The paths to audit, and the text of standard input by its absolute path where `-` was given. Raises Usage."""
+    if "" in args.paths:
+        raise Usage("an empty text is no path (an unset variable, perhaps)")
     if "-" not in args.paths:
         if args.stdin_filename is not None:
             raise Usage("--stdin-filename goes with - as the path")
@@ -146,7 +148,7 @@ def _write(path: str | None, write: Callable[[IO[str]], object]) -> None:
         write(sys.stdout)
         return
     try:
-        with Path(path).open("w", encoding="utf-8", newline="\n") as stream:
+        with Path(path).open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
             write(stream)
     except OSError as error:
         raise Usage(f"--output: {path}: {error.strerror or error}") from None

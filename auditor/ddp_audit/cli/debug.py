@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list[str], list[str]]:
     """The script as the rules are given it, the files that were read, and what went wrong. Raises Usage."""
     from ddp_audit.entries import Job, context_of
+    from ddp_audit.source.deep import with_room
     from ddp_audit.source.files import SourceError, display_path
     from ddp_audit.source.project import Project
 
@@ -59,7 +60,11 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list
     failures: list[SourceError] = []
     context = None
     if project.entries:
-        context = context_of(Job(project, rules, launch, explicit, told=told), project.entries[0], failures)
+        job = Job(project, rules, launch, explicit, told=told)
+        try:
+            context = with_room(lambda: context_of(job, project.entries[0], failures))
+        except (RecursionError, MemoryError):
+            failures.append(SourceError(project.entries[0].path, None, "is nested too deeply to be audited"))
     errors = [f"{e.path}:{e.line or 1}: {e.message}" for e in [*project.errors, *failures]]
     return context, rules, sorted(display_path(Path(path)) for path in project.read_paths), errors
 

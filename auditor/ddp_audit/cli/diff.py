@@ -86,7 +86,7 @@ def _output(path: str | None) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     try:
-        with Path(path).open("w", encoding="utf-8") as stream:
+        with Path(path).open("w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
     except OSError as error:
         raise Usage(f"{path}: cannot be written: {error.strerror or error}") from None

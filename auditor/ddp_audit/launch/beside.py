@@ -42,7 +42,7 @@ def documents_beside(entry: str, known: frozenset[str] = frozenset()) -> Beside:
     root = _root_of(entry)
     stem = os.path.basename(entry).removesuffix(".py")
     for path, data in _candidates(os.path.dirname(entry), root):
-        if path in known or path == entry or stem.encode() not in data:
+        if path in known or path == entry or os.fsencode(stem) not in data:
             continue
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")

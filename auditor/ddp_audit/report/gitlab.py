@@ -31,7 +31,7 @@ def _finding(finding: Finding) -> dict[str, object]:
 
 
 def _error(error: SourceError) -> dict[str, object]:
-    digest = hashlib.sha256(f"{error.path}\0{error.message}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{error.path}\0{error.message}".encode(errors="surrogateescape")).hexdigest()
     return {
         "description": f"could not be audited: {error.message}",
         "check_name": "ddp-audit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -96,4 +97,4 @@ def _notification(error: SourceError) -> dict[str, Any]:
 def _artifact(path: str) -> dict[str, str]:
     if PurePath(path).is_absolute():
         return {"uri": PurePath(path).as_uri()}
-    return {"uri": quote(path), "uriBaseId": "SRCROOT"}
+    return {"uri": quote(os.fsencode(path)), "uriBaseId": "SRCROOT"}

@@ -21,6 +21,11 @@ def closing_line(result: AuditResult) -> str:
     return line + "."
 
 
+def one_line(text: str) -> str:
+    """A text in which line ends, as names of files may hold them, are written as escapes."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
 def count(number: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

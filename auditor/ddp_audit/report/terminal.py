@@ -13,7 +13,7 @@ from rich.text import Text
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.outcome import AuditResult
 from ddp_audit.report.columns import cut
-from ddp_audit.report.summary import closing_line, statistics, sureness
+from ddp_audit.report.summary import closing_line, one_line, statistics, sureness
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _VERDICTS = {"confirmed": "bold red", "not-observed": "green", "not-covered": "dim"}
@@ -25,7 +25,7 @@ def show(result: AuditResult, stream: IO[str], *, with_statistics: bool = False,
     """Prints the report. Colours only where the stream is a terminal and NO_COLOR is not set."""
     console = Console(file=stream, width=width, highlight=False, emoji=False, markup=False, soft_wrap=False)
     for error in result.errors:
-        console.print(Text.assemble(("error", _STYLES["error"]), " ", str(error)))
+        console.print(Text.assemble(("error", _STYLES["error"]), " ", one_line(str(error))))
     if result.errors:
         console.print()
     for finding in result.findings:
@@ -42,7 +42,7 @@ def _finding(console: Console, finding: Finding, sources: Mapping[str, list[str]
     span = finding.span
     style = _STYLES[finding.severity]
     head = Text.assemble(
-        (f"{span.path}:{span.line}:{span.column}", "bold"),
+        (f"{one_line(span.path)}:{span.line}:{span.column}", "bold"),
         "  ",
         (f"{finding.severity} {finding.code}", style),
         f" {finding.name} ",

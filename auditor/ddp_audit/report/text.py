@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_audit.findings import Finding
 from ddp_audit.outcome import AuditResult
-from ddp_audit.report.summary import closing_line, statistics, sureness
+from ddp_audit.report.summary import closing_line, one_line, statistics, sureness
 
 
 def render(result: AuditResult, *, with_statistics: bool = False) -> str:
@@ -16,7 +16,7 @@ def render(result: AuditResult, *, with_statistics: bool = False) -> str:
     if with_statistics:
         lines += statistics(result)
     lines.append(closing_line(result))
-    return "\n".join(lines) + "\n"
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def heads(result: AuditResult) -> list[str]:

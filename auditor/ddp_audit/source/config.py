@@ -50,7 +50,7 @@ LEVELS = (*SEVERITIES, "off")
 
 
 def _strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and all(isinstance(item, str) and "\0" not in item for item in value)
 
 
 def _table_of(fits: Callable[[Any], bool], keys: tuple[str, ...] = ()) -> Callable[[Any], bool]:
@@ -127,6 +127,8 @@ def _config(table: Any, path: Path) -> Config:
 
             near = difflib.get_close_matches(key.replace("_", "-"), _KEYS, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else f"; the keys are {', '.join(_KEYS)}"
+            if key == "tool" and path.name == "ddp-audit.toml":
+                hint = ": the settings stand here without [tool.ddp-audit] above them"
             raise ConfigError(f"{shown}: unknown key '{key}'{hint}")
         words, fits = _KEYS[key]
         if not fits(value):

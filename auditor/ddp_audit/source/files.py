@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ddp_audit.findings import Span
 from ddp_audit.source import seen
+from ddp_audit.source.deep import with_room
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
@@ -96,6 +97,10 @@ def decode(data: bytes, shown: str) -> str:
             raise SourceError(shown, 1, f"the coding comment names an encoding that is not usable here ({text})") from None
         raise SourceError(shown, line, "is not UTF-8 and has no coding comment") from None
     try:
+        if (
+            encoding != "utf-8-sig" and "#".encode(encoding) != b"#"
+        ):  # the comment itself could not be read in it, and Python refuses such
+            raise SourceError(shown, 1, f"the coding comment names {encoding}, in which no source can be written")
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -121,14 +126,18 @@ def parse_text(text: str, shown: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
-            return ast.parse(text, filename=shown)
+            return with_room(lambda: ast.parse(text, filename=shown))
     except SyntaxError as error:  # IndentationError and TabError too
         message = error.msg or "invalid syntax"
-        if _is_newer_python(text):
+        if "null bytes" in message:
+            raise SourceError(shown, None, "contains null bytes") from None
+        if "too many" not in message and _is_newer_python(text):  # limits hold for every Python
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             message = f"{message} for the Python {version} that runs ddp-audit; a newer one reads it"
         raise SourceError(shown, error.lineno or None, message) from None
-    except ValueError as error:  # null bytes before Python 3.12
+    except UnicodeEncodeError:  # a notebook's JSON can hold such
+        raise SourceError(shown, None, "contains half of a character (a lone surrogate)") from None
+    except ValueError as error:  # null bytes, in some versions
         message = "contains null bytes" if "null" in str(error) else str(error)
         raise SourceError(shown, None, message) from None
     except (RecursionError, MemoryError):

@@ -41,7 +41,7 @@ def read_notebook(data: bytes, shown: str) -> Notebook:
         document = json.loads(data)
         language = _language(document)
         cells = [(number, _source(cell)) for number, cell in enumerate(document["cells"], 1) if cell["cell_type"] == "code"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SourceError(shown, None, "is not a Jupyter notebook of format 4") from None
     if language != "python":
         raise SourceError(shown, None, f"is a notebook in {language}, not in Python")

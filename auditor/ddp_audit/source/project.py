@@ -231,7 +231,7 @@ class Project:
             for path_name in fresh:
                 file = self.load(path_name)
                 imports[path_name] = set() if file is None else set(self._imports_of(file))
-            stems = {_stem(path_name).encode() for path_name in fresh}
+            stems = {os.fsencode(_stem(path_name)) for path_name in fresh}
             wanted = set(fresh)
             fresh = []
             for path_name, data in list(rest.items()):

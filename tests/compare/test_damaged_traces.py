@@ -1,0 +1,88 @@
+"""Traces that are damaged in every way: one line that names the file, and exit code 2."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from generated_traces import generate
+
+from ddp_audit.cli import main
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace") / "trace"
+    generate(folder, 3, 60, "none", 1)
+    return folder
+
+
+@pytest.fixture
+def folder(trace: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trace, tmp_path / "trace")
+    return tmp_path / "trace"
+
+
+def of_rank_1(folder: Path) -> Path:
+    return folder / "rank-00001.ddptrace"
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: b"", "truncated"),
+        (lambda data: data[:100], "truncated"),
+        (lambda data: data[: len(data) // 3], "truncated"),
+        (lambda data: data[:-7], "truncated"),
+        (lambda data: b"\xff" * len(data), "not a file of the ddp-audit tracer"),
+        (lambda data: b"hello", "not a file of the ddp-audit tracer"),
+        (lambda data: data[:8] + b"\x63" + data[9:], "written in version 99 of the format; this tool reads version 1"),
+    ],
+)
+def test_a_damaged_file_is_named(damage, words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = of_rank_1(folder)
+    file.write_bytes(damage(file.read_bytes()))
+    assert main(["diff", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"ddp-audit: {file}: {words}\n")
+
+
+def test_a_rank_without_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_rank_1(folder).unlink()
+    assert main(["diff", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("The 3 ranks agree in what is recorded; the run did not end in order.") and said.err == ""
+    of_rank_1(folder).mkdir()
+    assert main(["diff", str(folder)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"notes.txt": b"x"}, {"a_0": b"{}", "a_1": b"["}, {"d_0": b"\x80\x04\x95", "d_1": b"garbage"}]
+)
+def test_a_folder_that_holds_no_trace(files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert main(["diff", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and str(tmp_path) in said.err
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_changed_bytes_are_at_most_one_line(seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(seed)
+    file = draw.choice([of_rank_1(folder), folder / "run.json"])
+    data = bytearray(file.read_bytes())
+    used = len(data.rstrip(b"\0"))
+    for _ in range(draw.randint(1, 4)):
+        at, size = draw.randrange(used), draw.choice([1, 4, 8])
+        data[at : at + size] = draw.randbytes(size)
+    file.write_bytes(data)
+    code = main(["diff", str(folder), "--format", draw.choice(["text", "json", "html"])])
+    said = capsys.readouterr()
+    assert code in (0, 1, 2) and "internal error" not in said.err and said.err.count("\n") == (not said.out)
