@@ -2,6 +2,7 @@
 #   make demo               audit the reference trainer with a hazard, then confirm the finding in a traced run
 #   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
 #   make test               the tests; make test ARGS='tests/cli -k json' for some of them
+#   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
@@ -10,6 +11,7 @@
 #   make gpu-check          the checks for a machine with a GPU, in their CPU form where there is none; see benchmarks/README.md
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
 #   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
+#   make tracer-cost        what the tracer costs a collective and a step; writes benchmarks/tracer-cost.md and .json
 #   make coverage           what the tracer sees of each way to communicate; writes docs/coverage.md
 #   make bench              what an audit costs beside other tools; TREE=DIR reads your folder; writes benchmarks/bench.md
 #   make pictures           the pictures of README and guides, from what the program prints (a traced run, and Chromium for one)
@@ -20,7 +22,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test lint format agree cases score bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-native test-python tracer-cost lint format agree cases score bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -28,6 +30,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-native test-python: $(STAMP)
+	DDP_AUDIT_TEST_KERNEL=$(@:test-%=%) $(BIN)/python -m pytest -m traced $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -63,6 +68,10 @@ fuzz: $(STAMP)
 	for piece in $$(seq $(or $(FROM),1) $$(($(or $(FROM),1) + $(or $(PIECES),10) - 1))); do \
 	  echo "piece $$piece" && $(BIN)/python -m pytest tests/fuzz -q --hypothesis-seed=$$piece || exit 1; \
 	done
+
+tracer-cost: $(STAMP)
+	$(BIN)/python -m ddp_audit.trace.build
+	$(BIN)/python benchmarks/tracer_cost.py --write
 
 coverage: $(STAMP)
 	$(BIN)/python tests/trace/coverage_table.py

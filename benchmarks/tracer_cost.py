@@ -120,7 +120,7 @@ def without_modules(make: Callable[[], Any]) -> Any:
 
 def without_evidence(patches: Any) -> None:
     """Takes out what looks for silent faults."""
-    patches.fingerprint.of_batch = lambda value: 0
+    patches.fingerprint.leaves = lambda value: []
     patches.Patches._labels = lambda *args, **kwargs: None
     patches.Patches._hash_event = lambda *args, **kwargs: None
     for name in ("after_batch", "after_step", "at_forward"):
@@ -238,7 +238,7 @@ def measure(options: argparse.Namespace, module: Any, variants: list[str], folde
     stop(running)
     Path(folder, "tokens").write_bytes(array("H", random.Random(1).choices(range(256), k=1 << 20)).tobytes())
     for number, size in enumerate(size for size in SIZES if options.only in size):
-        steps = max(10, options.steps // (4 if "larger" in size else 1))
+        steps = max(5, options.steps // (10 if "larger" in size else 1))
         running = {
             v: start(serve_steps, v, folder, module, size, 29600 + 20 * number + at)
             for at, v in enumerate(variants)
@@ -298,7 +298,7 @@ def page(options: argparse.Namespace, result: dict[str, dict[str, dict[str, floa
         "# What the tracer costs",
         "",
         f"Made by `make tracer-cost` ({machine}, {options.rounds} rounds of {options.calls} calls or {options.steps} steps,",
-        "a quarter of those in the larger size; rounds of the variants alternate). CPU time of one rank's process. `added` is",
+        "a tenth of those in the larger size; rounds of the variants alternate). CPU time of one rank's process. `added` is",
         "the median over the rounds of the difference to the round of `nothing` beside it. The rows are explained in",
         "`benchmarks/tracer_cost.py`.",
     ]

@@ -1,6 +1,15 @@
-"""What holds for all tests: the cache of audits lies in a folder of the test's own, and no drawn example fails for being slow."""
+"""What holds for all tests: the cache of audits lies in a folder of the test's own, no drawn example fails for being slow, and which
+kernel records is settled.
+
+Tests that trace real runs have the mark `traced`. Where they do not name a kernel, the modules of such tests take turns: one half of
+them runs with the Python kernel and the other with the native one, whatever was built before. DDP_AUDIT_TEST_KERNEL=python or native
+settles it for all (`make test-python`, `make test-native`).
+"""
 
 from __future__ import annotations
+
+import functools
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,3 +22,45 @@ settings.load_profile("tests")
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold cache for each test, and for the processes that it starts."""
     monkeypatch.setenv("DDP_AUDIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@functools.cache
+def why_no_native() -> str:
+    """Builds the native kernel where that has not been done, which takes a minute. Empty, or why there is none here."""
+    from ddp_audit.trace.build import ensure_built, find_compiler
+    from ddp_audit.trace.worker.native import build_path, is_built
+
+    if not is_built(build_path()):
+        if find_compiler() is None:
+            return "no C++ compiler for the native kernel"
+        if os.environ.get("DDP_AUDIT_TEST_NATIVE") == "0":
+            return "the native kernel is not built, and DDP_AUDIT_TEST_NATIVE is 0"
+        told: list[str] = []
+        assert ensure_built(told.append), told
+    return ""
+
+
+@pytest.fixture(scope="session")
+def native_build() -> str:
+    """The path of the native kernel's build, which is kept from session to session."""
+    why = why_no_native()
+    if why:
+        pytest.skip(why)
+    from ddp_audit.trace.worker.native import build_path
+
+    return build_path()
+
+
+def kernel_of(module: str) -> str:
+    """The kernel that records in the tests of a module, as DDP_AUDIT_NATIVE names it."""
+    asked = os.environ.get("DDP_AUDIT_TEST_KERNEL") or ("python", "native")[sum(module.encode()) & 1]
+    if asked not in ("python", "native"):
+        raise pytest.UsageError(f"DDP_AUDIT_TEST_KERNEL is python or native, not {asked!r}")
+    return "on" if asked == "native" and not why_no_native() else "off"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the fixtures of a test are made."""
+    is_traced = item.get_closest_marker("traced") is not None
+    os.environ["DDP_AUDIT_NATIVE"] = kernel_of(item.path.name) if is_traced else "off"

@@ -12,6 +12,8 @@ import pytest
 
 from ddp_audit.cli import main
 
+pytestmark = pytest.mark.traced
+
 SCRIPT = """\
 import argparse
 

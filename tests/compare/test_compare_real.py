@@ -18,6 +18,8 @@ pytest.importorskip("torch")
 from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import load_run
 
+pytestmark = pytest.mark.traced
+
 PRELUDE = """
 import datetime
 import torch

@@ -17,6 +17,8 @@ from ddp_audit.events import GROUP, Event
 from ddp_audit.explore.exact import Bounds, Run, predict
 from ddp_audit.predicted import job_of
 
+pytestmark = pytest.mark.traced
+
 HERE = Path(__file__).parent
 FOLKLORE = sorted((HERE / "folklore").glob("*.py"))
 # An error that is caught in a backward leaves a reduction open, so that one comes last in the process that runs them all.

@@ -21,6 +21,8 @@ from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding
 from ddp_audit.trace.store import load_run
 
+pytestmark = pytest.mark.traced
+
 torch = pytest.importorskip("torch")
 
 # Runs [name, script, arguments] after each other; what each prints, or the exception that leaves it, goes to a file a rank.

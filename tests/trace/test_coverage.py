@@ -10,6 +10,8 @@ pytest.importorskip("torch")
 
 from coverage_table import PAGE, page, rows, trace_calls, unplaced
 
+pytestmark = pytest.mark.traced
+
 
 @pytest.mark.parametrize("kernel", ["off", "on"])
 def test_every_call_is_recorded_with_its_line(kernel: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -15,6 +15,8 @@ from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker.evidence import Draws, label_weight
 
+pytestmark = pytest.mark.traced
+
 WORKER = str(Path(__file__).parent / "unequal_worker.py")
 LABELS = torch.tensor([1, 2, 3, 4, 5, -100, -100, -100])
 

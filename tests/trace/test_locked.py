@@ -17,6 +17,8 @@ from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.locked import site_in
 from ddp_audit.trace.store import TraceError, load_run
 
+pytestmark = pytest.mark.traced
+
 STACKS = """\
 Timeout (0:00:03)!
 Thread 0x00007f563a4286c0 [watch] (most recent call first):

@@ -19,6 +19,8 @@ from ddp_audit.trace.store import FollowRun, load_run
 from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.native import build_path, is_built
 
+pytestmark = pytest.mark.traced
+
 # Records the same calls with both kernels, one after the other, each into a folder of its own.
 BOTH = """
 import sys, threading

@@ -16,6 +16,8 @@ from ddp_audit.events import Event
 from ddp_audit.trace.launcher import LaunchError, LaunchResult, is_plain_python, resolve, run_traced
 from ddp_audit.trace.store import load_run
 
+pytestmark = pytest.mark.traced
+
 HERE = Path(__file__).parent
 WORKER = str(HERE / "traced_worker.py")
 TORCHRUN = ["torchrun", "--nproc-per-node", "2", "--standalone"]
@@ -309,7 +311,7 @@ def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path, kernel: 
     assert run.ranks[1].waiting is None
 
 
-def alone(tmp_path: Path, source: str, *arguments: str, native: str = "off") -> LaunchResult:
+def alone(tmp_path: Path, source: str, *arguments: str, native: str | None = None) -> LaunchResult:
     """Runs a script as the only rank of a world of one."""
     script = tmp_path / "script.py"
     script.write_text(source)

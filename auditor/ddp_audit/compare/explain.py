@@ -189,6 +189,8 @@ def standing(run: RankRun, now: float | None = None) -> str:
     """Where a rank is, as the rest of a sentence about it: `waits in broadcast .. at train.py:224 since 3.1 s`."""
     if run.state == MISSING:
         return "left no trace"
+    if run.untraced:
+        return f"was traced no further, because its tracer ended; last recorded: {last_text(run)}"
     if run.silent and run.locked:
         return f"has not answered for {run.silent:.1f} s: a call in C locks its interpreter, {last_text(run)}"
     if run.silent:

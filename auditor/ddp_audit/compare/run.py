@@ -75,6 +75,7 @@ class RankRun:
     last: str = ""  # one line: the last thing recorded, with its site
     stands: Site | None = None  # the user's line at which it stood, outside of collectives, when it was asked last
     locked: bool = False  # its interpreter was locked by a call in C, and `stands` is the line of that
+    untraced: bool = False  # its tracer ended before it: nothing is known of what came then
     silent: float = 0.0  # seconds since its tracer last showed life, where that is too long
     waiting: Event | None = None  # the oldest collective that has not returned, also of a rank that was killed in it
 

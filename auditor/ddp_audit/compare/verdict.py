@@ -94,7 +94,8 @@ def compare_run(
         for rank, rank_run in run.ranks.items():
             aligner.feed(rank, rank_run.events)
     aligner.settle()
-    divergences = find_divergences(run, aligner, set(run.ranks) if stalled else ended_ranks(run), stalled=stalled)
+    final = {rank for rank, one in run.ranks.items() if not one.untraced} if stalled else ended_ranks(run)
+    divergences = find_divergences(run, aligner, final, stalled=stalled)
     notices = Crossed(root).notices(aligner.groups)
     return Comparison(
         _verdict(run, divergences, stalled),

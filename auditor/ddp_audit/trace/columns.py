@@ -25,7 +25,18 @@ from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.shape import Shape
-from ddp_audit.trace.store import RankReader, Reader, TraceError, assemble, is_gone, judge, rank_of, read_header, read_meta
+from ddp_audit.trace.store import (
+    RankReader,
+    Reader,
+    TraceError,
+    assemble,
+    has_tracer_ended,
+    is_gone,
+    judge,
+    rank_of,
+    read_header,
+    read_meta,
+)
 from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
@@ -99,7 +110,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
 class ColumnReader:
     """One rank's file; what `store.RankReader` knows of it."""
 
-    __slots__ = ("groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
+    __slots__ = ("_has_ended", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
 
     def __init__(self, path: str, rank: int) -> None:
         self.path = path
@@ -117,6 +128,7 @@ class ColumnReader:
             known = read_header(self.path, self.rank_run.rank, start[: layout.HEADER.size], True)
             if os.fstat(descriptor).st_size % layout.CHUNK:
                 raise TraceError(f"{self.path}: truncated")
+            self._has_ended = has_tracer_ended(start)
             data = _records(descriptor, start[layout.HEADER.size :], book.likely)
         finally:
             os.close(descriptor)
@@ -153,7 +165,7 @@ class ColumnReader:
         exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))
         gone = not exited and is_gone(host, pid, ticks, heartbeat)
         locked = partial(stands_locked, Path(self.path), run.rank, start)
-        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, locked=locked)
+        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, untraced=self._has_ended, locked=locked)
 
 
 def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLOCK) -> bytes:

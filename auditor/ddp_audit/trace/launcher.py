@@ -198,8 +198,11 @@ class _Session:
     def _ask(self, run: RecordedRun) -> None:
         """Asks all ranks where they stand and waits a little for their answers."""
         before = {rank: len(one.events) for rank, one in run.ranks.items()}
-        with (self._folder / layout.REQUEST_FILE).open("a", encoding="utf-8") as file:
-            file.write("launcher\n")
+        try:
+            with (self._folder / layout.REQUEST_FILE).open("a", encoding="utf-8") as file:
+                file.write("launcher\n")
+        except OSError as error:
+            raise TraceError(f"{self._folder}: the ranks cannot be asked: {error.strerror or error}") from error
         end = time.monotonic() + _ANSWER_TIME
         while time.monotonic() < end and self._process.poll() is None:
             time.sleep(0.1)
@@ -407,13 +410,13 @@ def _prepare(folder: Path, command: Sequence[str], run_id: str) -> None:
 
 
 def _amend(folder: Path, exit_code: int, killed: bool) -> None:
-    """Adds how the command ended to run.json."""
+    """Adds how the command ended to run.json. Where that cannot be written, one line says so."""
     try:
         meta = json.loads((folder / layout.RUN_FILE).read_text(encoding="utf-8"))
         meta.update(end=time.time(), exit_code=exit_code, killed=killed)
         _write_meta(folder, meta)
     except (OSError, ValueError) as error:
-        raise TraceError(f"{folder / layout.RUN_FILE}: cannot be written: {error}") from error
+        sys.stderr.write(f"ddp-audit: {folder / layout.RUN_FILE} does not say how the command ended: {error}\n")
 
 
 def _write_meta(folder: Path, meta: dict[str, Any]) -> None:

@@ -204,6 +204,7 @@ class RankReader:
         self._open: list[tuple[int, int]] = []  # (offset in the file, position in events) of what has not returned
         self._hole_since = 0.0
         self._heartbeat = 0.0
+        self._has_ended = False
         self._raised = False
         self._exited = False
 
@@ -222,7 +223,9 @@ class RankReader:
         self._judge()
 
     def _read_header(self, file: Any) -> bool:
-        known = read_header(self.path, self.rank_run.rank, file.read(layout.HEADER.size), self._strict)
+        head = file.read(layout.HEADER.size)
+        known = read_header(self.path, self.rank_run.rank, head, self._strict)
+        self._has_ended = has_tracer_ended(head)
         if known is None:
             return False  # being made
         pid, heartbeat, start = known
@@ -354,6 +357,7 @@ class RankReader:
             exited=self._exited,
             raised=self._raised,
             heartbeat=self._heartbeat,
+            untraced=self._has_ended,
             locked=partial(stands_locked, self.path, self.rank_run.rank, self._start),
         )
 
@@ -366,13 +370,17 @@ def judge(
     exited: bool,
     raised: bool,
     heartbeat: float,
+    untraced: bool = False,
     locked: Callable[[float], Site | None] = lambda since: None,
 ) -> None:
     """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order; `locked` says
-    where it stands if its interpreter was locked since a time."""
+    where it stands if its interpreter was locked since a time. A rank whose tracer has ended (`untraced`) may be anywhere."""
     now = time.time()
+    run.untraced = untraced = untraced and not (raised or exited)
+    if untraced:
+        waits, gone = (), False
     oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
-    lives = not (raised or exited or gone)
+    lives = not (raised or exited or gone or untraced)
     run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
     there = locked(run.events[-1].time) if run.events and (run.silent or gone) and not raised else None
     if there is not None and (oldest is None or oldest.site is None or str(oldest.site) != str(there)):
@@ -430,6 +438,11 @@ def read_header(path: object, rank: int, head: bytes, strict: bool) -> tuple[int
     if holds != rank:
         raise TraceError(f"{path}: holds rank {holds}; it was renamed or damaged")
     return pid, heartbeat, start
+
+
+def has_tracer_ended(head: bytes) -> bool:
+    """Whether the tracer of a file with this header has ended before its process."""
+    return len(head) >= layout.HEADER.size and layout.F64.unpack_from(head, layout.END_OFFSET)[0] > 0
 
 
 def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:

@@ -97,6 +97,32 @@ def install() -> None:
         tracer.fail(error)
 
 
+def parts() -> dict[str, tuple[Any, str]]:
+    """The tracer's parts in this process: what each does, and the owner and name of its function.
+
+    A seam for tests: they put a function that raises into a part's place and see that the training goes on.
+    """
+    from ddp_audit.trace.worker import fingerprint, patches
+
+    tracer, hook, looks = _state["tracer"], _state["hook"], _state["patches"]
+    return {
+        "record a collective": (tracer.ring, "write") if tracer.native is None else (hook, "_signature"),
+        "meet a group": (tracer, "_meet"),
+        "write an event": (tracer, "_write"),
+        "define": (tracer.ring, "define"),
+        "walk a stack": (tracer.frames, "at"),
+        "take up a wrapper": (looks.wrappers, "add"),
+        "find an optimizer's wrappers": (looks.wrappers, "held_by"),
+        "look at gradients": (looks, "_gradients"),
+        "weigh labels": (patches, "label_weight"),
+        "read the random stream": (looks._draws, "after_batch"),
+        "fingerprint a batch": (fingerprint, "leaves"),
+        "hash parameters": (fingerprint, "of_parameters"),
+        "look for completion": (_state["watch"], "poll"),
+        "leave": (looks, "leave"),
+    }
+
+
 def _forked() -> None:
     """In a forked child: a traced rank's file is its parent's; a process that has none yet may become a rank."""
     tracer = _state["tracer"]

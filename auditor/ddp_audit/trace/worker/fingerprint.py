@@ -7,9 +7,10 @@ is copied. Other tensors cost a few small copies. No function here changes a ten
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ _DEPTH = 4
 _ITEMS = 64  # items of a container that are looked at
 _PIECES = 8
 _PIECE = 64  # bytes
+_AT_ONCE = 1 << 13  # bytes of a tensor that are read in one piece, to be cut afterwards
 WHOLE = 64 << 20  # bytes of parameters that are hashed whole; more are sampled
 _SAMPLE = 1 << 16  # bytes a tensor where they are sampled
 
@@ -31,7 +33,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor's elements lie in this process's memory one after the other."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and not tensor.is_conj()
@@ -55,9 +57,13 @@ def _sample(tensor: torch.Tensor) -> bytes:
     size = tensor.numel() * tensor.element_size()
     if size <= _PIECES * _PIECE:
         return _memory(tensor, 0, size)
-    return b"".join(_memory(tensor, start, _PIECE) for start in _spread(size - _PIECE, _PIECES))
+    if size <= _AT_ONCE:
+        data = _memory(tensor, 0, size)
+        return b"".join([data[start : start + _PIECE] for start in _spread(size - _PIECE, _PIECES)])
+    return b"".join([_memory(tensor, start, _PIECE) for start in _spread(size - _PIECE, _PIECES)])
 
 
+@functools.lru_cache(256)
 def _spread(count: int, pieces: int) -> list[int]:
     """Up to `pieces` different whole numbers from 0 to count - 1, the first and the last among them."""
     if count <= pieces:
@@ -69,36 +75,62 @@ def _is_constant(data: bytes, width: int) -> bool:
     return data == data[:width] * (len(data) // width)
 
 
-def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+def leaves(value: Any) -> list[Any]:
+    """The first tensors of a batch, and what else tells samples apart: numpy arrays, texts and numbers."""
+    found: list[Any] = []
+    _collect(value, 0, found)
+    return found
+
+
+def _collect(value: Any, depth: int, found: list[Any]) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+        return
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
-        if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__") or isinstance(value, (str, int, float, bytes)):
-            yield value
+        if hasattr(value, "__array_interface__") or isinstance(value, (str, int, float, bytes)):
+            found.append(value)
         elif hasattr(value, "__dict__") and depth < _DEPTH:
-            yield from _leaves(vars(value), depth + 1)
+            _collect(vars(value), depth + 1, found)
         return
     if depth < _DEPTH:
         for item in itertools.islice(value, _ITEMS):
-            yield from _leaves(item, depth + 1)
+            _collect(item, depth + 1, found)
+            if len(found) >= _LEAVES:
+                del found[_LEAVES:]
+                return
+
+
+def are_on_device(found: list[Any]) -> bool:
+    """Whether some of a batch's leaves are not in this process's memory."""
+    return any(isinstance(leaf, torch.Tensor) and not leaf.is_cpu for leaf in found)
+
+
+@functools.lru_cache(256)
+def _about(shape: torch.Size, dtype: torch.dtype) -> bytes:
+    return f"{tuple(shape)}{dtype}".encode()
 
 
 def of_batch(value: Any) -> int:
-    """A 64-bit fingerprint of the tensors (and numpy arrays, texts, numbers) in `value`; 0 where there is nothing to tell by.
+    """The fingerprint of a batch; see `of_leaves`."""
+    return of_leaves(leaves(value))
+
+
+def of_leaves(found: list[Any]) -> int:
+    """A 64-bit fingerprint of the tensors (and numpy arrays, texts, numbers) of a batch; 0 where there is nothing to tell by.
 
     Equal samples in equal order give equal fingerprints. A tensor whose sampled elements are all alike (padding, a dummy input)
     says nothing about samples; when there is no other, the answer is 0.
     """
     digest = hashlib.blake2b(digest_size=8)
     telling = False
-    for count, leaf in enumerate(_leaves(value)):
-        if count == _LEAVES:
-            break
+    for leaf in found:
         if isinstance(leaf, torch.Tensor):
-            if leaf.numel() == 0 or leaf.is_sparse or leaf.device.type == "meta":
+            if leaf.numel() == 0 or leaf.is_sparse or leaf.is_meta:
                 continue
             data = _sample(leaf)
-            digest.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
+            digest.update(_about(leaf.shape, leaf.dtype))
             telling = telling or not _is_constant(data, leaf.element_size())
         elif hasattr(leaf, "__array_interface__"):
             if leaf.dtype.hasobject:

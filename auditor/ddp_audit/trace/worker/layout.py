@@ -5,7 +5,8 @@ by chunks of `CHUNK` bytes that are filled with zeros in advance, so that its si
 whose first byte is 0 was not written (yet); that byte is written last.
 
 Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds
-since the epoch, renewed about once a second while the process lives), start (f64), 24 reserved bytes.
+since the epoch, renewed about once a second while the process lives), start (f64), end (f64: 0, or when the tracer ended before
+its process, as on a full disk), 16 reserved bytes.
 
 Records, by their first byte:
 
@@ -38,6 +39,7 @@ RECORD_SIZE = 32
 CHUNK = 1 << 20
 HEADER = Struct("<8sHHIIIdd24x")
 HEARTBEAT_OFFSET = 24
+END_OFFSET = 40
 
 EMPTY, DEFINITION, COLLECTIVE, EVENT, CHECK = range(5)
 STACK_TEXT, SIGNATURE_TEXT, EVENT_TEXT = range(1, 4)

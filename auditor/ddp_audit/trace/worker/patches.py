@@ -123,8 +123,13 @@ class Patches:
 
     def _event(self, kind: str, *, value: int = 0, number: int = 0, group: str = events.DEFAULT_GROUP, **detail: Any) -> Any:
         """Records an event at the user's line."""
-        stack = self._safely(self._tracer.here)
-        return self._tracer.event(kind, group=group, detail=detail, value=value, number=number, stack=stack)
+        tracer = self._tracer
+        try:
+            stack = tracer.frames.at(sys._getframe(1))
+        except Exception as error:
+            tracer.fail(error)
+            return None
+        return tracer.event(kind, group=group, detail=detail, value=value, number=number, stack=stack)
 
     # -- wrappers -----------------------------------------------------------------------------------------------------
 
@@ -165,8 +170,9 @@ class Patches:
         count = self._forwards
         self._forwards += 1
         batch = 0
-        if count < _DEVICE_PRINTS or count % 100 == 0 or not _on_device((inputs, kwargs)):
-            batch = fingerprint.of_batch((inputs, kwargs))
+        leaves = fingerprint.leaves((inputs, kwargs))
+        if count < _DEVICE_PRINTS or count % 100 == 0 or not fingerprint.are_on_device(leaves):
+            batch = fingerprint.of_leaves(leaves)
         self._event(
             events.FORWARD,
             value=batch,
@@ -213,7 +219,7 @@ class Patches:
                 set_number(place, issued)
                 mark(place, state, time.time())
             for wrapper, gradients in before:
-                if self._safely(wrapper.gradients) != gradients:
+                if (issued and len(before) == 1) or self._safely(wrapper.gradients) != gradients:
                     wrapper.after_backward(issued, tracer.user_elements)
                     if issued and labels is not None:
                         tracer.event(events.LABELS, detail={"model": wrapper.name}, value=labels, number=self._reduced, stack=stack)
@@ -227,7 +233,7 @@ class Patches:
         """The value of a LABELS event for a backward pass that is looked at. On a device a look waits for the forward pass."""
         if grad_tensors is not None or not isinstance(tensors, torch.Tensor):
             return None
-        on_device = tensors.device.type != "cpu"
+        on_device = not tensors.is_cpu
         if not (is_sampled(self._reduced, 100, _DEVICE_PRINTS) if on_device else is_sampled(self._reduced, 16)):
             return None
         if on_device and (not tensors.is_cuda or torch.cuda.is_current_stream_capturing()):
@@ -293,12 +299,13 @@ class Patches:
         return batch
 
     def _batch_event(self, iterator: Any, batch: Any) -> None:
-        if _on_device(batch):
+        leaves = fingerprint.leaves(batch)
+        if fingerprint.are_on_device(leaves):
             return
         number = self._iterators.get(iterator)
         if number is None:
             number = self._iterators[iterator] = next(self._loaders)
-        self._event(events.BATCH, value=fingerprint.of_batch(batch), loader=number)
+        self._event(events.BATCH, value=fingerprint.of_leaves(leaves), loader=number)
 
     def _set_epoch(self, original: Any, sampler: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(sampler, *args, **kwargs)
@@ -419,14 +426,3 @@ class Patches:
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _on_device(value: Any, depth: int = 0) -> bool:
-    """Whether some tensor of a batch is not in this process's memory."""
-    if isinstance(value, torch.Tensor):
-        return bool(value.device.type != "cpu")
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return False
-    return depth < 4 and any(_on_device(item, depth + 1) for item in value)

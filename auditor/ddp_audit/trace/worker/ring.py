@@ -50,6 +50,14 @@ class Ring:
     def heartbeat(self, now: float) -> None:
         layout.F64.pack_into(self._first, layout.HEARTBEAT_OFFSET, now)
 
+    def was_removed(self) -> bool:
+        """Whether the file has no name any more, so that nobody will read what is written."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    def end(self, now: float) -> None:
+        """Notes that no more will be recorded, although the process lives."""
+        layout.F64.pack_into(self._first, layout.END_OFFSET, now)
+
     def _grow(self, chunk: int) -> mmap.mmap:
         with self._growth:
             mapped = self._chunks.get(chunk)

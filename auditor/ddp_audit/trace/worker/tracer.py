@@ -128,6 +128,8 @@ class Tracer:
         self.failed = True
         self.on = False
         text = " ".join(str(error).split())[:300]
+        if self.ring is not None:
+            self.ring.end(time.time())
         try:
             who = f"rank {self.rank}" if self.rank >= 0 else "this process"
             sys.stderr.write(f"ddp-audit: tracing of {who} has ended: {type(error).__name__}: {text}\n")

@@ -65,9 +65,13 @@ class Watch:
                 self._answer(now)
                 if now - beat >= 1.0:
                     beat = now
+                    if tracer.ring.was_removed():
+                        raise FileNotFoundError("its trace file was removed")
                     self._ask(now)
             except Exception as error:
                 tracer.fail(error)
+        if tracer.failed and self._stacks is not None:
+            self._stacks.close()
 
     def _not_locked(self) -> None:
         if self._stacks is None:

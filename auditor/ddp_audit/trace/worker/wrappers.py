@@ -11,7 +11,7 @@ import torch
 from ddp_audit.trace.worker import fingerprint
 from ddp_audit.trace.worker.tracer import Group, Tracer
 
-_WATCHED = 16  # parameters of a wrapper whose gradients are looked at before and after a backward pass
+_WATCHED = 6  # parameters of a wrapper whose gradients are looked at before and after a backward pass
 
 
 class Wrapper:
@@ -23,13 +23,19 @@ class Wrapper:
         self.group = group
         self.parameters = [weakref.ref(p) for p in module.parameters()]
         trainable = [p for p in module.parameters() if p.requires_grad]
-        spread = range(len(trainable)) if len(trainable) <= _WATCHED else [i * (len(trainable) - 1) // 15 for i in range(16)]
+        last = len(trainable) - 1
+        spread = range(last + 1) if last < _WATCHED else [i * last // (_WATCHED - 1) for i in range(_WATCHED)]
         self._watched = [weakref.ref(trainable[i]) for i in spread]
         self.numel = sum(p.numel() for p in trainable)
         self.is_local = False
         self.user_elements = 0  # what the user's all-reduces had carried when the gradients became local
         self.reduced = 0  # backward passes with bucket all-reduces since the last step
         self.steps = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the module is still there."""
+        return self._module() is not None
 
     @property
     def is_alone(self) -> bool:
@@ -79,11 +85,12 @@ class Wrappers:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._of: weakref.WeakKeyDictionary[torch.nn.Module, Wrapper] = weakref.WeakKeyDictionary()
+        self._all: list[Wrapper] = []  # those of `_of`: going through that dictionary costs more than all the rest of a look
         self._count = 0
         self._held: weakref.WeakKeyDictionary[Any, tuple[int, int, list[Wrapper]]] = weakref.WeakKeyDictionary()
 
     def __iter__(self) -> Iterator[Wrapper]:
-        return iter(list(self._of.values()))
+        return iter([wrapper for wrapper in self._all if wrapper.is_alive])
 
     def next_name(self) -> str:
         name = f"ddp{self._count}"
@@ -94,7 +101,9 @@ class Wrappers:
         """Takes up a wrapper whose constructor has returned."""
         process_group = getattr(module, "process_group", None)
         group = self._tracer.group(process_group) if process_group is not None else None
-        self._of[module] = Wrapper(name, module, group)
+        self._all = [wrapper for wrapper in self if wrapper is not self._of.get(module)]
+        self._of[module] = wrapper = Wrapper(name, module, group)
+        self._all.append(wrapper)
 
     def get(self, module: torch.nn.Module) -> Wrapper | None:
         return self._of.get(module)
