@@ -125,6 +125,36 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert load_run(copy).ranks[0].untraced
 
 
+LONG = """\
+import os, time
+from pathlib import Path
+from ddp_audit.trace.errors import KeptErrors
+with KeptErrors(Path("log")) as errors:
+    with open("filler", "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    for number in range(30):
+        assert os.write(errors.descriptor, b"%099999d\\n" % number) == 100000
+        time.sleep(0.2)
+"""
+
+
+def test_long_errors_on_a_full_disk(tmp_path: Path) -> None:
+    """Three times the room: what was shown gives way."""
+    prefix = own_mounts()
+    if prefix is None:
+        pytest.skip("needs a file system of its own")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "script.py").write_text(LONG)
+    shell = f"mount -t tmpfs -o size=2m tmpfs disk && cd disk && {shlex.quote(sys.executable)} ../script.py"
+    outcome = run([*prefix, "sh", "-c", shell], tmp_path)
+    assert outcome.returncode == 0, outcome.stderr[-2000:]
+    assert [int(line[-4:]) for line in outcome.stderr.splitlines()] == list(range(30))
+
+
 VANISHES = """\
 import shutil, sys, time
 import torch
