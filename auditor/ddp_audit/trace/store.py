@@ -23,7 +23,7 @@ step        optimizer (class name), models: the wrappers whose parameters it hol
             reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is large enough for them
 parameters  model, step: optimizer steps so far, hash: 16 hexadecimal digits, at: `step` (right after it), `exit` or
             `exception`. Comparable between ranks where model, step and at are equal
-batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits or None
+batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (as after the first 64)
 group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
             and new
 save        path (or the class name of a file object)

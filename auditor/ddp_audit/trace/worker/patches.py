@@ -45,6 +45,7 @@ _OPTIONS = (
     "init_sync",
 )
 _MOST_NAMES = 20000  # parameters or buffers that one WRAP event lists
+_BATCH_PRINTS = 64  # batches of loaders that get a fingerprint
 _DEVICE_PRINTS = 8  # forward passes whose inputs are fetched from a device; after those every hundredth
 
 
@@ -59,6 +60,7 @@ class Patches:
         self._inside = threading.local()  # depth of backward passes and steps in this thread
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._loaders = itertools.count()
+        self._batches = 0
         self._forwards = 0
         self._draws = Draws()
         self._reduced = 0  # backward passes with bucket all-reduces so far
@@ -305,7 +307,10 @@ class Patches:
         number = self._iterators.get(iterator)
         if number is None:
             number = self._iterators[iterator] = next(self._loaders)
-        self._event(events.BATCH, value=fingerprint.of_leaves(leaves), loader=number)
+        # What the ranks trained on is told by the forward passes; here only the beginning.
+        value = fingerprint.of_leaves(leaves) if self._batches < _BATCH_PRINTS else 0
+        self._batches += 1
+        self._event(events.BATCH, value=value, loader=number)
 
     def _set_epoch(self, original: Any, sampler: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(sampler, *args, **kwargs)
