@@ -82,7 +82,7 @@ def train_traced(folder: Path, kernel: str, broken: str) -> None:
     if broken:
         owner, name = boot.parts()[broken]
         setattr(owner, name, breaks)
-    (folder / "bits").write_text(train_bits(0.05))
+    (folder / "bits").write_text(train_bits(0.05 if broken == "look for completion" else 0.0))
     boot._leave()
 
 

@@ -138,7 +138,7 @@ with KeptErrors(Path("log")) as errors:
             pass
     for number in range(30):
         assert os.write(errors.descriptor, b"%099999d\\n" % number) == 100000
-        time.sleep(0.2)
+        time.sleep(0.1)
 """
 
 
@@ -158,10 +158,12 @@ def test_long_errors_on_a_full_disk(tmp_path: Path) -> None:
 VANISHES = """\
 import shutil, sys, time
 import torch
+from ddp_audit.trace.worker import boot
 from safe_worker import train_bits
 torch.manual_seed(1)
 shutil.rmtree("trace")
-time.sleep(2.5)
+while boot._state["tracer"].on:
+    time.sleep(0.05)
 print(train_bits())
 sys.exit(7)
 """
