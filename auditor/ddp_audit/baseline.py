@@ -1,12 +1,14 @@
 """Known findings kept in a file of the project, so that only new ones fail a check.
 
 The file is JSON for review: sorted, one object a finding, with the line for people and the text that it is recognised by. A
-finding is known by its fingerprint, which does not hold line numbers; and after its file was renamed by its code and text.
+finding is known by its fingerprint, which does not hold line numbers; and after its file was renamed by its code and text. Paths
+are relative to the folder of the file, so that it holds whatever folder the check is run in.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -63,8 +65,9 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
     """Writes findings, and entries that are to stay, and returns how many those are. Raises BaselineError."""
     entries = {entry.fingerprint: entry for entry in kept}
     for finding in findings:
-        span = finding.span
-        entries[finding.fingerprint] = Entry(finding.code, span.path, span.line, _text(finding), finding.fingerprint)
+        own = _path_from(_folder_of(path), finding.span.path)
+        entry = Entry(finding.code, own, finding.span.line, _text(finding), finding.fingerprint_at(own))
+        entries[entry.fingerprint] = entry
     ordered = sorted(entries.values(), key=lambda entry: (entry.path, entry.line, entry.code, entry.fingerprint))
     document = {"version": VERSION, "findings": [asdict(entry) for entry in ordered]}
     try:
@@ -76,24 +79,35 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
 
 
 def compare(
-    findings: Sequence[Finding], entries: Sequence[Entry], looked_at: Collection[str], codes: Collection[str]
+    findings: Sequence[Finding],
+    entries: Sequence[Entry],
+    looked_at: Collection[str],
+    codes: Collection[str],
+    *,
+    baseline: str = "",
+    folders: Collection[str] = (),
 ) -> Comparison:
-    """Findings held against known ones. `looked_at` are the paths of the files that were read, `codes` those of the rules that ran.
+    """Findings held against known ones of the file `baseline`.
 
+    `looked_at` are the paths of the Python files that were read, `codes` those of the rules that ran, `folders` those that were
+    audited whole: what was known of a document in them and is not found again is gone.
     An entry of a file that is no longer there stands for a finding of the same code and text in another file: the file was
     renamed. Each entry stands for one finding.
     """
-    by_fingerprint = {entry.fingerprint: entry for entry in entries}
-    matched = {finding.fingerprint for finding in findings if finding.fingerprint in by_fingerprint}
+    home = _folder_of(baseline)
+    prints = [finding.fingerprint_at(_path_from(home, finding.span.path)) for finding in findings]
+    matched = {entry.fingerprint for entry in entries}.intersection(prints)
     left = [entry for entry in entries if entry.fingerprint not in matched]
-    moved = [entry for entry in left if entry.path not in looked_at and not Path(entry.path).exists()]
+    seen = {_path_from(home, path) for path in looked_at}
+    moved = [entry for entry in left if entry.path not in seen and not Path(home, entry.path).exists()]
+    whole = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
     renamed = Counter((entry.code, entry.text) for entry in moved)
     new: list[Finding] = []
     known: list[Finding] = []
     taken: Counter[tuple[str, str]] = Counter()
-    for finding in findings:
+    for finding, fingerprint in zip(findings, prints, strict=True):
         key = (finding.code, _text(finding))
-        if finding.fingerprint in matched:
+        if fingerprint in matched:
             known.append(finding)
         elif taken[key] < renamed[key]:
             taken[key] += 1
@@ -107,11 +121,24 @@ def compare(
         is_moved = entry in moved
         if is_moved and taken[key] > 0:
             taken[key] -= 1
-        elif entry.code in codes and (is_moved or entry.path in looked_at):
+        elif entry.code in codes and (is_moved or entry.path in seen or _is_document_in(whole, home, entry.path)):
             gone.append(entry)
         else:
             unseen.append(entry)
     return Comparison(new, known, gone, unseen)
+
+
+def _folder_of(baseline: str) -> str:
+    return os.path.dirname(os.path.abspath(baseline)) if baseline else os.getcwd()
+
+
+def _path_from(home: str, path: str) -> str:
+    """A path as reports write it, relative to a folder."""
+    return os.path.relpath(os.path.abspath(path), home).replace(os.sep, "/")
+
+
+def _is_document_in(folders: tuple[str, ...], home: str, path: str) -> bool:
+    return not path.endswith((".py", ".ipynb")) and os.path.abspath(os.path.join(home, path)).startswith(folders)
 
 
 def _text(finding: Finding) -> str:

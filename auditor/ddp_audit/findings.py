@@ -66,7 +66,11 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Stable when lines are added or removed elsewhere: code, path, the line's own text and its count in the file."""
-        text = "\0".join((self.code, self.span.path, " ".join(self.source_line.split()), str(self.occurrence)))
+        return self.fingerprint_at(self.span.path)
+
+    def fingerprint_at(self, path: str) -> str:
+        """The fingerprint with the path written in another way."""
+        text = "\0".join((self.code, path, " ".join(self.source_line.split()), str(self.occurrence)))
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
     def to_json(self) -> dict[str, object]:

@@ -65,6 +65,19 @@ def test_a_renamed_file_stays_known(known: Path, capsys: pytest.CaptureFixture[s
     assert last_note(capsys) == "0 new, 3 known, 0 gone (baseline known.json)"
 
 
+def test_it_holds_in_any_folder(known: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sub").mkdir()
+    Path("sub/one.py").write_text("import torch.distributed\nd = 'GRAVE'\n")
+    assert check("--write-baseline", "sub/known.json") == 0
+    assert {e["path"] for e in json.loads(Path("sub/known.json").read_text())["findings"]} == {"../one.py", "../two.py", "one.py"}
+    monkeypatch.chdir("sub")
+    capsys.readouterr()
+    assert main(["one.py", "--baseline", "known.json"]) == 0
+    assert last_note(capsys) == "0 new, 1 known, 0 gone (baseline known.json)"
+    assert main(["../two.py", "--baseline", "../known.json"]) == 0
+    assert last_note(capsys) == "0 new, 1 known, 0 gone (baseline ../known.json)"
+
+
 def test_a_copy_is_not_a_rename(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("three.py").write_text(Path("one.py").read_text())
     assert check() == 1

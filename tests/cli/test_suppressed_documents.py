@@ -80,6 +80,25 @@ def test_a_text_about_comments_is_no_comment(folder: Path, capsys: pytest.Captur
     assert report(capsys) == ([], 0)
 
 
+def test_a_baseline_knows_findings_of_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def note(*words: str) -> str:
+        main([*words, "--strict", "--baseline", "known.json", "--format", "text"])
+        return capsys.readouterr().out.splitlines()[-2]
+
+    (folder / "README.md").write_text(README)
+    (folder / "run.sh").write_text(SHELL)
+    main([".", "--write-baseline", "known.json"])
+    texts = {e["path"]: e["text"] for e in json.loads((folder / "known.json").read_text())["findings"]}
+    assert (texts["README.md"], texts["run.sh"]) == ("Train on two GPUs:", "export NCCL_P2P_DISABLE=1")
+    (folder / "README.md").write_text("# A title\n\n" + README)
+    assert note(".") == "0 new, 3 known, 0 gone (baseline known.json)"
+    (folder / "README.md").write_text(README.replace("two", "four"))
+    assert note(".") == "0 new, 2 known, 1 gone (baseline known.json)"
+    assert note("train.py") == "0 new, 2 known, 0 gone (baseline known.json)"
+    (folder / "README.md").unlink()
+    assert note(".") == "0 new, 2 known, 1 gone (baseline known.json)"
+
+
 @pytest.mark.parametrize(
     ("path", "text", "held"),
     [

@@ -18,6 +18,7 @@ class Known:
 
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
         self._written: str | None = args.write_baseline
+        self._folders = [path for path in args.paths if Path(path).is_dir()]
         self._name = _baseline_name(args, config)
         self._entries = None
         self._last: Comparison | None = None
@@ -29,7 +30,10 @@ class Known:
 
     def hold(self, result: AuditResult) -> None:
         """Takes the known findings out of a result and says in a note how many those were."""
-        self._last = compare(result.findings, self._entries or [], result.looked_at, result.codes)
+        name = self._name or ""
+        self._last = compare(
+            result.findings, self._entries or [], result.looked_at, result.codes, baseline=name, folders=self._folders
+        )
         if self._entries is not None:
             result.findings = self._last.new
             result.notes.append(f"{self._last} (baseline {self._name})")
