@@ -14,10 +14,13 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from unicodedata import east_asian_width
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
+from flight_dumps import Recorder, write
 from generated_traces import generate
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +110,24 @@ def test_no_name_ends_a_report(encoding: str, form: str, example: Path) -> None:
     assert "größe.py" in text
     if form == "json":
         assert [found["path"] for found in json.loads(text)["findings"]].count("größe.py") == 1
+
+
+def test_letters_that_take_two_columns_are_counted_so(example: Path) -> None:
+    """The two columns of a diff stand below each other, and no line is torn, with places of East Asian names."""
+    from ddp_audit.report.columns import cut, width_of
+
+    made = [Recorder(rank, 2) for rank in range(2)]
+    for one in made:
+        one.add("all_reduce", [4 + one.rank], line=30, done=False)
+        one.entries[-1]["frames"][2].update(name="学習", filename="/実験/train.py")
+    write(example / "dumps", made)
+    lines = ESCAPES.sub("", at_terminal(["diff", "dumps"], example)[1]).splitlines()
+    assert [line for line in lines if sum(1 + (east_asian_width(letter) in "WF") for letter in line) > 80] == []
+    (row,) = (line for line in lines if line.count("/実験/train.py:30 in 学習") == 2)
+    (head,) = (line for line in lines if line.split() == ["rank", "0", "rank", "1"])
+    assert [width_of(cut("実験" * 9, width)) for width in (9, 10)] == [8, 10]
+    before = row[: row.rindex("/実験")]
+    assert sum(1 + (east_asian_width(letter) in "WF") for letter in before) == head.index("rank 1")
 
 
 def test_columns_that_do_not_fit_hang_or_begin_a_line() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.logs import LogNote
-from ddp_audit.report.columns import cut
+from ddp_audit.report.columns import cut, wrap
 
 _WIDTH = 80
 
@@ -43,7 +42,7 @@ def as_objects(notes: Sequence[LogNote]) -> list[dict[str, Any]]:
 
 
 def _wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _short(path: str, width: int) -> str:

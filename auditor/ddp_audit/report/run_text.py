@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
@@ -12,7 +11,7 @@ from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.sequence import Divergence, agree, signature
 from ddp_audit.events import BACKWARD, COLLECTIVE, DEFAULT_GROUP, FORWARD, ORIGINS, POINT_TO_POINT, STEP, Event, Site
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
-from ddp_audit.report.columns import cut
+from ddp_audit.report.columns import cut, pad, width_of, wrap
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
@@ -162,8 +161,8 @@ def _common(number: int, event: Event, width: int) -> Iterator[str]:
     """A row that is the same on every rank: on one line where it fits."""
     group = "" if event.group == "default" else f", group {event.group}"
     text, where = f"{number:>5}   {event.what}{_arguments(event)}{group}", _place(event.site)
-    if len(text) + len(where) + 2 <= width:
-        yield f"{text}{where:>{width - len(text)}}"
+    if width_of(text) + width_of(where) + 2 <= width:
+        yield pad(text, width - width_of(where)) + where
     else:
         yield cut(text, width)
         yield f"{where:>{width}}"
@@ -190,7 +189,7 @@ def _cells(gutter: str, cells: Sequence[Sequence[str]], width: int) -> Iterator[
 
 def _side_by_side(parts: Sequence[str], width: int) -> str:
     fits = (width - _GUTTER - 2 * (len(parts) - 1)) // len(parts)
-    return "  ".join(cut(part, fits).ljust(fits) for part in parts).rstrip()
+    return "  ".join(pad(cut(part, fits), fits) for part in parts).rstrip()
 
 
 def _same_step(a: Event, b: Event) -> bool:
@@ -310,13 +309,11 @@ def _listed(items: Sequence[Any], text: Callable[[Any], str], width: int) -> Ite
 def _place(site: Site | None) -> str:
     """A place, without the first folders of a long path."""
     text = "an unknown place" if site is None else str(site)
-    while len(text) > 30 and "/" in text.removeprefix("../"):
+    while width_of(text) > 30 and "/" in text.removeprefix("../"):
         text = "../" + text.removeprefix("../").split("/", 1)[1]
     return text
 
 
 def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> list[str]:
     later = indent + " " * hang
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
-    )
+    return wrap(text, width, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False, break_long_words=False)

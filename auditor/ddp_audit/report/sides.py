@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -22,7 +21,7 @@ from ddp_audit.events import (
     SYNC_BATCHNORM,
     Event,
 )
-from ddp_audit.report.columns import cut
+from ddp_audit.report.columns import cut, pad, wrap
 
 WIDTH = 80
 _GUTTER = 9  # number of the collective, and whether the two agree
@@ -210,7 +209,7 @@ def _fits(width: int) -> int:
 
 def _joined(parts: Sequence[str], width: int) -> str:
     fits = _fits(width)
-    return " | ".join(cut(part, fits).ljust(fits) for part in parts).rstrip()
+    return " | ".join(pad(cut(part, fits), fits) for part in parts).rstrip()
 
 
 def _spread(what: str, where: str, fits: int) -> str:
@@ -248,7 +247,7 @@ def _short(place: str) -> str:
 
 def wrapped(text: str, width: int = WIDTH) -> list[str]:
     """A sentence in lines."""
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    return wrap(text, width, break_on_hyphens=False)
 
 
 # ---- plain objects

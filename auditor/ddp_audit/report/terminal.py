@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.outcome import AuditResult
-from ddp_audit.report.columns import cut
+from ddp_audit.report.columns import cut, width_of
 from ddp_audit.report.summary import closing_line, one_line, statistics, sureness
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -74,7 +74,8 @@ def _excerpt(console: Console, span: Span, sources: Mapping[str, list[str]], sty
         console.print(_source_line(number, text, console.width), no_wrap=True)
         if number == span.line:
             end = span.end_column if span.end_line == span.line else len(text) + 1
-            marks = " " * (span.column - 1) + "^" * max(1, end - span.column)
+            before, marked = text[: span.column - 1], text[span.column - 1 : end - 1]
+            marks = " " * width_of(before) + "^" * max(1, width_of(marked))
             console.print(Text.assemble((_MARGIN, "dim"), (marks[:room], style)), no_wrap=True)
     if 0 < last < span.end_line:
         console.print(Text(f"{_MARGIN}.. to line {span.end_line}", "dim"))

@@ -7,7 +7,6 @@ only then.
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -21,6 +20,7 @@ from ddp_audit.compare.silent import SilentFault
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
 from ddp_audit.events import DEFAULT_GROUP, Event, Site
 from ddp_audit.findings import Finding
+from ddp_audit.report.columns import cut, pad, width_of, wrap
 
 WIDTH = 80
 _GUTTER = 9  # columns left of the ranks' columns: a mark and the number of the collective
@@ -170,11 +170,11 @@ def _agreed_row(index: int, events: Mapping[int, Event], width: int) -> Iterator
     places: dict[str, None] = dict.fromkeys(str(frames(event)[0]) for event in different if frames(event))
     text = f"{_mark('=', index)}{name(first)}{phase(first, None)}"
     at = " | ".join(_short(place, 30) for place in list(places)[:2])
-    if len(text) + len(at) + 2 <= width:
+    if width_of(text) + width_of(at) + 2 <= width:
         yield Line(f"{text}  {at}", "dim")
     else:
-        yield Line(_cut(text, width), "dim")
-        yield Line(_cut(" " * _GUTTER + at, width), "dim")
+        yield Line(cut(text, width), "dim")
+        yield Line(cut(" " * _GUTTER + at, width), "dim")
 
 
 class Column(NamedTuple):
@@ -234,7 +234,7 @@ def _header(column: Column, odd: Iterable[int]) -> str:
 
 
 def _side_by_side(divergence: Divergence, columns: Sequence[Column], fits: int) -> Iterator[Line]:
-    heads = [_cut(_header(column, divergence.odd), fits) for column in columns]
+    heads = [cut(_header(column, divergence.odd), fits) for column in columns]
     yield Line(" " * _GUTTER + _joined(heads, fits), "head")
     cells = [[line for text in column.cell for line in _fitted(text, fits)] for column in columns]
     for number, row in enumerate(zip_longest(*cells, fillvalue="")):
@@ -244,7 +244,7 @@ def _side_by_side(divergence: Divergence, columns: Sequence[Column], fits: int) 
 
 def _stacked(divergence: Divergence, columns: Sequence[Column], width: int) -> Iterator[Line]:
     for column in columns:
-        yield Line(" " * _GUTTER + _cut(_header(column, divergence.odd), width - _GUTTER), "head")
+        yield Line(" " * _GUTTER + cut(_header(column, divergence.odd), width - _GUTTER), "head")
         for number, text in enumerate(line for part in column.cell for line in _fitted(part, width - _GUTTER - 2)):
             yield Line((_mark(">", divergence.index) if number == 0 else " " * _GUTTER) + "  " + text, "mark")
 
@@ -254,7 +254,7 @@ def _mark(sign: str, index: int) -> str:
 
 
 def _joined(parts: Sequence[str], fits: int) -> str:
-    return (" " * _GAP).join(part.ljust(fits) for part in parts).rstrip()
+    return (" " * _GAP).join(pad(part, fits) for part in parts).rstrip()
 
 
 def _fitted(text: str, fits: int) -> list[str]:
@@ -262,8 +262,8 @@ def _fitted(text: str, fits: int) -> list[str]:
     if text.startswith("@"):
         return [_short(text[1:], fits)]
     if text.startswith(">"):
-        return [_cut("  " + text[1:], fits)]
-    return textwrap.wrap(text, fits) or [""]
+        return [cut("  " + text[1:], fits)]
+    return wrap(text, fits) or [""]
 
 
 # The other parts
@@ -288,10 +288,10 @@ def _silent_lines(faults: Sequence[SilentFault], root: Path | None, width: int) 
     yield Line("Silent faults: no rank notices them, and the run goes on", "head")
     for fault in faults:
         where = "" if fault.site is None else f"  {fault.site}"
-        yield Line(_cut(f"  {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
+        yield Line(cut(f"  {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
         text = None if fault.site is None else source_line(root, fault.site)
         if text:
-            yield Line(_cut(f"      {text}", width), "dim")
+            yield Line(cut(f"      {text}", width), "dim")
         yield from _wrapped(fault.explanation, width, "    ")
 
 
@@ -318,7 +318,7 @@ def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
 def source_line(root: Path | None, site: Site) -> str | None:
     """The user's line of source without indentation; None where the file cannot be read."""
     source = _source(str((root or Path()) / site.path))
-    return source[site.line - 1].strip() if 0 < site.line <= len(source) else None
+    return source[site.line - 1].strip().replace("\t", " ") if 0 < site.line <= len(source) else None
 
 
 @lru_cache(maxsize=64)
@@ -331,19 +331,12 @@ def _source(path: str) -> tuple[str, ...]:
 
 def _wrapped(text: str, width: int, indent: str = "", hang: int = 0) -> Iterator[Line]:
     later = indent + " " * hang
-    for line in textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=later, break_long_words=True, break_on_hyphens=False
-    ):
+    for line in wrap(text, width, initial_indent=indent, subsequent_indent=later, break_long_words=True, break_on_hyphens=False):
         yield Line(line)
-
-
-def _cut(text: str, width: int) -> str:
-    text = text.replace("\t", " ")
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def _short(text: str, width: int) -> str:
     """A place without the first folders of its path where it is too long, and cut where that does not help."""
-    while len(text) > width and "/" in text.removeprefix("../"):
+    while width_of(text) > width and "/" in text.removeprefix("../"):
         text = "../" + text.removeprefix("../").split("/", 1)[1]
-    return _cut(text, width)
+    return cut(text, width)
