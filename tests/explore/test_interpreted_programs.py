@@ -491,3 +491,31 @@ def test_an_early_exit_guards_no_more_than_the_rest_of_its_block(tmp_path: Path)
     assert guard is not None and guard.text == "rank == 1"
     after = predicted(tmp_path, "def f():\n    if rank != 0:\n        return\nf()\ndist.all_reduce(torch.ones(1 + rank))\n")
     assert after.guard_of(0, after.collectives(0)[0]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import lightning as L\nL.Trainer(devices=2).fit(L.LightningModule())\n",
+        "from accelerate import Accelerator\nmodel = Accelerator(cpu=True).prepare(nn.Linear(4, 1))\nmodel(torch.ones(2, 4)).sum().backward()\n",
+        "from transformers import Trainer\nclass Mine(Trainer):\n    pass\nMine(model=nn.Linear(4, 1)).train()\n",
+        "import deepspeed\nengine, *_ = deepspeed.initialize(model=nn.Linear(4, 1))\nengine.step()\n",
+        "from torch.distributed.optim import ZeroRedundancyOptimizer as ZeRO\n"
+        "ZeRO(nn.Linear(4, 1).parameters(), torch.optim.SGD, lr=0.1).step()\n",
+    ],
+    ids=["lightning", "accelerate", "trainer of one's own", "deepspeed", "ZeRO"],
+)
+def test_a_library_that_communicates_by_itself_leaves_the_end_open(tmp_path: Path, text: str) -> None:
+    run = predicted(tmp_path, "dist.barrier()\n" + text)
+    assert len(run.collectives(0)) == 1
+    assert run.kind == "goes on" and not run.is_whole
+    assert any("not followed" in bound for bound in run.bounds)
+    assert run.certain[0] <= len(run.sequences[0])  # what came before still holds
+    shown = run_text.render(run, "script.py")
+    assert "The run completes" not in shown and "Not followed to its end" in shown
+
+
+def test_harmless_names_of_such_a_library_are_passed_over(tmp_path: Path) -> None:
+    text = "from accelerate.utils import set_seed\nfrom transformers import GPT2Config\nset_seed(1)\nGPT2Config()\ndist.barrier()\n"
+    run = predicted(tmp_path, text)
+    assert run.kind == "completes" and run.bounds == []

@@ -223,7 +223,8 @@ def _outcome(run: Run, width: int) -> Iterator[str]:
         yield from _guards(run, divergence, width)
     for rank, text in sorted(run.raised.items()):
         yield from _wrapped(f"Rank {rank} ends with {text}", width, "  ")
-    if run.kind in (COMPLETES, "goes on") and not parted and not crossed and len(run.sequences) > 1:
+    sent = any(run.collectives(rank) for rank in run.sequences)
+    if run.kind in (COMPLETES, "goes on") and not parted and not crossed and len(run.sequences) > 1 and (sent or run.is_whole):
         yield from _wrapped("The ranks issue the same collectives from the same lines, so none waits for another.", width, "  ")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import expressions, hooks, layers, libraries, tensors, training
+from ddp_audit.explore.exact.unfollowed import unfollowed
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -274,6 +275,8 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
         return training.wrap(it, args, kwargs)
     if any(name.endswith(".Enum") for name in libraries_):
         return args[0] if args else Unknown()
+    for missed in filter(None, map(unfollowed, libraries_)):
+        it.bound(missed)
     made: Any = Module(cls) if cls.is_module else Instance(cls)
     init = cls.find("__init__")
     if isinstance(init, Function):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, python_names, standard, tensors, training
+from ddp_audit.explore.exact.unfollowed import unfollowed
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
@@ -70,6 +71,8 @@ def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) ->
     known = _CALLS.get(name) or standard.CALLS.get(name)
     if known is not None:
         return known(it, args, kwargs)
+    if missed := unfollowed(name):
+        it.bound(missed)
     last = name.rsplit(".", 1)[-1]
     if name.startswith("torch."):
         return _torch(it, name, last, args, kwargs)

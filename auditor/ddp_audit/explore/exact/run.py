@@ -165,7 +165,7 @@ def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         for key, assumption in it.assumptions.items():
             assumptions.setdefault(key, assumption)
     return Run(
-        job.world_size, sequences, outcome, _kind(outcome, sequences, cut),
+        job.world_size, sequences, outcome, _kind(outcome, sequences, cut, any(it.astray for it in runs.values())),
         {rank: it.raised for rank, it in runs.items() if it.raised}, cut,
         {rank: it.uncertain for rank, it in runs.items() if it.uncertain is not None},
         sorted(assumptions.values(), key=lambda a: (a.path, a.line, a.text)),
@@ -176,10 +176,10 @@ def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
     )  # fmt: skip
 
 
-def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mapping[int, str]) -> str:
-    """The outcome; a wait for a rank that was followed no further is none."""
+def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mapping[int, str], astray: bool) -> str:
+    """The outcome; a wait for a rank that was followed no further is none, nor is an end past what was not followed."""
     if outcome.kind == COMPLETES:
-        return OPEN if cut else COMPLETES
+        return OPEN if cut or astray else COMPLETES
     if outcome.kind == HANGS:
         arrived = [rank for rank, position in outcome.positions.items() if position >= len(sequences[rank])]
         if any(rank in cut for rank in arrived):

@@ -102,6 +102,7 @@ class State:
     raised: str = ""
     cut: str = ""  # why the run was followed no further; empty where it ended
     uncertain: int | None = None  # number of events before the first loop that was cut short
+    astray: bool = False  # something was called that may send what is not followed
     grad: bool = True
     module_depth: int = 0
     used: list[Any] = field(default_factory=list)  # parameters in the order of their use in the forward under way
@@ -160,6 +161,7 @@ class State:
         `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds.
         """
         self.bounds.setdefault(what)
+        self.astray = self.astray or since is None
         if self.uncertain is None and (since is None or len(self.events) > since):
             self.uncertain = len(self.events)
 
