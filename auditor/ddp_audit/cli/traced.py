@@ -146,7 +146,7 @@ def trace_command(
     try:
         recorded = load_run(directory)
     except TraceError as error:
-        wrote = any(directory.glob("rank-*.ddptrace"))
+        wrote = any(Path(directory).glob("rank-*.ddptrace"))
         said = str(error) if wrote else f"{directory}: no trace in it, for no process of the command made a process group"
         tell(stream, "", f"ddp-audit: {said} (the command left with {ended.exit_code})")
         return traced
