@@ -294,7 +294,7 @@ def test_rules_and_explain(project: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["explain", name]) == 0
         page = capsys.readouterr().out
         assert page.startswith("DDP801 grave-word (error)\n")
-        assert "take the word away" in page
+        assert "Take the word away." in page
     assert main(["explain", "DDP901", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rules"][0]["name"] == "suppression-without-code"
     assert main(["explain", "DDP777"]) == 2
