@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,19 +53,24 @@ def audit(
     with seen.part() as asked:
         launch = launch_of(options)
         explicit = explicit_overrides(options)
-    project = Project(
-        paths,
-        options.exclude,
-        force_exclude=options.force_exclude,
-        overlay=overlay,
-        roots=options.roots,
-        facts=None if memory is None else memory.facts,
-        tell=tell,
-    )
+    with _without_collection():
+        project = Project(
+            paths,
+            options.exclude,
+            force_exclude=options.force_exclude,
+            overlay=overlay,
+            roots=options.roots,
+            facts=None if memory is None else memory.facts,
+            tell=tell,
+        )
     result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
     job = Job(project, chosen, launch, explicit, options.defaults_hold, lower, told_by(options))
     known = {} if memory is None else memory.recall(project)
-    entries = audit_entries(job, options.jobs, known, tell)
+    gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
+    try:
+        entries = audit_entries(job, options.jobs, known, tell)
+    finally:
+        gc.unfreeze()  # a language server goes on
     if memory is not None:
         memory.keep(project, entries, known, asked)
     found = [finding for entry in entries for finding in entry.findings]
@@ -81,6 +88,18 @@ def audit(
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
     result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
     return result
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Without the search for cycles: syntax trees have none, and it would go through all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def rule_names(rules: Iterable[Rule]) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
+import symtable
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,13 +127,13 @@ def test_files_that_did_not_change_are_not_parsed_again(
     texts = {f"plain{number}": f"a = {number}\n" for number in range(5)}
     write(one=SCRIPT.format(also="os"), two="import torch.distributed\n", helper="b = 1\n", **texts)
     parsed: list[str] = []
-    real = ast.parse
 
-    def noted(source: str, *args: object, **options: object) -> ast.AST:
+    def noted(real: Callable[..., object], source: str, *args: object, **options: object) -> object:
         parsed.append(source)
-        return real(source, *args, **options)  # type: ignore[call-overload,no-any-return]
+        return real(source, *args, **options)
 
-    monkeypatch.setattr(ast, "parse", noted)
+    monkeypatch.setattr(ast, "parse", functools.partial(noted, ast.parse))
+    monkeypatch.setattr(symtable, "symtable", functools.partial(noted, symtable.symtable))
     report(capsys, ".")
     assert len(parsed) == 8
     parsed.clear()

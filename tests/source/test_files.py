@@ -6,6 +6,7 @@ import ast
 import itertools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,21 @@ def test_text_for_a_newer_python_is_told_from_broken_text(tmp_path: Path, monkey
     line, message = failure(tmp_path, b'name = {"a": 1}\nprint(f"{name["a"]}")\n')
     assert line == 2 and message.endswith("a newer one reads it")
     assert "newer" not in failure(tmp_path, b"def f(:\n")[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1\n", "def f(a, a): pass\n", "nonlocal a\n", "return 1\n", "def f():\n    a = 1\n    global a\n", "a = '\\d'\n", "a = (\n",
+        "\tif a:\n        b\n", "a = 1\0\n", "a = '\ud800'\n", "(" * 300 + ")" * 300, "a = " + "-" * 3_000 + "1\n", "a = 1 +\n" * 3, "print 'a'\n",
+    ],
+)  # fmt: skip
+def test_a_check_alone_says_what_parsing_says(text: str) -> None:
+    def said(call: Callable[[str, str], object]) -> object:
+        try:
+            call(text, "a.py")
+        except SourceError as error:
+            return str(error)
+        return None
+
+    assert said(files.check_text) == said(files.parse_text)

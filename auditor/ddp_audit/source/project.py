@@ -9,12 +9,13 @@ import ast
 import fnmatch
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
-from ddp_audit.source.files import SourceError, SourceFile, decode, display_path, parse_file, parse_text, read_bytes
+from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
 from ddp_audit.source.gate import matters
 from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.rings import rings
@@ -219,7 +220,7 @@ class Project:
                 else:
                     if not self._facts.parses(absolute, data):
                         shown = display_path(path)
-                        parse_text(decode(data, shown), shown)
+                        check_text(decode(data, shown), shown)
                         self._facts.learn(absolute, data)
                     rest[absolute] = data
             except SourceError as error:
@@ -307,9 +308,22 @@ def fits_pattern(shown: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for name in (shown, *shown.split("/")))
 
 
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every statement, those of the outer blocks first. Expressions, which are most of a tree, are not walked."""
+    queue: deque[ast.AST] = deque([tree])
+    while queue:
+        node = queue.popleft()
+        for name in _BLOCKS:
+            queue.extend(getattr(node, name, ()))
+        yield node
+
+
 def imported_modules(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Each (module, level) that a file's import statements may load, submodules named by `from a import b` included."""
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 parts = alias.name.split(".")
