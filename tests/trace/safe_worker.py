@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import sys
 import time
 import traceback
@@ -24,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def train_bits(pause: float = 0.0) -> str:
-    """Trains one rank for six steps with dropout; a hash of its losses, parameters and next random number."""
+    """Trains one rank for six steps with dropout; a hash of its losses, parameters, next random number and collectives."""
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     torch.manual_seed(3)
@@ -44,7 +45,16 @@ def train_bits(pause: float = 0.0) -> str:
         time.sleep(pause)
     for parameter in (*model.parameters(), torch.rand(3)):
         digest.update(parameter.detach().numpy().tobytes())
+    collectives = issued()
+    digest.update(repr(collectives).encode())
     return digest.hexdigest()
+
+
+def issued() -> list[tuple[str, object]]:
+    """The collectives of this process as torch's own Flight Recorder has them, which is on where torch is not told otherwise."""
+    dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
+    entries = pickle.loads(dump()).get("entries", []) if dump is not None else []
+    return [(entry["profiling_name"], entry["input_sizes"]) for entry in entries]
 
 
 def forked(folder: Path, kernel: str, broken: str) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Runs the reference trainer on two ranks, without the tracer and with each kernel: `trainer_worker.py FOLDER`. Prints JSON.
 
 The ranks are forked from this process, which has imported torch, so that a run takes a second. `run` says for each what rank 0
-printed: losses, evaluations, the hash of all parameters.
+printed, losses, evaluations, the hash of all parameters, and what collectives its Flight Recorder has.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # DDP imports it, which takes seconds
+from safe_worker import issued
 
 from ddp_audit_trainer import train
 
@@ -33,6 +34,8 @@ def run(folder: Path, kernel: str, port: int) -> str:
             try:
                 os.dup2(os.open(folder / str(rank), os.O_WRONLY | os.O_CREAT, 0o644), 1)
                 train_rank(folder, kernel, rank, port)
+                collectives = issued()
+                print("collectives", len(collectives), collectives)
                 code = 0
             except BaseException:
                 traceback.print_exc()
