@@ -64,11 +64,11 @@ WITHOUT_FAKE = ("flight recorder", "flight recorder, C++", "DETAIL")  # they hav
 ONLY_STEPS = ("python bare", "native bare")
 SIZES = {
     "step, default size": ["--n-layer", "2", "--n-embd", "64", "--block-size", "32", "--batch-size", "4"],
-    "step, larger": ["--n-layer", "4", "--n-head", "4", "--n-embd", "256", "--block-size", "128", "--batch-size", "8"],
+    "step, larger": ["--n-layer", "4", "--n-head", "4", "--n-embd", "192", "--block-size", "64", "--batch-size", "8"],
 }
 CALLS = ("call, fake group", "call, gloo, 1 rank", "call, gloo, 2 ranks")
 RESULT = Path(__file__).with_name("tracer-cost.json")
-WARM_UP = 80  # steps before the first round: silent faults are looked for more often in the first ones
+WARM_UP = 40  # steps before the first round: silent faults are looked for more often in the first ones
 
 Clock = tuple[float, float]
 
@@ -298,9 +298,9 @@ def page(options: argparse.Namespace, result: dict[str, dict[str, dict[str, floa
         "# What the tracer costs",
         "",
         f"Made by `make tracer-cost` ({machine}, {options.rounds} rounds of {options.calls} calls or {options.steps} steps,",
-        "a tenth of those in the larger size; rounds of the variants alternate). CPU time of one rank's process. `added` is",
-        "the median over the rounds of the difference to the round of `nothing` beside it. The rows are explained in",
-        "`benchmarks/tracer_cost.py`.",
+        "a tenth of those, at least 5, in the larger size; rounds of the variants alternate). CPU time of one rank's process.",
+        "`added` is the median over the rounds of the difference to the round of `nothing` beside it. The rows are explained",
+        "in `benchmarks/tracer_cost.py`.",
     ]
     for what, rows in result.items():
         is_step = what.startswith("step")
@@ -325,7 +325,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="training steps a round")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--variants", default=";".join(VARIANTS), help="separated by semicolons; `nothing` must be among them")
-    parser.add_argument("--only", default="", help="measure only what has this in its name (`step`, `gloo`)")
+    parser.add_argument("--only", default="", help="measure only what has this in its name (`step`, `gloo`); the rest is as before")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name} and {RESULT.with_suffix('.md').name}")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -336,12 +336,14 @@ def main() -> None:
         variants = [variant for variant in variants if not variant.startswith("native")]
     with tempfile.TemporaryDirectory() as folder:
         result = summed_up(measure(options, module, variants, folder))
+    if options.only and RESULT.exists():
+        result = {**json.loads(RESULT.read_text(encoding="utf-8"))["microseconds"], **result}
+        result = {what: result[what] for what in (*CALLS, *SIZES) if what in result}
     text = page(options, result)
     print(text, end="")
     if options.write:
         about = {"torch": str(torch.__version__), "python": platform.python_version(), "cores": os.cpu_count()}
-        amounts = {"rounds": options.rounds, "calls": options.calls, "steps": options.steps}
-        RESULT.write_text(json.dumps({**about, **amounts, "microseconds": result}, indent=1) + "\n", encoding="utf-8")
+        RESULT.write_text(json.dumps({**about, "microseconds": result}, indent=1) + "\n", encoding="utf-8")
         RESULT.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
