@@ -128,9 +128,9 @@ class Tracer:
         self.failed = True
         self.on = False
         text = " ".join(str(error).split())[:300]
-        if self.ring is not None:
-            self.ring.end(time.time())
         try:
+            if self.ring is not None:
+                self.ring.end(time.time())
             who = f"rank {self.rank}" if self.rank >= 0 else "this process"
             sys.stderr.write(f"ddp-audit: tracing of {who} has ended: {type(error).__name__}: {text}\n")
         except Exception:  # stderr may be closed; there is nobody left to tell
