@@ -2,11 +2,11 @@
 
     python benchmarks/tracer_cost.py [--rounds 15] [--calls 2000] [--steps 50] [--write]
 
-Every variant has processes of its own, two ranks on gloo, and their rounds alternate: while one variant runs its round the others
-wait, so that whatever else the machine does falls on all of them alike. CPU time is counted (user and system, all threads of a
-process), since other programs may run. The variants:
+Every variant has processes of its own, two ranks on gloo, and they take turns: while one variant runs its round the others wait, so
+that whatever else the machine does falls on all of them alike; who comes first changes from round to round. CPU time is counted
+(user and system, all threads of a process), since other programs may run. The variants:
 
-- nothing: no tracer, the Flight Recorder off.
+- nothing: no tracer, the Flight Recorder off. Nothing again: the same, so that one sees what is noise.
 - python, native: the whole tracer, with that kernel. The native one must be built (`python -m ddp_audit.trace.build`).
 - python bare, native bare: without what looks for silent faults (fingerprints of batches, hashes of parameters, draws, labels).
 - flight recorder: torch's default, 2,000 entries with Python stacks. flight recorder, C++: with TORCH_FR_CPP_STACK.
@@ -50,6 +50,7 @@ from ddp_audit.trace.worker import native
 
 VARIANTS = (
     "nothing",
+    "nothing again",
     "python",
     "native",
     "python bare",
@@ -68,7 +69,8 @@ SIZES = {
 }
 CALLS = ("call, fake group", "call, gloo, 1 rank", "call, gloo, 2 ranks")
 RESULT = Path(__file__).with_name("tracer-cost.json")
-WARM_UP = 40  # steps before the first round: silent faults are looked for more often in the first ones
+# Steps before the first round, half of them in the larger size: silent faults are looked for more often in the first ones.
+WARM_UP = 40
 
 Clock = tuple[float, float]
 
@@ -157,13 +159,14 @@ def deep(levels: int, tensor: torch.Tensor, calls: int, group: Any) -> None:
 class Gate:
     """Takes the place of the trainer's `learning_rate`: ends a round after so many steps, and waits for the next."""
 
-    def __init__(self, pipe: Connection, original: Callable[..., float], around: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(
+        self, pipe: Connection, original: Callable[..., float], around: Callable[[], AbstractContextManager[Any]], warm_up: int
+    ) -> None:
         self._pipe = pipe
         self._around = around
         self._step: AbstractContextManager[Any] = nullcontext()
         self._original = original
-        self._left = WARM_UP
-        self._count = WARM_UP
+        self._left = self._count = warm_up
         self._start = clock()
 
     def __call__(self, config: argparse.Namespace, step: int) -> float:
@@ -188,7 +191,8 @@ def serve_steps(pipe: Connection, variant: str, rank: int, folder: str, module: 
 
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    trainer.learning_rate = Gate(pipe, trainer.learning_rate, install(variant, rank, f"{folder}/{size}-{variant}", module))
+    around = install(variant, rank, f"{folder}/{size}-{variant}", module)
+    trainer.learning_rate = Gate(pipe, trainer.learning_rate, around, WARM_UP // (2 if "larger" in size else 1))
     options = ["--device", "cpu", "--max-steps", "1000000", "--max-epochs", "1000000", "--eval-interval", "1000000"]
     trainer.train(parse_config([*options, "--data", f"{folder}/tokens", *SIZES[size]]))
 
@@ -231,7 +235,7 @@ def measure(options: argparse.Namespace, module: Any, variants: list[str], folde
         taking_part = [v for v in running if what != CALLS[0] or v not in WITHOUT_FAKE]
         found[what] = {v: [] for v in taking_part}
         for number in range(options.rounds + 1):
-            for variant in taking_part:
+            for variant in turned(taking_part, number):
                 taken = round_of(running[variant], (what, options.calls))
                 if number:  # the first round warms up
                     found[what][variant].append(taken)
@@ -248,11 +252,17 @@ def measure(options: argparse.Namespace, module: Any, variants: list[str], folde
             for pipe in pipes:
                 pipe.recv()  # warmed up
         found[size] = {v: [] for v in running}
-        for _ in range(options.rounds):
-            for variant, pipes in running.items():
-                found[size][variant].append(round_of(pipes, (size, steps)))
+        for number in range(options.rounds):
+            for variant in turned(list(running), number):
+                found[size][variant].append(round_of(running[variant], (size, steps)))
         stop(running)
     return found
+
+
+def turned(variants: list[str], number: int) -> list[str]:
+    """The variants in the order of a round."""
+    at = number % len(variants)
+    return variants[at:] + variants[:at]
 
 
 def stop(running: dict[str, list[Connection]]) -> None:
@@ -286,6 +296,7 @@ def summed_up(found: dict[str, dict[str, list[Clock]]]) -> dict[str, dict[str, d
                 "added_p5": percentile(cpu, 5) - percentile([c for c, _ in base], 5),
                 "added_median": added,
                 "added_percent": 100 * added / statistics.median(c for c, _ in base),
+                "rounds": len(rounds),
             }
             result[what][variant] = {name: round(value, 2) for name, value in row.items()}
     return result
@@ -297,8 +308,8 @@ def page(options: argparse.Namespace, result: dict[str, dict[str, dict[str, floa
     text = [
         "# What the tracer costs",
         "",
-        f"Made by `make tracer-cost` ({machine}, {options.rounds} rounds of {options.calls} calls or {options.steps} steps,",
-        "a tenth of those, at least 5, in the larger size; rounds of the variants alternate). CPU time of one rank's process.",
+        f"Made by `make tracer-cost` ({machine}, rounds of {options.calls} calls, {options.steps} steps, or",
+        "a tenth of those, at least 5, in the larger size; the variants take turns). CPU time of one rank's process.",
         "`added` is the median over the rounds of the difference to the round of `nothing` beside it. The rows are explained",
         "in `benchmarks/tracer_cost.py`.",
     ]
@@ -307,7 +318,7 @@ def page(options: argparse.Namespace, result: dict[str, dict[str, dict[str, floa
         unit, scale = ("ms", 1000) if is_step else ("us", 1)
         text += [
             "",
-            f"## A {what}",
+            f"## A {what} ({rows['nothing']['rounds']} rounds)",
             "",
             f"| | CPU {unit}, p5 | median | added, p5 | added | added % |",
             "|---|---|---|---|---|---|",
