@@ -37,6 +37,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "bench-requirements.txt"
 OVER = -1000
+LONG = 4.0  # CPU seconds from which on a command is run once, without a first turn that fills the file cache
 RULE = """\
 rules:
   - id: guarded-collective
@@ -158,7 +159,7 @@ def run(command: list[str], limit: float, environment: dict[str, str], folder: P
             command, cwd=folder, env=environment, stdout=nowhere, stderr=nowhere, preexec_fn=bounded, start_new_session=True
         )
         try:
-            code = process.wait(timeout=limit * 8)  # of a machine that others use
+            code = process.wait(timeout=limit * 30)  # of a machine that others use
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -251,7 +252,7 @@ def measured(
                 if tool.missing:
                     measure.note = f"not installed: {tool.missing}"
                 elif expected.get(tool.name, 0) > 1.5 * limit:
-                    measure.note = f"not run, about {expected[tool.name]:,.0f} by its time a line"
+                    measure.note = f"not run, about {expected[tool.name]:,.0f} by the lines before"
                     ended.add(tool.name)
                 if tool.missing or tool.name in ended:
                     continue
@@ -261,7 +262,7 @@ def measured(
                     with subject.changed.open("a", encoding="utf-8") as stream:
                         stream.write("# changed\n")
                 cpu, wall, code = run(tool.command(subject.path), limit, {**base, **tool.environment}, subject.path.parent)
-                is_long = cpu > limit / 10  # then it is not run again for the sake of a first turn
+                is_long = cpu > LONG or (state != "cold" and measure.runs < found[tool.name, "cold"].runs)
                 if code == OVER or code not in tool.codes:
                     measure.note = f"over {limit:.0f} s" if code == OVER else f"does not run here (exit code {code})"
                     ended.add(tool.name)
@@ -269,8 +270,8 @@ def measured(
                     measure.cpu = min(cpu, measure.cpu or cpu)
                     measure.wall = min(wall, measure.wall or wall)
                     measure.runs += 1
-                    if is_long and tool.cache is None:
-                        ended.add(tool.name)
+            if tool.name not in ended and (first := found[tool.name, "cold"].cpu) is not None and first > LONG:
+                ended.add(tool.name)
     return list(found.values())
 
 
@@ -379,6 +380,7 @@ def main() -> int:
         chosen = subjects(work / "subjects", options.tree)
         measures: list[Measure] = []
         by_line: dict[str, float] = {}
+        done: list[Subject] = []
         for subject in chosen:
             print(f"{subject.name}: {subject.files:,} files, {subject.lines:,} lines", file=sys.stderr)
             runs = options.runs if subject.lines < 100_000 else 1
@@ -386,20 +388,25 @@ def main() -> int:
             for measure in measured(tools, subject, options.limit, runs, caches, expected):
                 measures.append(measure)
                 if measure.cpu is not None and measure.state == "cold" and subject.lines > 10_000:
-                    by_line[measure.tool] = measure.cpu / subject.lines
+                    by_line[measure.tool] = max(measure.cpu / subject.lines, by_line.get(measure.tool, 0))
                 print(f"  {measure.tool}, {measure.state}: {measure.note or f'{measure.cpu:.2f}'}", file=sys.stderr)
-    page = table(chosen, measures, options.limit)
+            done.append(subject)
+            page = table(done, measures, options.limit)
+            if options.write:  # after each subject: what was measured stays when the rest is broken off
+                write(page, done, measures, options.limit)
     print(page)
-    if options.write:
-        (HERE / "bench.md").write_text(page, encoding="utf-8")
-        document = {
-            "python": platform.python_version(),
-            "limit": options.limit,
-            "subjects": [{"name": s.name, "files": s.files, "lines": s.lines} for s in chosen],
-            "measures": [asdict(measure) for measure in measures],
-        }
-        (HERE / "bench.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def write(page: str, subjects: list[Subject], measures: list[Measure], limit: float) -> None:
+    (HERE / "bench.md").write_text(page, encoding="utf-8")
+    document = {
+        "python": platform.python_version(),
+        "limit": limit,
+        "subjects": [{"name": s.name, "files": s.files, "lines": s.lines} for s in subjects],
+        "measures": [asdict(measure) for measure in measures],
+    }
+    (HERE / "bench.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
