@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddp_audit import __version__, stored
 from ddp_audit.outcome import AuditResult, Options
 from ddp_audit.source import unchanged
-from ddp_audit.source.seen import noting
+from ddp_audit.source.seen import digest_of, noting
 from ddp_audit.stored import cache_folder
 
 if TYPE_CHECKING:
@@ -63,26 +63,42 @@ def _hash(*parts: str) -> str:
 
 
 def _tool(folders: Sequence[str]) -> str:
-    """The state of the sources of the tool and of all rules, so that a change of one counts without a change of the version.
+    """A hash of the sources of the tool and of all rules, so that a change of one counts without a change of the version.
 
-    What is installed beside them may bring rules: a folder of distributions changes with each of these.
+    Hashing them takes longer than a run from the cache may: the hash is kept by what stat tells of them. What is installed beside
+    them may bring rules, whose distributions are in the hash with their names, that is their versions.
     """
     import ddp_audit_rules
 
     roots = [os.path.dirname(__file__), *ddp_audit_rules.__path__, *folders]  # noqa: PTH120
-    states = sorted(state for root in roots for state in _sources(root))
+    sources = {root: sorted(_sources(root)) for root in roots}
     installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    return repr((states, [unchanged.guard_of(path) for path in installed]))
+    kept = cache_folder() / f"tool-{_hash(repr((sources, [(path, unchanged.guard_of(path)) for path in installed])))}.json"
+    try:
+        return str(stored.read(kept)["hash"])
+    except stored.DAMAGE:
+        found = _hash_of_tool(sources)
+        stored.write(kept, {"hash": found})
+        return found
 
 
-def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of each Python file below a folder."""
+def _hash_of_tool(sources: Mapping[str, Sequence[tuple[str, list[int] | None]]]) -> str:
+    from ddp_audit.rule_loading import distributions_with_rules
+
+    total = hashlib.sha256()
+    for root, files in sources.items():
+        for path, _ in files:
+            total.update(os.path.relpath(path, root).encode(errors="surrogateescape") + digest_of(path).encode())
+    return total.hexdigest() + repr(distributions_with_rules())
+
+
+def _sources(folder: str) -> Iterator[tuple[str, list[int] | None]]:
+    """Path and guard of each Python file below a folder."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    yield entry.path, status.st_size, status.st_mtime_ns
+                    yield entry.path, unchanged.guard_of(entry.path)
                 elif entry.name != "__pycache__" and entry.is_dir():
                     yield from _sources(entry.path)
     except OSError:

@@ -39,7 +39,7 @@ def every_rule(folders: Sequence[str] = ()) -> list[Rule]:
 
 
 def _of_entry_points() -> Iterator[Rule]:
-    if not _may_be_named():
+    if distributions_with_rules() == []:
         return
     from importlib.metadata import entry_points
 
@@ -47,24 +47,29 @@ def _of_entry_points() -> Iterator[Rule]:
         yield from _checked(f"entry point {point.name}", functools.partial(load_rules, point.value))
 
 
-def _may_be_named() -> bool:
-    """Whether a distribution may have such entry points: importlib.metadata, which tells, is a tenth of the audit of a script."""
+def distributions_with_rules() -> list[tuple[str, str]] | None:
+    """Name and entry points of each distribution that has some for rules; None where sys.path has places that are no folders.
+
+    importlib.metadata would tell, and its import is a tenth of the audit of a script.
+    """
+    found = []
     for place in sys.path:
         try:
             with os.scandir(place or ".") as entries:
                 infos = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info", ".egg"))]
         except NotADirectoryError:  # an archive
-            return True
+            return None
         except OSError:
             continue
         for info in infos:
             for name in ("entry_points.txt", "EGG-INFO/entry_points.txt"):
                 try:
-                    if ENTRY_POINTS.encode() in Path(info, name).read_bytes():
-                        return True
+                    data = Path(info, name).read_bytes()
                 except OSError:
                     continue
-    return False
+                if ENTRY_POINTS.encode() in data:
+                    found.append((Path(info).name, data.decode(errors="replace")))
+    return sorted(found)
 
 
 def _of_folder(folder: Path) -> Iterator[Rule]:

@@ -42,7 +42,9 @@ def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 def write(**texts: str) -> None:
     for name, text in texts.items():
-        Path(f"{name}.py").write_text(text)
+        path = Path(f"{name}.py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
 
 
 def runs() -> list[Path]:
@@ -172,7 +174,7 @@ def test_a_damaged_entry_is_as_good_as_none(
 ) -> None:
     write(train=SCRIPT)
     cold = report(capsys, "train.py")
-    for entry in [*runs(), *parts()]:
+    for entry in cache_folder().iterdir():
         entry.write_text(damage)
     assert report(capsys, "train.py") == cold
     assert len(audits) == 2
@@ -225,6 +227,16 @@ def test_a_change_of_a_rule_makes_every_run_cold(
     write(**{"rules/one": "level = 'warning'\n"})
     report(capsys, "train.py")
     assert len(runs()) == len(parts()) == 2
+
+
+def test_another_installation_of_the_same_rules_is_warm(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(train=SCRIPT, **{"rules/one": "level = 'error'\n", "again/one": "level = 'error'\n"})
+    for folder in ("rules", "again"):
+        monkeypatch.setattr(ddp_audit_rules, "__path__", [str(project / folder)])
+        report(capsys, "train.py")
+    assert len(runs()) == len(parts()) == 1
 
 
 # With the installed rules, in a process of its own
