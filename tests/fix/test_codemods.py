@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import libcst as cst
@@ -12,6 +13,7 @@ from mending import HEAD, mended, refusals, text_after
 from ddp_audit.audit import Options, audit
 from ddp_audit.fix.catalogue import CATALOGUE, FIXES
 from ddp_audit.fix.rounds import mend
+from ddp_audit.report import sarif
 from ddp_audit.rule import load_rules
 
 RULES = {rule.code: rule for rule in load_rules()}
@@ -35,6 +37,19 @@ def test_line_ends_and_indentation_are_those_of_the_file(code: str) -> None:
     assert text_after(mended(bad.replace("\n", "\r\n"), code)) == plain.replace("\n", "\r\n")
     two = text_after(mended(narrow(bad), code))
     assert two == narrow(plain)
+
+
+@pytest.mark.parametrize("code", sorted(FIXES))
+def test_sarif_holds_the_change(code: str) -> None:
+    after = text_after(mended(RULES[code].bad, code))
+    (run,) = json.loads(sarif.render(audit(["train.py"], Options(select=[code]))))["runs"]
+    (fix,) = run["results"][0]["fixes"]
+    (replaced,) = fix["artifactChanges"][0]["replacements"]
+    lines = RULES[code].bad.splitlines(keepends=True)
+    lines[replaced["deletedRegion"]["startLine"] - 1 : replaced["deletedRegion"]["endLine"] - 1] = [
+        replaced["insertedContent"]["text"]
+    ]
+    assert "".join(lines) == after
 
 
 def narrow(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,6 +137,25 @@ def edit_for(text: str, tree: Tree, finding: Finding) -> Edit | None:
     if lost:
         raise Refused(f"the comment {next(iter(lost))!r} would be lost")
     return edit_between(text, after.code)
+
+
+def edits_of(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[int, Edit]:
+    """What the fix of each finding changes by itself in the texts, which are by path; by the id of those it does not decline."""
+    found: dict[int, Edit] = {}
+    trees: dict[str, Tree | None] = {}
+    for finding in findings:
+        path = finding.span.path
+        if finding.code not in FIXES or path.endswith(SUFFIX):
+            continue
+        try:
+            tree = trees[path] if path in trees else trees.setdefault(path, Tree(texts[path]))
+            edit = None if tree is None else edit_for(texts[path], tree, finding)
+        except Refused:
+            trees.setdefault(path, None)
+            continue
+        if edit is not None:
+            found[id(finding)] = edit
+    return found
 
 
 def _comments(module: cst.Module) -> Counter[str]:
