@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.program.reach import is_default, reduce_op
@@ -133,7 +133,8 @@ dist.destroy_process_group()
             Related(backward.span.path, backward.span.line, "backward", backward.text),
             Related(step.span.path, step.span.line, "step", step.text),
         ]
-        return self.finding(clip.span, message, explanation, related=related + guard_relations(clip), guards=clip.guards)
+        fix = Fix("unsafe", "call scaler.unscale_(optimizer) before the clip") if step.span.path == clip.span.path else None
+        return self.finding(clip.span, message, explanation, related=related + guard_relations(clip), guards=clip.guards, fix=fix)
 
     def _summed_norms(self, program: Program) -> Iterator[Finding]:
         for node in first_of_each_place(program.of("collective")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BATCH, FORWARD
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.loading import DISTRIBUTED, class_text, lines_with, loads_for_user, samplers_of, shares_out, trains
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Node, Program
@@ -108,6 +108,7 @@ finally:
             severity=cause.severity,
             confidence="likely" if cause.sure else "possible",
             guards=() if cause.node is None else cause.node.guards,
+            fix=cause.fix,
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -132,6 +133,7 @@ class _Cause:
     severity: str
     node: Node | None = None
     sure: bool = True
+    fix: Fix | None = None
 
 
 def _divided(program: Program) -> Iterator[tuple[Node, Value]]:
@@ -178,7 +180,8 @@ def _split(program: Program, part: Obj) -> Iterator[_Cause]:
         message = (
             f"`{node.text}` draws from {told[0]}, so each rank has a split of its own and trains on what another evaluates on."
         )
-        yield _Cause(node.span, message, told[1], "warning" if told[1] else "error", node)
+        fix = Fix("unsafe", "split with `generator=torch.Generator().manual_seed(seed)`")
+        yield _Cause(node.span, message, told[1], "warning" if told[1] else "error", node, fix=fix)
 
 
 def _shuffled(program: Program, value: Value) -> Iterator[_Cause]:
@@ -243,7 +246,8 @@ def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[
         else:
             message = "The data set follows the order of a set, which is another one in each process."
             when = "A set of numbers, or one PYTHONHASHSEED for all ranks, has the same order everywhere."
-        yield _Cause(span, message, when, "warning", None, found.sure)
+        fix = Fix("safe", "sort what the listing gives", "listing") if found.reason == LISTING else None
+        yield _Cause(span, message, when, "warning", None, found.sure, fix)
         return
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.model import DEEPSPEED, PYTHON, TORCH_LAUNCH, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import starts
 from ddp_audit.program.loading import lines_with
@@ -111,7 +111,10 @@ dist.destroy_process_group()
         explanation = "torchrun, and srun and mpirun too, tell a process its local rank in the environment alone."
         if old is not None:
             explanation += f" {old.where()} starts it by torch.distributed.launch, which from torch 2.0 on passes --local-rank."
-        return self.finding(node.span, message, explanation, related=related, guards=node.guards)
+        fix = None
+        if type(default) is int and not set_elsewhere:
+            fix = Fix("unsafe", f"let the default be int(os.environ.get('LOCAL_RANK', {default})), or read it from there alone")
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where all ranks of a run of several chose one device; not-observed where they chose different ones."""

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import DISTRIBUTED, by_rank, shuffles
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, MISSING, RANDOM, Const, Value, World, defaults_in, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._always import always_runs
 from ddp_audit_rules._one_node import one_node_only
 
 _ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
@@ -113,6 +114,7 @@ finally:
             related=related + guard_relations(node),
             severity="info" if works else None,
             guards=node.guards,
+            fix=_of_the_group(context.program, node, given),
         )
 
     def _seeds(self, program: Program, node: Node) -> Iterator[Finding]:
@@ -128,7 +130,8 @@ finally:
             "their parts overlap, and some samples come on no rank."
         )
         explanation = "The seed of a DistributedSampler must be equal on all ranks; what tells the ranks apart is `rank`."
-        yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards)
+        fix = Fix("unsafe", "give all ranks one seed", "seed")
+        yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """By the rank and replicas of each iteration; seeds leave no mark."""
@@ -142,6 +145,21 @@ finally:
             return "not-covered"
         right = all(own == rank and replicas == run.world_size for rank, own, replicas in begun)
         return "not-observed" if right else "confirmed"
+
+
+def _of_the_group(program: Program, node: Node, given: list[str]) -> Fix | None:
+    """The numbers of the process group in the place of those that are not, where the group surely exists by then."""
+    init = next(program.of("init"), None)
+    if init is None or init.number > node.number or not always_runs(program, init) or program.frameworks & {"horovod"}:
+        return None
+    right = {
+        "num_replicas": lambda world: world.world_size,
+        "rank": lambda world: world.rank,
+    }
+    worlds = [*_ONE_NODE, *_TWO_NODES]
+    wrong = [name for name in given if any(_number(node.args[name], world, -1) != right[name](world) for world in worlds)]
+    calls = {"num_replicas": "num_replicas=dist.get_world_size()", "rank": "rank=dist.get_rank()"}
+    return Fix("unsafe", f"pass {' and '.join(calls[name] for name in wrong)}", " ".join(wrong)) if wrong else None
 
 
 def _shares(node: Node, worlds: list[World]) -> list[tuple[int, int]] | None:

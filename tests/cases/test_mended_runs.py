@@ -27,10 +27,12 @@ CHOSEN = {
     "DDP212": "never_entered",
     "DDP302": "loader_of_a_trainer",
     "DDP401": "unsynced_before_evaluation",
+    "DDP507": "device_of_argument",
     "DDP601": "two_nodes",
     "DDP603": "resume_in_class",
     "DDP604": "left_open",
     "DDP701": "class_saves",
+    "DDP804": "clip_before_unscale",
 }
 # What follows the mended program of DDP604, whose exception is its own: whether the group that it leaves behind is destroyed.
 CAUGHT = """\

@@ -252,6 +252,59 @@ def test_jobs_that_torchrun_does_not_start_are_left(lines: str) -> None:
     assert mended(f"import os\n{DEVICE}{lines}\n", "DDP601").changed == []
 
 
+# DDP507
+
+
+@pytest.mark.parametrize(
+    ("option", "after"),
+    [
+        ("'--local_rank', type=int, default=-1", "'--local_rank', type=int, default=int(os.environ.get('LOCAL_RANK', -1))"),
+        (
+            "'--local_rank', '--local-rank', default = 0",
+            "'--local_rank', '--local-rank', default = int(os.environ.get('LOCAL_RANK', 0))",
+        ),
+        ("'--local_rank', type=int, required=True", None),
+        ("'--local_rank', type=int", None),
+    ],
+)
+def test_the_old_option_defaults_to_what_torchrun_says(option: str, after: str | None) -> None:
+    before = (
+        "import argparse\nimport os\n\nparser = argparse.ArgumentParser()\n"
+        f"parser.add_argument({option})\nargs = parser.parse_args()\n{DEVICE}torch.cuda.set_device(args.local_rank)\n"
+    ).replace('"', "'")
+    outcome = mended(before, "DDP507")
+    assert outcome.changed == [] if after is None else text_after(outcome) == before.replace(f"({option})", f"({after})")
+
+
+# DDP804
+
+SCALED = (
+    "scaler = torch.amp.GradScaler('cpu')\nfor step in range(4):\n    scaler.scale(model(torch.randn(8, 4)).mean()).backward()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+        "    if step:\n        # cut\n        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+    ],
+)
+def test_gradients_are_unscaled_before_the_clip(clip: str) -> None:
+    before = f"{HEAD}{SCALED}{clip}    scaler.step(optimizer)\n    scaler.update()\n"
+    outcome = mended(before, "DDP804")
+    indent = " " * (8 if "if" in clip else 4)
+    line = next(line for line in clip.splitlines(keepends=True) if "clip_grad" in line)
+    assert text_after(outcome) == before.replace(line, f"{indent}scaler.unscale_(optimizer)\n{line}")
+    assert outcome.result.findings == []
+
+
+def test_a_clip_that_may_run_without_the_step_is_left() -> None:
+    clip = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    outcome = mended(f"{HEAD}{SCALED}{clip}    if step >= 0:\n        scaler.step(optimizer)\n        scaler.update()\n", "DDP804")
+    assert outcome.changed == []
+
+
 # Imports
 
 

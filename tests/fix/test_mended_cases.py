@@ -29,6 +29,10 @@ LEFT = {
     "ddp202/whole_state_on_rank_0": "the collective is part of another statement",
     "ddp301/loader_from_config": "whether it shuffles follows from the sampler",
     "ddp301/sampler_without_ranks": "there is a sampler already",
+    "ddp303/per_node": "the numbers come from a dict of another module",
+    "ddp306/set_of_names": "a set may hold what cannot be sorted",
+    "ddp306/shuffled_indices": "where a seed belongs is not known",
+    "ddp804/clip_each_micro_batch": "the clip would have to move to the step",
 }
 
 

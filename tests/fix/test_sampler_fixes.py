@@ -194,3 +194,58 @@ def test_ddp301_and_ddp302_compose_where_the_epochs_run_in_a_method() -> None:
     assert [finding.code for finding in outcome.fixed] == ["DDP301", "DDP302"]
     assert "        sampler = DistributedSampler(data)\n        self.loader = DataLoader(data, 4, sampler=sampler)\n" in after
     assert "        for epoch in range(3):\n            self.loader.sampler.set_epoch(epoch)\n            self.one()\n" in after
+
+
+# DDP303 and DDP306
+
+SAMPLER = "from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        ("num_replicas=dist.get_world_size(), rank=0", "num_replicas=dist.get_world_size(), rank=dist.get_rank()"),
+        ("torch.cuda.device_count(), rank % 2", "world_size, rank"),
+        ("seed=rank + 5", "seed=5"),
+        ("shuffle=True, seed=2 * 3 + dist.get_rank()", "shuffle=True, seed=2 * 3"),
+    ],
+)
+def test_a_sampler_gets_the_numbers_of_the_group(arguments: str, after: str) -> None:
+    names = "rank = dist.get_rank()\nworld_size = dist.get_world_size()\n" if " rank" in arguments or "=rank" in arguments else ""
+    if "rank=0" in arguments:
+        names = ""
+    before = program(
+        f"{names}sampler = DistributedSampler(data, {arguments})\nloader = DataLoader(data, 4, sampler=sampler)", SAMPLER
+    )
+    outcome = mended(before, "DDP303")
+    assert text_after(outcome) == before.replace(f"(data, {arguments})", f"(data, {after})")
+    assert outcome.result.findings == []
+
+
+@pytest.mark.parametrize("arguments", ["seed=7 * dist.get_rank()", "**{'num_replicas': 2, 'rank': 0}"])
+def test_numbers_that_are_not_understood_stay(arguments: str) -> None:
+    made = f"sampler = DistributedSampler(data, {arguments})\nloader = DataLoader(data, 4, sampler=sampler)"
+    assert mended(program(made, SAMPLER), "DDP303").changed == []
+
+
+@pytest.mark.parametrize(
+    ("made", "after", "safety"),
+    [
+        (
+            "data, rest = random_split(data, [12, 4])",
+            "data, rest = random_split(data, [12, 4], generator=torch.Generator().manual_seed(0))",
+            "unsafe",
+        ),
+        ("data = Files(os.listdir('.'))", "data = Files(sorted(os.listdir('.')))", "safe"),
+        ("data = Files([p for p in Path('.').iterdir()])", "data = Files([p for p in sorted(Path('.').iterdir())])", "safe"),
+    ],
+)
+def test_all_ranks_index_one_data_set(made: str, after: str, safety: str) -> None:
+    files = (
+        "import os\nfrom pathlib import Path\n\n\nclass Files(torch.utils.data.Dataset):\n    def __init__(self, names):\n        self.names = names\n\n"
+        "    def __len__(self):\n        return len(self.names)\n\n    def __getitem__(self, index):\n        return torch.ones(4), torch.ones(1)\n\n\n"
+    )
+    before = program(f"{files}{made}\nsampler = DistributedSampler(data)\nloader = DataLoader(data, 4, sampler=sampler)", SAMPLER)
+    outcome = mended(before, "DDP306")
+    assert text_after(outcome) == before.replace(made, after)
+    assert [finding.fix.safety for finding in outcome.fixed if finding.fix] == [safety]

@@ -71,3 +71,24 @@ def in_order(tree: Tree, finding: Finding) -> cst.Module:
     if isinstance(over, cst.Tuple) and not over.lpar:
         raise Refused("the loop goes over a tuple")
     return tree.replaced(over, cst.Call(cst.Name("sorted"), [cst.Arg(bare)]))
+
+
+def unscaled_first(tree: Tree, finding: Finding) -> cst.Module:
+    """`scaler.unscale_(optimizer)` before the statement that clips, each run of which `scaler.step(optimizer)` surely follows."""
+    around, step, below = tree.meeting(finding.span.line, related_line(finding, "step"))
+    way = tree.way_to(finding.span.line)
+    inside = way[next(i for i, one in enumerate(way) if one.block is around.block) : -1]
+    if below or not all(isinstance(one.statement, cst.If) for one in inside):
+        raise Refused("the clip may run without the step, or more often")
+    small = step.statement.body[0] if isinstance(step.statement, cst.SimpleStatementLine) else None
+    call = small.value if isinstance(small, cst.Expr) else None
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or len(call.args) != 1:
+        raise Refused("the step is written in a way that is not known here")
+    scaler, optimizer = dotted(call.func.value), dotted(call.args[0].value)
+    clip = way[-1].statement
+    if scaler is None or optimizer is None or call.func.attr.value != "step" or call.args[0].star:
+        raise Refused("the step is written in a way that is not known here")
+    if not isinstance(clip, cst.SimpleStatementLine):
+        raise Refused("the clip does not stand in a statement of its own")
+    new = cst.parse_statement(f"{scaler}.unscale_({optimizer})").with_changes(leading_lines=clip.leading_lines)
+    return tree.edited({clip: lambda statement: cst.FlattenSentinel([new, statement.with_changes(leading_lines=[])])})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ddp_audit.findings import Finding
-from ddp_audit.fix import calls, devices, endings, guarded, inner, loaders, moves
+from ddp_audit.fix import calls, devices, endings, guarded, inner, loaders, moves, samplers
 from ddp_audit.fix.tree import Tree
 
 Codemod = Callable[[Tree, Finding], cst.Module]
@@ -91,11 +91,30 @@ CATALOGUE: dict[str, Mend] = {
         "a call that stands before the loop moves into it, and a constant becomes the epoch.",
         "Nothing but the order of the samples changes, as it was meant to in each epoch.",
     ),
+    "DDP303": Mend(
+        samplers.own_share,
+        ("unsafe",),
+        "`num_replicas` and `rank` of the sampler, where they are not those of the job, become `dist.get_world_size()` and "
+        "`dist.get_rank()`, or names that hold them; a seed loses the rank that is added to it.",
+        "Ranks get other samples, and another number of them.",
+    ),
+    "DDP306": Mend(
+        samplers.same_split,
+        ("safe", "unsafe"),
+        "`generator=torch.Generator().manual_seed(0)` for random_split; `sorted(..)` around the listing of a folder.",
+        "Safe for a listing, whose order nobody promised. A split with a seed is another split, and the same one in every run.",
+    ),
     "DDP401": Mend(
         inner.call_inner_module,
         ("unsafe",),
         "`model(x)` becomes `model.module(x)`, or `getattr(model, \"module\", model)(x)` where the wrap is conditional.",
         "Rank 0 evaluates with its own buffers, which DDP no longer sends there.",
+    ),
+    "DDP507": Mend(
+        devices.local_rank_of_torchrun,
+        ("unsafe",),
+        "`default=0` of the option becomes `default=int(os.environ.get(\"LOCAL_RANK\", 0))`.",
+        "Processes that took themselves for the only one become ranks of a job.",
     ),
     "DDP601": Mend(
         devices.by_local_rank,
@@ -123,6 +142,12 @@ CATALOGUE: dict[str, Mend] = {
         "`exist_ok=True` for a folder; `if rank == 0:` around the statement that saves.",
         "Safe for a folder that is looked for before it is made. Unsafe for others, where an error may be meant, and for saves: "
         "a rank that reads the file next may come too early.",
+    ),
+    "DDP804": Mend(
+        calls.unscaled_first,
+        ("unsafe",),
+        "`scaler.unscale_(optimizer)` before the clip, where `scaler.step(optimizer)` surely follows.",
+        "The limit counts in the gradients' own scale from then on, where it hardly ever cuts what it cut before.",
     ),
 }  # fmt: skip
 FIXES: dict[str, Codemod] = {code: mend.codemod for code, mend in CATALOGUE.items()}

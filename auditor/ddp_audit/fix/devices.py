@@ -1,4 +1,4 @@
-"""The fix that chooses a device by the local rank (DDP601)."""
+"""Fixes that take the local rank from where torchrun puts it: for a device (DDP601), for the old option (DDP507)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ddp_audit.findings import Finding
+from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, has_run, names_in, scope_of
 from ddp_audit.fix.tree import Refused, Step, Tree, dotted, quoted, walk, written
@@ -203,3 +204,18 @@ def _mark_inside(tree: Tree, node: cst.CSTNode) -> str | None:
     if not around:
         return None
     return {"'": '"', '"': "'"}[around[0]] if len(around) == 1 else ""
+
+
+def local_rank_of_torchrun(tree: Tree, finding: Finding) -> cst.Module:
+    """`default=0` of --local_rank as `default=int(os.environ.get("LOCAL_RANK", 0))`."""
+    call = tree.at(cst.Call, finding)
+    default = keyword_of(call, "default")
+    number = default.value if default is not None else None
+    if isinstance(number, cst.UnaryOperation):
+        number = number.expression
+    if default is None or not isinstance(number, cst.Integer) or keyword_of(call, "required") is not None:
+        raise Refused("the option has no number as its default")
+    imports = Imports(tree, finding.span.line)
+    names = imports.wanted("os.environ", "os")
+    text = f"int({names}.get({quoted(tree, 'LOCAL_RANK').value}, {tree.module.code_for_node(default.value)}))"
+    return imports.put_into(tree.replaced(default.value, cst.parse_expression(text)))
