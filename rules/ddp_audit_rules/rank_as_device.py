@@ -137,15 +137,16 @@ finally:
             related=related,
             confidence="possible" if unknown_caller else "likely",
             severity="info" if one_node else None,
-            fix=self._local_rank(context.program),
+            fix=self._local_rank(context.program, index),
         )
 
-    def _local_rank(self, program: Program) -> Fix | None:
+    def _local_rank(self, program: Program, index: Value) -> Fix | None:
         """The local rank, in jobs that torchrun starts: it sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
         others = any(True for _ in lines_with(program, r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"))
         if others or any(True for _ in program.of("spawn")) or program.frameworks:
             return None
-        return Fix("unsafe", self.remedy)
+        numbers = all(isinstance(evaluate(index, world), int) for world in _TWO_NODES)
+        return Fix("unsafe", self.remedy, "" if numbers else "text")
 
     def _unused_local_rank(self, program: Program, path: str) -> Iterator[Finding]:
         for where, number, code in lines_with(program, r"^\s*\w*local_rank\w*\s*=[^=]"):

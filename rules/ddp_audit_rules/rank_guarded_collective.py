@@ -105,7 +105,8 @@ dist.destroy_process_group()
             other = part.counterpart
             related.append(Related(other.span.path, other.span.line, "collective", f"what the other ranks issue: {other.text}"))
         alone = span == node.span and node.kind == "collective" and part.counterpart is None and len(node.rank_guards) == 1
-        fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and RANK in part.taint else None
+        of_rank = RANK in part.taint and guard.ranks() not in ("some ranks", "all ranks")
+        fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
         return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=node.guards, fix=fix)
 
     def _against(self, part: OneSided, here: str) -> str:

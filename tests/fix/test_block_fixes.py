@@ -150,6 +150,11 @@ def test_a_collective_that_needs_what_comes_before_stays(lines: tuple[str, ...],
     assert all(reason in text for text in refusals(outcome))
 
 
+@pytest.mark.parametrize("test", ["rank == 0 and torch.rand(1) > 0", "rank == 0 or not data"])
+def test_a_condition_on_more_than_the_rank_stays(test: str) -> None:
+    assert mended(guarded("dist.barrier()", "print(1)").replace("if rank == 0:", f"if {test}:"), "DDP201").changed == []
+
+
 def test_a_condition_with_another_arm_stays() -> None:
     outcome = mended(guarded("dist.barrier()", "print(1)").replace("print()\n", "else:\n    print()\n"), "DDP201")
     assert (outcome.changed, refusals(outcome)) == ([], ["the condition has other arms"])

@@ -246,9 +246,10 @@ def test_the_name_is_given_before_the_first_of_several_uses_in_a_function() -> N
     [
         "import torch.multiprocessing as mp\ndef run(i):\n    torch.cuda.set_device(dist.get_rank())\nmp.spawn(run, nprocs=2)",
         "os.environ['RANK'] = os.environ['SLURM_PROCID']\ntorch.cuda.set_device(dist.get_rank())",
+        "place = f'cuda:{dist.get_rank()}' if torch.cuda.is_available() else 'cpu'\nmodel.to(place)",
     ],
 )
-def test_jobs_that_torchrun_does_not_start_are_left(lines: str) -> None:
+def test_other_launchers_and_devices_that_are_named_elsewhere_are_left(lines: str) -> None:
     assert mended(f"import os\n{DEVICE}{lines}\n", "DDP601").changed == []
 
 

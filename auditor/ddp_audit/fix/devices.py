@@ -13,13 +13,15 @@ from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, has_run, names_in, scope_of
 from ddp_audit.fix.tree import Refused, Step, Tree, dotted, quoted, walk, written
 
+TEXT = "text"  # detail of a fix: the device is a text with the rank in it, not the number
 _KIND = re.compile(r"(cuda|xpu|npu|hip|mtia):$")
 
 
 def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:
     """The global rank of a device index as the local rank, by a name that holds it or from the environment."""
     places = list(_places(tree, finding))
-    found = [_index(tree, place) for place in places]
+    is_text = finding.fix is not None and finding.fix.detail == TEXT
+    found = [_index(tree, place, is_text) for place in places]
     if not found:
         raise Refused("the device is written in a way that is not known here")
     imports = Imports(tree, min(tree.position(node).start.line for node in found))
@@ -80,17 +82,17 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _index(tree: Tree, place: cst.CSTNode) -> cst.CSTNode:
+def _index(tree: Tree, place: cst.CSTNode, is_text: bool) -> cst.CSTNode:
     """The expression of the global rank in what chooses a device."""
     if isinstance(place, cst.List | cst.Tuple):
-        if len(place.elements) == 1 and _is_rank(place.elements[0].value):
+        if not is_text and len(place.elements) == 1 and _is_rank(place.elements[0].value):
             return place.elements[0].value
         raise Refused("device_ids is no list of one rank")
     assert isinstance(place, cst.Call)
     values = [
         arg.value for arg in place.args if arg.star == "" and (arg.keyword is None or arg.keyword.value in ("index", "device"))
     ]
-    numbers = [value for value in values if _is_rank(value) and (len(values) > 1 or not _is_text_maker(place))]
+    numbers = [value for value in values if _is_rank(value) and not is_text and (len(values) > 1 or not _is_text_maker(place))]
     texts = [inner for value in values for inner in _in_texts(value)]
     if len(texts) == 1:
         return texts[0]

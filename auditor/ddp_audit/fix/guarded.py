@@ -24,6 +24,8 @@ def out_of_the_guard(tree: Tree, finding: Finding) -> cst.Module:
         raise Refused("the condition has other arms")
     if tree.position(guard).start.line != related_line(finding, "guard"):
         raise Refused("the condition on the rank is another one")
+    if any(isinstance(node, cst.BooleanOperation) for node in walk(guard.test)):
+        raise Refused("the condition is not on the rank alone")
     name = touched(read([guard.test]), written([place.statement]))
     if name is not None:
         raise Refused(f"the condition depends on {name}")

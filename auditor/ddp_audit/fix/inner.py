@@ -45,8 +45,8 @@ def _raw_name(tree: Tree, finding: Finding, wrapper: str) -> str | None:
     calls = [related.line for related in finding.related if related.role == "call" and related.path == finding.span.path]
     here = tree.way_to(finding.span.line)
     root = wrapper.split(".")[0]
-    if calls and root in bindings([scope_of(tree, here)]):
-        return None  # a name of the function's own
+    if calls and (root in bindings([scope_of(tree, here)]) or scope_of(tree, tree.way_to(calls[0])) is not tree.module):
+        return None  # a name of the function's own, or names that only the caller has
     for name, value in given(tree, tree.way_to(calls[0]) if calls else here):
         body, other = (value.body, value.orelse) if isinstance(value, cst.IfExp) else (value, None)
         if dotted(body) == f"{wrapper}.module" and (other is None or dotted(other) == wrapper):
