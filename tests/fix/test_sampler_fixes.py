@@ -165,6 +165,14 @@ def test_the_epoch_is_told_at_the_start_of_each(before: str, call: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("loop", "is_told"), [("for i in trange(3):", True), ("for epoch in schedule:", True), ("for rate in rates:", False)]
+)
+def test_what_counts_the_epochs_is_a_number(loop: str, is_told: bool) -> None:
+    before = program("rates = schedule = [1, 2]\nloader = DataLoader(data, shuffle=True)").replace("for epoch in range(3):", loop)
+    assert ("set_epoch" in text_after(mended(before, "DDP301"))) == is_told
+
+
+@pytest.mark.parametrize(
     "before",
     [
         told("sampler=DistributedSampler(data) if dist.get_world_size() > 1 else None"),

@@ -12,7 +12,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of, with_argument
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import epoch_loop, has_run, names_in, scope_of
-from ddp_audit.fix.tree import Refused, Tree, bindings, dotted, related_line, written
+from ddp_audit.fix.tree import Refused, Tree, bindings, dotted, related_line, touched, written
 
 UNLESS_ALONE = "unless-alone"  # detail of a fix: the script also runs without a process group
 BY_LOADER = "by-loader"  # detail of a fix: the sampler has no name, and the loader that holds it has one
@@ -78,7 +78,7 @@ def epoch_to_sampler(tree: Tree, finding: Finding) -> cst.Module:
     by_loader = finding.fix is not None and finding.fix.detail.startswith(BY_LOADER)
     if by_loader:
         name = finding.fix.detail.partition(" ")[2]  # type: ignore[union-attr]
-        if name.split(".")[0] in written([loop]):
+        if touched([name], written([loop])) is not None:
             raise Refused(f"{name} is changed inside the loop")
         name += ".sampler"
     elif name is None:
@@ -112,9 +112,9 @@ def _told_again(tree: Tree, finding: Finding, loop: cst.For, epoch: str) -> cst.
     around = tree.way_to(tree.position(loop).start.line)
     if not has_run(way, around) or scope_of(tree, way) is not scope_of(tree, around):
         raise Refused("set_epoch is called elsewhere or with another value")
-    root = name.split(".")[0]
-    if root in written([loop]) or len(way[-1].block.body) < 2 or statement is None:
-        raise Refused(f"{root} is changed inside the loop")
+    sampler = name.removesuffix(".set_epoch")
+    if touched([sampler], written([loop])) is not None or len(way[-1].block.body) < 2 or statement is None:
+        raise Refused(f"{sampler} is changed inside the loop")
     moved = statement.with_changes(
         body=[cst.Expr(call.with_changes(args=[call.args[0].with_changes(value=cst.Name(epoch))]))], leading_lines=[]
     )

@@ -8,6 +8,8 @@ import libcst as cst
 
 from ddp_audit.fix.tree import Refused, Step, Tree, bindings, dotted, walk, written
 
+_COUNTING = ("range", "trange", "count")
+
 
 def has_run(made: Sequence[Step], way: Sequence[Step]) -> bool:
     """Whether the statement that one way leads to has surely run where another begins: it stands before it in a block around."""
@@ -54,6 +56,9 @@ def epoch_loop(tree: Tree, line: int) -> tuple[cst.For, str]:
         raise Refused("the loop over epochs is no for statement of this file")
     if not isinstance(loop.target, cst.Name) or loop.target.value == "_":
         raise Refused("the loop over epochs has no plain name for the epoch")
+    counts = any(isinstance(part, cst.Name) and part.value in _COUNTING for part in walk(loop.iter))
+    if not counts and "epoch" not in loop.target.value.lower():
+        raise Refused(f"{loop.target.value} need not be a number")
     if not isinstance(loop.body, cst.IndentedBlock):
         raise Refused("the loop over epochs stands on one line")
     if loop.target.value in written([loop.body]):
