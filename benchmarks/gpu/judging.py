@@ -82,7 +82,8 @@ def of_verdicts(document: dict[str, Any], codes: Iterable[str]) -> list[str]:
 def _shows(evidence: str, kinds: set[str], verdict: str) -> bool:
     if evidence == hazards.OPERATION:
         return verdict == "diverged"
-    if evidence in (hazards.CROSSED, hazards.REDUCE_OP, hazards.PARAMETERS_DIFFER, hazards.SAME_SAMPLES):
+    alone = (hazards.CROSSED, hazards.REDUCE_OP, hazards.PARAMETERS_DIFFER, hazards.GRADIENTS_DIFFER, hazards.SAME_SAMPLES)
+    if evidence in alone:
         return evidence in kinds
     return verdict != "diverged"  # extra traffic, or one order for all epochs: the finding's verdict alone tells
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ddp_audit.compare.faults import PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
@@ -142,7 +143,7 @@ def replicas_drift(run: RecordedRun, places: Iterable[Related] = ()) -> str:
         return "not-covered"
     if reducer_gave_up(run) or any(e.detail.get("unreduced") for e in steps):
         return "confirmed"
-    from ddp_audit.compare.silent import PARAMETERS_DIFFER, silent_faults  # which an audit does not need
+    from ddp_audit.compare.silent import silent_faults  # which an audit does not need
 
     return "confirmed" if any(f.kind == PARAMETERS_DIFFER for f in silent_faults(run)) else "not-observed"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, GROUP
 from ddp_audit.findings import Finding, Related
@@ -12,6 +13,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl, places_for_user
+from ddp_audit_rules._evidence import has_fault
 from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
 
 _ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
@@ -40,7 +42,7 @@ class DeviceNotSet(Rule):
         "collective. A "
         "barrier alone is only possible: NCCL guesses its device by the rank."
     )
-    confirmed = "The ranks of one node set device 0, or none, and get here."
+    confirmed = "The ranks of one node set device 0, or none, and get here, or have their models on one device."
     source = (
         "torch 2.13, distributed/distributed_c10d.py: object collectives on NCCL send from the current device; the barrier "
         "takes that "
@@ -122,6 +124,8 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by ranks that get here without a device of their own, or with device 0 on several."""
+        if has_fault(run, SAME_DEVICE):
+            return "confirmed"
         span = finding.span
         here = {rank for rank, _ in run.events_at(span.path, span.line, span.end_line)}
         chosen: dict[int, object] = {}

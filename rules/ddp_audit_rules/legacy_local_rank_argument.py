@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE
 from ddp_audit.findings import Finding, Fix, Related
@@ -14,6 +15,7 @@ from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import MISSING, constant
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import has_fault
 
 _ENVIRONMENT = (
     r"LOCAL_RANK['\"]|SLURM_LOCALID|LOCAL_PROCESS|MPI_LOCALRANKID|get_node_local_rank|local_process_index|get_local_rank\("
@@ -118,6 +120,8 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where all ranks of a run of several chose one device; not-observed where they chose different ones."""
+        if has_fault(run, SAME_DEVICE):
+            return "confirmed"
         chosen: dict[int, object] = {}
         for rank, event in run.all_events():
             if event.kind == DEVICE:

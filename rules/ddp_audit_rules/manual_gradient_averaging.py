@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import COLLECTIVE, DDP_BUCKET
+from ddp_audit.events import COLLECTIVE, DDP_BUCKET, FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import forwards_behind, switches
@@ -43,8 +43,9 @@ class ManualGradientAveraging(Rule):
         "on top of DDP's, which changes nothing; optimizers that divide by themselves, as far as that is visible."
     )
     confirmed = (
-        "For a sum on top of DDP: bucket all-reduces and this all-reduce in one run. A factor takes a run in one process beside "
-        "it, which one trace does not hold."
+        "For a sum on top of DDP: gradients that are the number of ranks times what the backward left (the silent fault "
+        "wrong-factor), or bucket all-reduces and this all-reduce in one run. Of gradients that no wrapper holds a trace knows "
+        "nothing."
     )
     source = (
         "torch 2.13: all_reduce sums by default, reducer.cpp divides by the world size; seen in runs with gloo: a sum by hand on "
@@ -120,7 +121,15 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, severity="error")
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where buckets were reduced beside this all-reduce; a factor alone cannot be told from one run."""
+        """By what gradients that DDP had averaged were multiplied by until the step, or by buckets beside this all-reduce."""
+        from ddp_audit.compare.factors import DIVIDED, MULTIPLIED, RIGHT, verdict_of
+
+        told = {verdict_of(event) for _, event in run.events_of(FACTOR)} - {None}
+        if told and run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
+            if told <= {MULTIPLIED, DIVIDED}:
+                return "confirmed"
+            if told == {RIGHT}:
+                return "not-observed"
         if not any(r.role == "wrap" for r in finding.related):
             return "not-covered"
         here = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == COLLECTIVE]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import TOKEN_WEIGHTS
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import LABELS
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Program, first_of_each_place
 from ddp_audit.program.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import faults_at, looks_at
 from ddp_audit_rules._losses import Loss, loss_of, scales_by_hand, trained_by_ddp
 
 _SELECTION = re.compile(
@@ -63,7 +66,8 @@ class MeanOfMeans(Rule):
         "agree."
     )
     confirmed = (
-        "Nothing that one trace holds: it takes the counts of the ranks, and the gradient of one process with the same data."
+        "Backward passes of `cross_entropy` or `nll_loss` that were looked at: means over numbers of labels that differ between "
+        "the ranks (the silent fault token-weights). Of other counts a trace knows nothing."
     )
     source = (
         "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the number of ranks and summed, whatever "
@@ -142,8 +146,13 @@ dist.destroy_process_group()
             yield self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no counts."""
-        return "not-covered"
+        """By the numbers of labels that cross_entropy and nll_loss took the mean over in this backward."""
+        from ddp_audit.compare.unequal import LEAST
+
+        if faults_at(run, TOKEN_WEIGHTS, finding.span):
+            return "confirmed"
+        looks = looks_at(run, LABELS, finding.span)
+        return "not-observed" if len(looks) > 1 and min(map(len, looks.values())) >= LEAST else "not-covered"
 
 
 def _wraps(program: Program, loss: Value | None) -> list[Related]:

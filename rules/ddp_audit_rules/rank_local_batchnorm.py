@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import BUFFERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import COLLECTIVE, SYNC_BATCHNORM
+from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with, loads_for_user
 from ddp_audit.program.model import BufferSite, Node, Program
 from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import has_fault
 
 _MENDED = (
     r"SyncBatchNorm|sync_?bn|sync_?batch_?norm|syncbn|distribute_bn|all_?reduce_norm|(reduce|average|broadcast|precise)_bn|"
@@ -40,7 +43,8 @@ class RankLocalBatchnorm(Rule):
         "for it."
     )
     confirmed = (
-        "Nothing that a trace holds, since it has no values of buffers; the collectives of SyncBatchNorm show that it is mended."
+        "Ranks that evaluated with running statistics that differ and put their results together (the silent fault "
+        "buffers-differ); equal statistics in all evaluations, and the collectives of SyncBatchNorm, show that it is mended."
     )
     source = (
         "torch 2.13, nn/modules/batchnorm.py, nn/parallel/distributed.py: buffers are broadcast at the start of a forward. "
@@ -118,9 +122,17 @@ finally:
         return self.finding(wrap.span, message, explanation, related=related + guard_relations(wrap), guards=wrap.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Not-observed where SyncBatchNorm ran or the run has one rank."""
+        """Confirmed by evaluations with different statistics that were put together; not-observed by equal statistics."""
+        if has_fault(run, BUFFERS_DIFFER):
+            return "confirmed"
         synced = any(event.kind == COLLECTIVE and event.origin == SYNC_BATCHNORM for _, event in run.all_events())
-        return "not-observed" if synced or run.world_size == 1 else "not-covered"
+        equal: dict[tuple[object, ...], set[object]] = defaultdict(set)
+        evaluated: set[int] = set()
+        for rank, event in run.events_of(STATISTICS):
+            evaluated.add(rank)
+            equal[tuple(event.detail.get(key) for key in ("model", "joins", "step"))].add(event.detail.get("hash"))
+        alike = len(evaluated) == run.world_size and all(len(hashes) == 1 for hashes in equal.values())
+        return "not-observed" if synced or run.world_size == 1 or alike else "not-covered"
 
 
 def _mended(program: Program) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SEED
 from ddp_audit.findings import Finding, Related, Span
@@ -12,6 +13,7 @@ from ddp_audit.program.loading import training_passes, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import RANK, Obj, Value, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import has_fault
 
 
 class SameRandomStream(Rule):
@@ -34,7 +36,10 @@ class SameRandomStream(Rule):
         "ranks may have to agree; dropout, whose masks fall on different data; draws before the training loop or on some ranks; "
         "seeds that nothing but initial weights rest on; scripts that train no DDP model."
     )
-    confirmed = "The last seed before training is the same on two ranks, or two ranks forwarded equal inputs."
+    confirmed = (
+        "Two ranks drew the same numbers before their forwards (the silent fault seed), the last seed before training is the same "
+        "on two ranks, or two ranks forwarded equal inputs."
+    )
     source = (
         "torch 2.13, torch.manual_seed; utils/data/_utils/worker.py: a worker's seed is a number drawn from the process's stream "
         "plus the worker's number. Seen in runs on two ranks: equal seeds give equal draws; a process started by spawn has a "
@@ -104,7 +109,9 @@ finally:
         return self.finding(seed.span, message, explanation, related=related)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by equal last seeds before the first training forward, or by equal inputs; not-observed by different ones."""
+        """Confirmed by equal draws, equal last seeds before training, or equal inputs; not-observed by different ones."""
+        if has_fault(run, SEED_SHARED):
+            return "confirmed"
         last: dict[int, object] = {}
         inputs: dict[int, set[str]] = {}
         for rank, event in run.all_events():

@@ -91,7 +91,8 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ in a run that came here."""
-        from ddp_audit.compare.silent import PARAMETERS_DIFFER, silent_faults
+        from ddp_audit.compare.faults import PARAMETERS_DIFFER
+        from ddp_audit.compare.silent import silent_faults
 
         if any(fault.kind == PARAMETERS_DIFFER for fault in silent_faults(run)):
             return "confirmed"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import OUTSIDE
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import Key, owners_of, unwrapped
@@ -32,7 +34,9 @@ class TrainableModuleUnwrapped(Rule):
         "by rank on purpose, as a classifier split over the ranks; gradients or parameters that the program reduces or sends "
         "itself; optimizers whose parameters cannot be followed; scripts without a DDP wrapper."
     )
-    confirmed = "Nothing that a trace holds: it hashes the parameters of wrappers, and these are in none."
+    confirmed = (
+        "Parameters outside of all wrappers that differ between ranks after a step, in an optimizer that holds a wrapper's too."
+    )
     source = "Seen in runs with gloo: the gradients of a module outside of every wrapper differ between ranks at the first step."
     remedy = "make it a child of the module that is wrapped, or give it a DDP wrapper of its own"
     outcome = "gradients-local; parameters-differ"
@@ -107,8 +111,14 @@ dist.destroy_process_group()
         return self.finding(span, message, explanation, related=related, guards=optimizer.guards, confidence=confidence)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """The trace says nothing of parameters outside of wrappers."""
-        return "not-covered"
+        """By hashes of the parameters that an optimizer holds beside those of a wrapper."""
+        hashes: dict[tuple[object, ...], dict[int, object]] = defaultdict(dict)
+        for rank, event in run.events_of(OUTSIDE):
+            hashes[tuple(event.detail.get(key) for key in ("model", "joins", "step", "at"))][rank] = event.detail.get("hash")
+        compared = [set(by_rank.values()) for by_rank in hashes.values() if len(by_rank) > 1]
+        if not compared:
+            return "not-covered"
+        return "confirmed" if any(len(values) > 1 for values in compared) else "not-observed"
 
 
 def _trained(program: Program, wrap: Node) -> bool:

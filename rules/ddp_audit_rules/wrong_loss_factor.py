@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Loop, Node, Program, first_of_each_place
 from ddp_audit.program.values import Const, Expr, Unknown, Value
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import looks_at, totals
 from ddp_audit_rules._losses import MEAN, SUM, Loss, is_world_size, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 
 _WINDOW = re.compile(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
@@ -40,7 +42,10 @@ class WrongLossFactor(Rule):
         "are only "
         "logged. Optimizers of Adam's kind divide the factor out, so without clipping it is only possible."
     )
-    confirmed = "Nothing that one trace holds: it takes the gradient of one process with the same batch."
+    confirmed = (
+        "Steps that were looked at: what a mean loss is multiplied by before its backward, the number of backward passes and of "
+        "ranks make the number of ranks or of micro-batches, or one part of it, in place of 1."
+    )
     source = (
         "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the world size before they are summed. "
         "Seen in runs: "
@@ -98,8 +103,16 @@ dist.destroy_process_group()
                 yield from self._by_window(program, backward, loss)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """One run cannot tell."""
-        return "not-covered"
+        """By what the losses of this backward were multiplied by, where each is one mean over its batch."""
+        from ddp_audit.compare.factors import is_near
+
+        looks = looks_at(run, FACTOR, finding.span)
+        found = [told for events in looks.values() for told in totals(events)]
+        if any(is_near(total, 1) for total, _ in found):
+            return "not-observed"
+        known = [(total, int(event.detail[key])) for total, event in found for key in ("replicas", "passes")]
+        told = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
+        return "confirmed" if told else "not-covered"
 
     def _by_world(self, program: Program, backward: Node, loss: Loss) -> Iterator[Finding]:
         down = loss.worlds < 0

@@ -174,6 +174,7 @@ HAZARDS = {
     "uneven-batches": ("aborts", 15, ()),
     "reduce-op-differs": ("completes", 26, ()),
     "params-differ": ("completes", 26, ()),
+    "rank0-clip": ("completes", 26, ()),
 }
 
 

@@ -19,6 +19,7 @@ OPERATION = "operation"  # different operations, or different sizes, at one inde
 REDUCE_OP = "reduce-op"  # one all-reduce with different reduce operations
 EXTRA_TRAFFIC = "extra-traffic"  # right gradients, but more all-reduces than needed
 PARAMETERS_DIFFER = "parameters-differ"
+GRADIENTS_DIFFER = "gradients-differ"  # after they were reduced; the parameters differ from the first step on
 SAME_SAMPLES = "same-samples"  # both ranks train on the same samples at the same time
 SAME_ORDER = "same-order"  # every epoch has the order of the first
 
@@ -142,6 +143,14 @@ HAZARDS: dict[str, Hazard] = {
             PARAMETERS_DIFFER,
             (),
             later=("DDP111",),
+        ),
+        Hazard(
+            "rank0-clip",
+            "Rank 0 alone clips the gradients, after DDP has made them equal: its steps are shorter than those of the others.",
+            COMPLETES,
+            GRADIENTS_DIFFER,
+            (),
+            later=("DDP804",),
         ),
     )
 }

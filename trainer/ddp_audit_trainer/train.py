@@ -220,7 +220,9 @@ def train(config: argparse.Namespace) -> None:
                         (loss * scale).backward()
                 loss_sum += loss.detach()
 
-            if config.grad_clip > 0:
+            if config.hazard == "rank0-clip" and rank != 0:
+                pass  # HAZARD rank0-clip: the gradients are equal on all ranks, and only rank 0 clips its own.
+            elif config.grad_clip > 0:
                 torch.nn.utils.clip_grad_norm_(raw_model.parameters(), config.grad_clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -125,6 +125,12 @@ def _shows(evidence: str, kinds: set[str], parted: bool) -> bool:
 
     if evidence == hazards.OPERATION:
         return parted
-    if evidence in (hazards.CROSSED, hazards.REDUCE_OP, hazards.PARAMETERS_DIFFER, hazards.SAME_SAMPLES):
+    if evidence in (
+        hazards.CROSSED,
+        hazards.REDUCE_OP,
+        hazards.PARAMETERS_DIFFER,
+        hazards.GRADIENTS_DIFFER,
+        hazards.SAME_SAMPLES,
+    ):
         return evidence in kinds
     return not parted  # extra traffic, or one order for all epochs: the verdict alone tells

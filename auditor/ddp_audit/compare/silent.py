@@ -8,34 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple, cast
 
+from ddp_audit.compare.drift import drifts
 from ddp_audit.compare.explain import capital, frames, rank_list
+from ddp_audit.compare.factors import wrong_factors
+from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, SAME_DEVICE, SAME_SAMPLES, SilentFault
+from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import Looked, RecordedRun, tally
-from ddp_audit.compare.sequence import minority
 from ddp_audit.compare.unequal import same_stream, unequal_labels
-from ddp_audit.events import DEFAULT_GROUP, FORWARD, PARAMETERS, SAMPLER, STEP, WRAP, Event, Site
-
-GRADIENTS_NOT_REDUCED = "gradients-not-reduced"
-PARAMETERS_DIFFER = "parameters-differ"
-SAME_SAMPLES = "same-samples"
-TOKEN_WEIGHTS = "token-weights"
-SEED_SHARED = "seed"
+from ddp_audit.events import FORWARD, ORDER, PLACE, SAMPLER, STEP, Event, Site
 
 _MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
 _LONG_STREAK = 8  # and the number of forwards one after the other, after which it is no chance either
-
-
-@dataclass(frozen=True, slots=True)
-class SilentFault:
-    """One fault: its kind, the ranks it concerns, the user's line (None where none was recorded) and what it means."""
-
-    kind: str
-    ranks: tuple[int, ...]
-    site: Site | None
-    explanation: str
 
 
 def silent_faults(run: RecordedRun) -> list[SilentFault]:
@@ -43,19 +29,42 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     if run.world_size < 2:
         return []
     unreduced = list(_unreduced(run))
-    groups = _model_groups(run)
+    groups = Groups(run)
     return [
+        *_same_device(run),
         *unreduced,
-        *_parameters_differ(run, bool(unreduced)),
-        *(SilentFault(TOKEN_WEIGHTS, *found) for found in unequal_labels(run, groups)),
-        *(SilentFault(SEED_SHARED, *found) for found in same_stream(run, groups)),
-        *_same_samples(run),
+        *drifts(run, groups, bool(unreduced)),
+        *wrong_factors(run, groups),
+        *unequal_labels(run, groups),
+        *same_stream(run, groups),
+        *_same_samples(run, groups),
         *_same_order(run),
+        *_shuffled_alike(run),
     ]
 
 
 def _at(site: Site | None) -> str:
     return "" if site is None else f" at {site}"
+
+
+def _same_device(run: RecordedRun) -> Iterator[SilentFault]:
+    """Ranks whose parameters are on one device, by its UUID."""
+    users: dict[str, dict[int, Event]] = defaultdict(dict)
+    for rank, event in run.events_of(PLACE):
+        for device in event.detail.get("devices") or ():
+            users[str(device)].setdefault(rank, event)
+    told: set[tuple[int, ...]] = set()
+    for device, by_rank in users.items():
+        ranks = tuple(sorted(by_rank))
+        if len(ranks) > 1 and ranks not in told:
+            told.add(ranks)
+            site = next(iter(frames(by_rank[ranks[0]])), None)
+            text = (
+                f"{capital(rank_list(ranks))} have their parameters on one and the same device ({device}): they share its time and "
+                "its memory, and others may stand idle. Each rank takes the device of its number on its host, such as "
+                "`torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`. Where sharing is meant, nothing is wrong."
+            )
+            yield SilentFault(SAME_DEVICE, ranks, site, text)
 
 
 def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
@@ -83,54 +92,9 @@ def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
         )
 
 
-def _parameters_differ(run: RecordedRun, explained: bool) -> Iterator[SilentFault]:
-    """For each wrapper, the first hash that differs between ranks of its group."""
-    hashes: dict[str, dict[tuple[int, str], dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
-    for rank, event in run.events_of(PARAMETERS):
-        if event.detail.get("hash"):
-            key = (int(event.detail.get("step") or 0), str(event.detail.get("at", "step")))
-            hashes[str(event.detail.get("model", ""))][key][rank] = event
-    groups = _model_groups(run)
-    for model, by_step in sorted(hashes.items()):
-        members = groups.get(model)
-        last_equal: int | None = None
-        for (step, at), by_rank in sorted(by_step.items()):
-            ranks = [rank for rank in sorted(by_rank) if members is None or rank in members]
-            parts: dict[str, list[int]] = defaultdict(list)
-            for rank in ranks:
-                parts[by_rank[rank].detail["hash"]].append(rank)
-            if len(parts) < 2:
-                last_equal = step if len(ranks) > 1 else last_equal
-                continue
-            yield _differ(model, step, at, last_equal, list(parts.values()), by_rank[ranks[0]], explained)
-            break
-
-
-def _differ(
-    model: str, step: int, at: str, last_equal: int | None, parts: list[list[int]], event: Event, explained: bool
-) -> SilentFault:
-    ranks = sorted(rank for part in parts for rank in part)
-    odd = minority(parts, len(ranks))
-    when = f"after optimizer step {step}" if at == "step" else f"at the end, after {step} optimizer steps"
-    since = f"; after step {last_equal} they were still equal" if last_equal is not None and last_equal != step else ""
-    among = f"; {rank_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the majority" if odd else ""
-    cause = (
-        "This follows from the gradients that were not reduced."
-        if explained
-        else "DDP broadcasts parameters once, when it is constructed, and only averages gradients later: something "
-        "changed them on some ranks alone since then, or the optimizers or gradients differ."
-    )
-    site = next(iter(frames(event)), None)
-    text = f"The parameters of {model or 'the model'} differ between {rank_list(ranks)} {when}{since}{among}. {cause}"
-    return SilentFault(PARAMETERS_DIFFER, tuple(ranks), site, text)
-
-
-def _same_samples(run: RecordedRun) -> Iterator[SilentFault]:
+def _same_samples(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """Ranks of one wrapper's group that got the same samples in most forwards with gradients, or in many in a row."""
-    groups = _model_groups(run)
-    for model, forwards in sorted(_training(run).items()):
-        members = groups.get(model)
-        by_rank = {rank: found for rank, found in forwards.items() if members is None or rank in members}
+    for by_rank in groups.split(_training(run)):
         shared: Counter[int] = Counter()
         compared: Counter[int] = Counter()
         distinct: dict[int, set[object]] = defaultdict(set)
@@ -199,6 +163,25 @@ def _same_order(run: RecordedRun) -> Iterator[SilentFault]:
             yield SilentFault(SAME_SAMPLES, tuple(ranks), site, text)
 
 
+def _shuffled_alike(run: RecordedRun) -> Iterator[SilentFault]:
+    """Loaders that shuffle, and gave most epochs of training the order of one of them."""
+    found: dict[Site | None, dict[int, tuple[int, int]]] = defaultdict(dict)
+    by_place: dict[tuple[Site | None, int], list[object]] = defaultdict(list)
+    for rank, event in run.events_of(ORDER):
+        by_place[next(iter(frames(event)), None), rank].append((event.detail.get("batches"), event.detail.get("order")))
+    for (site, rank), orders in by_place.items():
+        times = Counter(orders).most_common(1)[0][1]
+        if times > 1 and 2 * times > len(orders):
+            found[site][rank] = (times, len(orders))
+    for site, by_rank in found.items():
+        times, epochs = next(iter(by_rank.values()))
+        text = (
+            f"{times} of {epochs} epochs{_at(site)} gave {rank_list(by_rank)} the same samples in the same order: the loader "
+            "shuffles from a random state that was the same again, as after a seed that is set in every epoch."
+        )
+        yield SilentFault(SAME_SAMPLES, tuple(by_rank), site, text)
+
+
 def _is_prefix(order: list[object], of: list[object]) -> bool:
     """Whether an epoch, perhaps cut short by the end of the run, repeats another from its start."""
     length = min(len(order), len(of))
@@ -241,17 +224,4 @@ def _epochs(events: Sequence[Event]) -> Iterable[tuple[Event, list[object]]]:
             found.append((event, []))
         elif event.kind == FORWARD and found and event.detail.get("grad") and event.detail.get("batch"):
             found[-1][1].append(event.detail["batch"])
-    return found
-
-
-def _model_groups(run: RecordedRun) -> dict[str, frozenset[int]]:
-    """The ranks of each wrapper's process group, where the trace tells them and they are the same for all ranks."""
-    names: dict[str, set[str]] = defaultdict(set)
-    for event in (event for rank in run.ranks.values() for event, _ in tally(rank.events, WRAP)):
-        names[str(event.detail.get("model", ""))].add(str(event.detail.get("group") or DEFAULT_GROUP))
-    found = {}
-    for model, groups in names.items():
-        ranks = {frozenset(run.groups.get(group) or range(run.world_size)) for group in groups}
-        if len(ranks) == 1:
-            found[model] = next(iter(ranks))
     return found

@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import NamedTuple
 
 from ddp_audit.compare.explain import capital, frames, rank_list
+from ddp_audit.compare.faults import SEED_SHARED, TOKEN_WEIGHTS, SilentFault
+from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RankRun, RecordedRun, of_kinds
-from ddp_audit.events import DRAWS, LABELS, SEED, Event, Site
+from ddp_audit.events import DRAWS, LABELS, SEED, Event
 
-_LEAST = 3  # looks that must show it
+LEAST = 3  # looks that must show it
 _SPREAD = 1.05  # the largest number of labels, or weight of one, over the smallest, up to which they count as equal
 
-Groups = Mapping[str, frozenset[int]]
 
-
-class Unequal(NamedTuple):
-    """What becomes a `SilentFault`, without its kind."""
-
-    ranks: tuple[int, ...]
-    site: Site | None
-    explanation: str
-
-
-def same_stream(run: RecordedRun, groups: Groups) -> Iterator[Unequal]:
+def same_stream(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """Ranks of one wrapper's group that drew the same numbers before most of the forwards that were looked at."""
     for by_rank in _by_model(run, DRAWS, groups):
         shared: Counter[int] = Counter()
@@ -35,7 +26,7 @@ def same_stream(run: RecordedRun, groups: Groups) -> Iterator[Unequal]:
             for rank, event in at.items():
                 compared[rank] += 1
                 shared[rank] += streams[event.detail.get("stream")] > 1
-        guilty = [rank for rank in sorted(shared) if shared[rank] >= _LEAST and 2 * shared[rank] > compared[rank]]
+        guilty = [rank for rank in sorted(shared) if shared[rank] >= LEAST and 2 * shared[rank] > compared[rank]]
         if len(guilty) < 2:
             continue
         first = guilty[0]
@@ -47,7 +38,8 @@ def same_stream(run: RecordedRun, groups: Groups) -> Iterator[Unequal]:
         else:
             place = next(iter(frames(by_rank[first][0])), None)
             why = "Their generators were in one state. "
-        yield Unequal(
+        yield SilentFault(
+            SEED_SHARED,
             tuple(guilty),
             place,
             f"{capital(rank_list(guilty))} drew the same random numbers for {shared[first]:,} of {compared[first]:,} training "
@@ -66,7 +58,7 @@ def _seed_before(rank: RankRun, draw: Event) -> Event | None:
     return last
 
 
-def unequal_labels(run: RecordedRun, groups: Groups) -> Iterator[Unequal]:
+def unequal_labels(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """Ranks of one wrapper's group whose losses are means over unequal numbers of labels, and are not scaled for it."""
     for by_rank in _by_model(run, LABELS, groups):
         looks = 0
@@ -78,12 +70,13 @@ def unequal_labels(run: RecordedRun, groups: Groups) -> Iterator[Unequal]:
             if min(spread, _spread(at, "labels")) > _SPREAD:
                 spreads.append(spread)
                 example = max(example, (spread, at), key=lambda one: one[0])
-        if len(spreads) < _LEAST or 2 * len(spreads) <= looks:
+        if len(spreads) < LEAST or 2 * len(spreads) <= looks:
             continue
         ranks = sorted(by_rank)
         spread, at = example
         least, most = (choose(at, key=lambda rank: at[rank].detail["labels"]) for choose in (min, max))
-        yield Unequal(
+        yield SilentFault(
+            TOKEN_WEIGHTS,
             tuple(ranks),
             next(iter(frames(by_rank[ranks[0]][0])), None),
             f"The losses of {rank_list(ranks)} are means over unequal numbers of labels in {len(spreads):,} of {looks:,} backward "
@@ -100,13 +93,11 @@ def _spread(at: Mapping[int, Event], key: str) -> float:
 
 
 def _by_model(run: RecordedRun, kind: str, groups: Groups) -> Iterator[dict[int, list[Event]]]:
-    """The events of a kind of each wrapper, by rank of its group."""
+    """The events of a kind of each wrapper, by rank, for each group of its replicas."""
     found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for rank, event in run.events_of(kind):
-        model = str(event.detail.get("model", ""))
-        if model not in groups or rank in groups[model]:
-            found[model][rank].append(event)
-    return (by_rank for _, by_rank in sorted(found.items()) if len(by_rank) > 1)
+        found[str(event.detail.get("model", ""))][rank].append(event)
+    return groups.split(found)
 
 
 def _together(by_rank: Mapping[int, list[Event]], number: str) -> Iterator[dict[int, Event]]:

@@ -12,9 +12,10 @@ from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.crossed import Crossed
 from ddp_audit.compare.ended import exited_in_order, has_ended
 from ddp_audit.compare.explain import exception_text, last_text, standing
+from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.silent import SilentFault, silent_faults
+from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import COLLECTIVE, GROUP
 
 if TYPE_CHECKING:

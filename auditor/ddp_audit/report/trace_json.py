@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ddp_audit.compare.explain import frames
+from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.silent import SilentFault
 from ddp_audit.compare.verdict import Comparison, RankState
 from ddp_audit.events import Event
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ddp_audit.compare.explain import capital, code_text, frames, lines, name, phase, rank_list
+from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.silent import SilentFault
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
 from ddp_audit.events import DEFAULT_GROUP, Event, Site
 from ddp_audit.findings import Finding

@@ -64,6 +64,8 @@ def other_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
         detail[layout.VALUE_KEY[kind]] = f"{value:016x}" if value else None
     if kind == events.LABELS:
         detail["weight"], detail["labels"] = layout.LABELS_VALUE.unpack_from(record, layout.DONE_OFFSET)
+    if kind == events.FACTOR:
+        detail["ratio"] = done or None
     if kind == events.BACKWARD:
         detail.update(done=done if state else None, raised=state == layout.RAISED)
         if state != layout.DONE:

@@ -21,9 +21,22 @@ backward    buckets: bucket all-reduces issued in it, None while it runs or when
 step        optimizer (class name), models: the wrappers whose parameters it holds, reduced: backward passes with bucket
             all-reduces since its last step, unreduced: bool. True when the gradients that were accumulated last were never
             reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is large enough for them
-parameters  model, step: optimizer steps so far, hash: 16 hexadecimal digits, at: `step` (right after it), `exit` or
-            `exception`. Comparable between ranks where model, step and at are equal
-batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (as after the first 64)
+parameters  model, joins: joins of the wrapper that have ended, step: optimizer steps since then, hash: 16 hexadecimal digits, at:
+            `step` (right after it), `save` (before the step that follows one), `exit` or `exception`. Comparable between ranks
+            where model, joins, step and at are equal
+optimizer   model, joins, step, at as for parameters; optimizer (class name); hash of its state of the wrapper's parameters, None
+            where there is none; layout: what state there is, comparable where it is equal; settings: [`lr 0.1`, ..]
+outside     model, joins, step, at, hash as for parameters: of what the same optimizer trains and no wrapper holds
+gradients   model, joins, step: the one that uses them, from 1; hash of those of the optimizer's parameters
+factor      model, joins, step as for gradients; passes: backward passes accumulated for it; replicas: ranks of the wrapper's
+            group; factors: the different chains of numbers that their losses are multiplied by, the last one first; mean: whether
+            each of these is one mean; hook: whether there is a communication hook; ratio: what the gradients were multiplied by
+            from the end of the last pass to the step, None where that is no one number
+statistics  model, joins, step, hash of the running statistics of batch normalisation at an evaluation's first call of the module
+place       model, devices: [`cuda GPU-..`, ..], those of its parameters but for the CPU, by UUID
+order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was
+            trained on
+batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64)
 group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
             and new
 save        path (or the class name of a file object)

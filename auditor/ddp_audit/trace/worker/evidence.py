@@ -17,11 +17,11 @@ _LEFT = slice(8, 12)  # one more than the words that are left of the block
 _WORDS = slice(24, 24 + 624 * 8)
 _AGREED = 2  # words of a single number, such as one that decides a way that all ranks must go together
 _DEPTH = 24  # nodes of a loss's graph that are looked at
-_THROUGH = frozenset(
+THROUGH = frozenset(
     ("AddBackward0", "SubBackward0", "ToCopyBackward0", "CloneBackward0", "AliasBackward0", "SqueezeBackward0", "_DDPSinkBackward")
 )
 _NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
-_MEAN = 1  # torch's number for reduction="mean"
+MEAN = 1  # torch's number for reduction="mean"
 
 
 def is_sampled(count: int, every: int, first: int = 16) -> bool:
@@ -110,7 +110,7 @@ def label_weight(loss: Any) -> tuple[int, float] | None:
                 return None
             found.append((*mean, factor))
             continue
-        scale = _scale(node, name)
+        scale = scale_of(node, name)
         if scale:
             waiting.extend((below, factor * scale) for below, _ in node.next_functions if below is not None)
     if not found:
@@ -119,9 +119,9 @@ def label_weight(loss: Any) -> tuple[int, float] | None:
     return (count, abs(factor) / count) if count > 0 and factor else None
 
 
-def _scale(node: Any, name: str) -> float | None:
+def scale_of(node: Any, name: str) -> float | None:
     """What a node multiplies gradients by; None where that is no number, or where it cannot be known."""
-    if name in _THROUGH:
+    if name in THROUGH:
         return 1.0
     if name in ("MulBackward1", "DivBackward1"):  # by a number of C++
         other = getattr(node, "_saved_other", None)
@@ -137,7 +137,7 @@ def _scale(node: Any, name: str) -> float | None:
 
 def _mean_of(node: Any) -> tuple[int, int] | None:
     """The places of a mean of nll_loss and how many of them have a label; None where it is no plain mean."""
-    if node._saved_reduction != _MEAN or _saved(node, "weight") is not None:
+    if node._saved_reduction != MEAN or _saved(node, "weight") is not None:
         return None
     target, total = _saved(node, "target"), _saved(node, "total_weight")
     if target is None or total is None or total.numel() != 1:

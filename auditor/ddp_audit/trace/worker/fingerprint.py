@@ -171,6 +171,49 @@ def of_parameters(parameters: Iterable[torch.Tensor]) -> int:
     return int.from_bytes(digest.digest(), "little") or 1
 
 
+def of_gradients(parameters: Iterable[torch.Tensor]) -> int:
+    """A hash of dense gradients, as `of_parameters` gives one of parameters."""
+    gradients = (p.grad for p in parameters)
+    return of_parameters(g for g in gradients if g is not None and g.layout is torch.strided)
+
+
+def of_optimizer(optimizer: Any, parameters: Iterable[torch.Tensor]) -> tuple[int, int]:
+    """A hash of an optimizer's state of some parameters, and one of what state there is: names and shapes, and of which parameters.
+
+    Where ranks keep the state of different parameters, or settings of different names, the second differs.
+    """
+    chosen = {id(p) for p in parameters}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    kinds, texts, tensors = [], [], []
+    for number, parameter in enumerate(held):
+        state: Any = optimizer.state.get(parameter) if id(parameter) in chosen else None
+        for name in sorted(state, key=str) if isinstance(state, dict) else ():
+            value = state[name]
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                tensors.append(value)
+                kinds.append(f"{number} {name} {tuple(value.shape)} {value.dtype}")
+            elif isinstance(value, (bool, int, float)):
+                texts.append(f"{number} {name} {value!r}")
+                kinds.append(f"{number} {name}")
+    layout = hashlib.blake2b("\n".join(kinds).encode(), digest_size=8)
+    if not kinds:
+        return 0, int.from_bytes(layout.digest(), "little")
+    digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8)
+    digest.update(of_parameters(tensors).to_bytes(8, "little"))
+    return int.from_bytes(digest.digest(), "little") or 1, int.from_bytes(layout.digest(), "little")
+
+
+def settings_of(optimizer: Any) -> tuple[str, ...]:
+    """The numbers that an optimizer's groups of parameters are set to, such as `lr 0.1`; those in tensors are left out."""
+    found = dict.fromkeys(
+        f"{name} {value!r}"
+        for group in optimizer.param_groups
+        for name, value in sorted(group.items())
+        if isinstance(value, (bool, int, float)) or (isinstance(value, tuple) and all(isinstance(v, (int, float)) for v in value))
+    )
+    return tuple(found)[:_ITEMS]
+
+
 def _bit_sum(tensor: torch.Tensor) -> int:
     """The sum of a dense tensor's elements read as whole numbers: exact, and without a copy of the tensor."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())

@@ -61,20 +61,37 @@ CHECK_EVERY = 1024
 
 # What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal
 # digits, and None when it is 0. BACKWARD's value is the time at which it returned, that of
-# LABELS what `LABELS_VALUE` packs: the weight of one label (f32) and their number (u32).
+# LABELS what `LABELS_VALUE` packs: the weight of one label (f32) and their number (u32), that of FACTOR a ratio (f64).
 NUMBER_KEY = {
     events.BACKWARD: "buckets",
     events.PARAMETERS: "step",
     events.STEP: "reduced",
     events.DRAWS: "forward",
     events.LABELS: "backward",
+    events.OUTSIDE: "step",
+    events.GRADIENTS: "step",
+    events.OPTIMIZER: "step",
+    events.STATISTICS: "step",
+    events.FACTOR: "step",
+    events.ORDER: "batches",
 }
-VALUE_KEY = {events.FORWARD: "batch", events.BATCH: "fingerprint", events.PARAMETERS: "hash", events.DRAWS: "stream"}
+VALUE_KEY = {
+    events.FORWARD: "batch",
+    events.BATCH: "fingerprint",
+    events.PARAMETERS: "hash",
+    events.DRAWS: "stream",
+    events.OUTSIDE: "hash",
+    events.GRADIENTS: "hash",
+    events.OPTIMIZER: "hash",
+    events.STATISTICS: "hash",
+    events.ORDER: "order",
+}
 
 FILE_PATTERN = "rank-{:05d}.ddptrace"
 STACKS_PATTERN = "rank-{:05d}.stacks"  # see locked.py
 RUN_FILE = "run.json"
 REQUEST_FILE = "dump-request"
+SAVED_FILE = "saved"  # after which steps a rank saved something last, so that all ranks hash what they have then
 ERRORS_FILE = "stderr.log"  # what the traced command wrote to its standard error
 
 # Environment variables that reach from the launcher into the workers.

@@ -20,17 +20,21 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit import events
-from ddp_audit.trace.worker import fingerprint, layout
+from ddp_audit.trace.worker import fingerprint, layout, places
+from ddp_audit.trace.worker.evaluations import Evaluations
 from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.hook import hide_from_compiler
+from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
+from ddp_audit.trace.worker.orders import Order, Orders
 from ddp_audit.trace.worker.ring import mark, set_number
 from ddp_audit.trace.worker.tracer import Tracer
 from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
@@ -63,10 +67,11 @@ class Patches:
         self._batches = 0
         self._forwards = 0
         self._draws = Draws()
+        self._orders = Orders()
         self._reduced = 0  # backward passes with bucket all-reduces so far
         self._engine_stacks: dict[Stack, Stack] = {}
-        every = os.environ.get(layout.ENV_HASH_EVERY, "50")
-        self._hash_every = int(every) if every.isdigit() and int(every) else 50
+        self._looks = Looks(tracer, self.wrappers, self._event)
+        self._evaluations = Evaluations(tracer, self.wrappers, self._event)
         self._wrap(DistributedDataParallel, "__init__", self._ddp_init)
         forward = "_pre_forward" if hasattr(DistributedDataParallel, "_pre_forward") else "forward"
         self._wrap(DistributedDataParallel, forward, self._ddp_forward)
@@ -74,6 +79,8 @@ class Patches:
         self._wrap(dataloader._BaseDataLoaderIter, "__next__", self._next_batch)
         self._wrap(DistributedSampler, "set_epoch", self._set_epoch)
         self._wrap(DistributedSampler, "__iter__", self._iterate_sampler)
+        self._wrap(Join, "__exit__", self._end_join)
+        self._wrap(torch.nn.Module, "train", self._set_mode)
         self._wrap(torch, "save", self._save, also=(torch.serialization,))
         self._wrap(torch, "manual_seed", self._seed, also=(torch.random,))
         self._wrap(torch.cuda, "set_device", self._set_device)
@@ -142,12 +149,21 @@ class Patches:
             self._safely(self._wrap_event, name, module, kwargs)
         result = original(ddp, *args, **kwargs)
         self._safely(self.wrappers.add, name, ddp)
+        if isinstance(module, torch.nn.Module):
+            self._safely(self._place_event, name, module)
         return result
+
+    def _place_event(self, name: str, module: torch.nn.Module) -> None:
+        devices = tuple(identity for device in places.devices_of(module) if (identity := places.identity(device)))
+        if devices:
+            self._event(events.PLACE, model=name, devices=devices)
 
     def _wrap_event(self, name: str, module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
         parameters = list(module.named_parameters())
         trained = [(n, p.numel(), _dtype(p)) for n, p in parameters if p.requires_grad]
-        group = kwargs.get("process_group")
+        group, mesh = kwargs.get("process_group"), kwargs.get("device_mesh")
+        if group is None and mesh is not None and mesh.ndim == 1:
+            group = mesh.get_group(mesh_dim=0)  # as the constructor does
         self._event(
             events.WRAP,
             group=self._tracer.group(group).name if group is not None else events.DEFAULT_GROUP,
@@ -199,6 +215,7 @@ class Patches:
         place = tracer.event(events.BACKWARD, stack=stack)
         before = self._safely(self._gradients) or []
         labels = self._safely(self._labels, *args, **kwargs) if before else None
+        loss = self._safely(self._looks.before_backward, *args, **kwargs) if before else None
         buckets = tracer.buckets
         outer = tracer.backward
         engine = self._engine_stacks.get(stack)
@@ -222,7 +239,8 @@ class Patches:
                 mark(place, state, time.time())
             for wrapper, gradients in before:
                 if (issued and len(before) == 1) or self._safely(wrapper.gradients) != gradients:
-                    wrapper.after_backward(issued, tracer.user_elements)
+                    wrapper.after_backward(issued, tracer.user_elements, stack)
+                    self._safely(self._looks.after_backward, wrapper, loss)
                     if issued and labels is not None:
                         tracer.event(events.LABELS, detail={"model": wrapper.name}, value=labels, number=self._reduced, stack=stack)
                         labels = None
@@ -265,6 +283,7 @@ class Patches:
             models=tuple(w.name for w in held),
             unreduced=unreduced,
         )
+        self._looks.before_step(optimizer, held)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         steps = self._steps()
@@ -274,12 +293,7 @@ class Patches:
             return
         self._safely(self._draws.after_step)
         for wrapper in self._safely(self.wrappers.held_by, optimizer) or ():
-            wrapper.reduced = 0
-            wrapper.is_local = False
-            wrapper.steps += 1
-            step = wrapper.steps
-            if step % self._hash_every == 0 or (step < self._hash_every and step & (step - 1) == 0):
-                self._safely(self._hash_event, wrapper, "step")
+            self._safely(self._looks.after_step, wrapper)
 
     def _steps(self) -> list[int]:
         if not hasattr(self._inside, "steps"):
@@ -287,15 +301,28 @@ class Patches:
         steps: list[int] = self._inside.steps
         return steps
 
-    def _hash_event(self, wrapper: Wrapper, at: str) -> None:
-        value = wrapper.hash()
-        if value is not None:
-            self._event(events.PARAMETERS, value=value, number=wrapper.steps, model=wrapper.name, at=at)
+    def _end_join(self, original: Any, join: Any, /, *args: Any) -> Any:
+        result = original(join, *args)
+        for joinable in join._joinables:
+            wrapper = self.wrappers.get(joinable) if isinstance(joinable, torch.nn.Module) else None
+            if wrapper is not None:
+                wrapper.joins, wrapper.steps = wrapper.joins + 1, 0
+        return result
+
+    def _set_mode(self, original: Any, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        if not torch.compiler.is_compiling():
+            self._safely(self._evaluations.mode_set, module)
+        return result
 
     # -- data ---------------------------------------------------------------------------------------------------------
 
     def _next_batch(self, original: Any, iterator: Any) -> Any:
-        batch = original(iterator)
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            self._order_event(self._safely(self._orders.after_last, iterator, self._draws.count))
+            raise
         self._safely(self._draws.after_batch)
         self._safely(self._batch_event, iterator, batch)
         return batch
@@ -307,10 +334,17 @@ class Patches:
         number = self._iterators.get(iterator)
         if number is None:
             number = self._iterators[iterator] = next(self._loaders)
-        # What the ranks trained on is told by the forward passes; here only the beginning.
-        value = fingerprint.of_leaves(leaves) if self._batches < _BATCH_PRINTS else 0
+        # What the ranks trained on is told by the forward passes; here only the beginning, and that of an order of chance.
+        wanted = self._orders.wants(iterator)
+        value = fingerprint.of_leaves(leaves) if wanted or self._batches < _BATCH_PRINTS else 0
         self._batches += 1
         self._event(events.BATCH, value=value, loader=number)
+        if wanted:
+            self._order_event(self._orders.after_batch(iterator, value, self._draws.count))
+
+    def _order_event(self, found: Order | None) -> None:
+        if found is not None:
+            self._event(events.ORDER, value=found.value, number=found.batches)
 
     def _set_epoch(self, original: Any, sampler: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(sampler, *args, **kwargs)
@@ -336,6 +370,7 @@ class Patches:
     def _save(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else type(f).__name__
         self._event(events.SAVE, path=str(path))
+        self._safely(self._looks.saved)
         return original(obj, f, *args, **kwargs)
 
     def _seed(self, original: Any, seed: Any, *args: Any, **kwargs: Any) -> Any:
@@ -424,8 +459,9 @@ class Patches:
             return
         for wrapper in self.wrappers:
             # A device may hang in a collective that never ends, and a copy from it would wait for that.
-            if wrapper.steps and not (wrapper.is_on_device() and (tracer.has_pending() or self.exception)):
-                self._safely(self._hash_event, wrapper, "exception" if self.exception else "exit")
+            stepped = wrapper.steps or wrapper.joins
+            if stepped and not (wrapper.is_on_device() and (tracer.has_pending() or self.exception)):
+                self._safely(self._looks.hash, wrapper, "exception" if self.exception else "exit")
         tracer.event(events.EXIT, detail={"code": self.exit_code})
 
 

@@ -1,4 +1,4 @@
-"""What is known of each DDP wrapper: its name in the trace, and whether the gradients it holds were reduced."""
+"""What is known of each DDP wrapper: its name in the trace, whether the gradients it holds were reduced, and by what factor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 
-from ddp_audit.trace.worker import fingerprint
+from ddp_audit.trace.worker.factor import common_ratio, probe
+from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.tracer import Group, Tracer
+
+Multipliers = tuple[tuple[float, ...], bool]
 
 _WATCHED = 6  # parameters of a wrapper whose gradients are looked at before and after a backward pass
 
@@ -30,7 +33,13 @@ class Wrapper:
         self.is_local = False
         self.user_elements = 0  # what the user's all-reduces had carried when the gradients became local
         self.reduced = 0  # backward passes with bucket all-reduces since the last step
-        self.steps = 0
+        self.passes = 0  # backward passes that reached its parameters since the last step
+        self.losses: list[Multipliers | None] = []  # of those passes, where they are looked at
+        self.backward: Stack | None = None  # the last of them
+        self._probe: list[torch.Tensor | None] = []  # of its gradients after it
+        self.optimizer: weakref.ref[Any] | None = None  # whose step was the last
+        self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
+        self.steps = 0  # since the last of them
 
     @property
     def is_alive(self) -> bool:
@@ -41,6 +50,17 @@ class Wrapper:
     def is_alone(self) -> bool:
         return self.group is not None and len(self.group.ranks) == 1
 
+    @property
+    def is_averaged_later(self) -> bool:
+        """Whether its ranks are meant to part for some steps: the communication hook of local SGD."""
+        hooks = getattr(self._module(), "_comm_hooks", None) or ()
+        return any(getattr(hook, "__name__", "") == "post_localSGD_hook" for hook, _ in hooks)
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether a communication hook decides what becomes of its gradients."""
+        return bool(getattr(self._module(), "_comm_hooks", None))
+
     def gradients(self) -> tuple[tuple[int, int], ...]:
         """Identity and version of some gradients: they change when a backward pass accumulates into them."""
         state = []
@@ -50,8 +70,10 @@ class Wrapper:
             state.append((id(gradient), gradient._version) if gradient is not None else (0, 0))
         return tuple(state)
 
-    def after_backward(self, buckets: int, user_elements: int) -> None:
+    def after_backward(self, buckets: int, user_elements: int, stack: Stack) -> None:
         """Notes a backward pass that reached the wrapper's parameters."""
+        self.passes += 1
+        self.backward = stack
         if buckets:
             self.is_local = False
             self.reduced += 1
@@ -62,17 +84,57 @@ class Wrapper:
     def is_unreduced(self, user_elements: int) -> bool:
         """Whether a step now would use gradients of this rank alone. An all-reduce of the user's counts when it carried about
         as many elements as the wrapper has, so that a reduced loss does not pass for reduced gradients."""
+        if self.is_averaged_later:
+            return False
         return self.is_local and not self.is_alone and user_elements - self.user_elements < self.numel // 2
 
-    def hash(self) -> int | None:
-        """The hash of its parameters; None where it is gone or cannot be read."""
-        module = self._module()
-        if module is None:
-            return None
-        parameters = list(module.parameters())
-        if any(p.is_cuda for p in parameters) and torch.cuda.is_current_stream_capturing():
-            return None
-        return fingerprint.of_parameters(parameters)
+    def inner(self) -> torch.nn.Module | None:
+        """The module that it wraps."""
+        return getattr(self._module(), "module", None)
+
+    def shared(self) -> list[torch.nn.Parameter]:
+        """Its parameters but for those that DDP was told to leave alone; none where they cannot be read now."""
+        module, inner = self._module(), self.inner()
+        if module is None or inner is None:
+            return []
+        ignored = getattr(module, "parameters_to_ignore", ())
+        found = [p for name, p in inner.named_parameters() if name not in ignored]
+        return [] if any(p.is_cuda for p in found) and torch.cuda.is_current_stream_capturing() else found
+
+    def statistics(self) -> list[torch.Tensor]:
+        """The running statistics of its batch normalisation that an evaluation rests on."""
+        module, inner = self._module(), self.inner()
+        if module is None or inner is None:
+            return []
+        ignored = getattr(module, "parameters_to_ignore", ())
+        return [
+            buffer
+            for name, layer in inner.named_modules()
+            if isinstance(layer, torch.nn.modules.batchnorm._NormBase) and layer.track_running_stats and not layer.training
+            for kind in ("running_mean", "running_var")
+            if isinstance(buffer := getattr(layer, kind, None), torch.Tensor) and f"{name}.{kind}".lstrip(".") not in ignored
+        ]
+
+    # -- what gradients are multiplied by
+
+    def take_probe(self) -> None:
+        """Copies a few elements of the gradients as a backward pass leaves them."""
+        self._probe = self._elements()
+
+    def ratio(self) -> float:
+        """What the gradients have been multiplied by since then; 0.0 where that is no one number."""
+        return common_ratio(self._probe, self._elements()) if self._probe else 0.0
+
+    def _elements(self) -> list[torch.Tensor | None]:
+        return probe([None if (p := reference()) is None else p.grad for reference in self._watched])
+
+    def after_step(self) -> None:
+        """Begins the next step."""
+        self.reduced = self.passes = 0
+        self.is_local = False
+        self.losses = []
+        self._probe = []
+        self.steps += 1
 
     def is_on_device(self) -> bool:
         module = self._module()
@@ -107,6 +169,17 @@ class Wrappers:
 
     def get(self, module: torch.nn.Module) -> Wrapper | None:
         return self._of.get(module)
+
+    def around(self, module: torch.nn.Module) -> Wrapper | None:
+        """The wrapper that a module is, or that it is wrapped in."""
+        found = self._of.get(module)
+        return found if found is not None else next((w for w in self if w.inner() is module), None)
+
+    def beside(self, optimizer: Any) -> list[torch.Tensor]:
+        """The trained parameters of an optimizer that are in no wrapper."""
+        inside = {id(p) for w in self if (inner := w.inner()) is not None for p in inner.parameters()}
+        held = (p for group in optimizer.param_groups for p in group["params"])
+        return [p for p in held if p.requires_grad and id(p) not in inside]
 
     def held_by(self, optimizer: Any) -> list[Wrapper]:
         """The wrappers that have a parameter in an optimizer."""

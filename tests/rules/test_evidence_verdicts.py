@@ -1,0 +1,121 @@
+"""What a recorded run says of findings about scale, data streams, statistics and devices: verdicts from its silent faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+from ddp_audit.events import COLLECTIVE, DRAWS, FACTOR, LABELS, OUTSIDE, PLACE, STATISTICS, Event, Site
+from ddp_audit.findings import Finding
+from ddp_audit.program import lower
+from ddp_audit.rule import Context, load_rules
+from ddp_audit.source.project import Project
+
+RULES = {rule.code: rule for rule in load_rules()}
+
+
+def finding_of(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Finding:
+    """The finding of a rule in its own bad example, which is called train.py."""
+    monkeypatch.chdir(folder)
+    Path("train.py").write_text(RULES[code].bad)
+    project = Project(["train.py"])
+    (found,) = RULES[code].check(Context(lower(project, project.files[0])))
+    return found
+
+
+def event(kind: str, line: int, **detail: object) -> Event:
+    site = Site("train.py", line)
+    op = "all_reduce" if kind == COLLECTIVE else ""
+    return Event(kind, op, site=site, stack=(site,), detail={"model": "ddp0", "joins": 0, **detail})
+
+
+def run_of(*ranks: list[Event]) -> RecordedRun:
+    return RecordedRun(len(ranks), {n: RankRun(n, events, EXITED, 0) for n, events in enumerate(ranks)}, complete=True)
+
+
+def labels(line: int, count: int) -> list[Event]:
+    return [event(LABELS, line, backward=n, labels=count, weight=1 / count) for n in range(3)]
+
+
+@pytest.mark.parametrize(("other", "verdict"), [(30, "confirmed"), (10, "not-observed"), (0, "not-covered")])
+def test_means_over_labels(other: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP801", tmp_path, monkeypatch)
+    line = finding.span.line
+    run = run_of(labels(line, 10), labels(line, other) if other else labels(line + 50, 10))
+    assert RULES["DDP801"].witness(finding, run) == verdict
+
+
+def test_draws_of_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP308", tmp_path, monkeypatch)
+    drawn = [event(DRAWS, 9, forward=n, stream=f"{n:x}") for n in range(3)]
+    other = [event(DRAWS, 9, forward=n, stream=f"own {n:x}") for n in range(3)]
+    assert RULES["DDP308"].witness(finding, run_of(drawn, drawn)) == "confirmed"
+    assert RULES["DDP308"].witness(finding, run_of(drawn, other)) == "not-covered"  # without seeds and inputs
+
+
+def factor(line: int, factors: list[float], ratio: float = 1.0, passes: int = 1, **detail: object) -> Event:
+    known = {"mean": True, "hook": False, "replicas": 2, **detail}
+    return event(FACTOR, line, step=1, passes=passes, factors=[factors], ratio=ratio, **known)
+
+
+@pytest.mark.parametrize(
+    ("factors", "ratio", "passes", "verdict"),
+    [
+        ([0.5], 1.0, 1, "confirmed"),
+        ([0.5], 0.31, 1, "confirmed"),  # and clipped
+        ([2.0], 1.0, 1, "confirmed"),
+        ([], 1.0, 4, "confirmed"),  # four micro-batches that nothing divides
+        ([0.25, 0.25], 1.0, 4, "confirmed"),
+        ([], 1.0, 1, "not-observed"),
+        ([0.5], 2.0, 1, "not-observed"),  # made up for after the reduction
+        ([0.3], 1.0, 1, "not-covered"),
+    ],
+)
+def test_factors_of_a_loss(
+    factors: list[float], ratio: float, passes: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = finding_of("DDP802", tmp_path, monkeypatch)
+    here = [factor(finding.span.line, factors, ratio, passes)]
+    assert RULES["DDP802"].witness(finding, run_of(here, here)) == verdict
+
+
+def test_factors_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP802", tmp_path, monkeypatch)
+    line = finding.span.line
+    for one in (factor(line + 50, [0.5]), factor(line, [0.5], mean=False), factor(line, [0.5], hook=True)):
+        assert RULES["DDP802"].witness(finding, run_of([one], [one])) == "not-covered"
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(2.0, "confirmed"), (1.0, "not-observed"), (0.3, "not-covered")])
+def test_sums_of_gradients_on_top(ratio: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP110", tmp_path, monkeypatch)
+    rank = [event(COLLECTIVE, finding.span.line), factor(1, [], ratio)]
+    assert RULES["DDP110"].witness(finding, run_of(rank, rank)) == verdict
+
+
+def test_statistics_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP402", tmp_path, monkeypatch)
+    one, other = ([event(STATISTICS, 9, step=3, hash=value), event(COLLECTIVE, 12)] for value in "ab")
+    assert RULES["DDP402"].witness(finding, run_of(one, other)) == "confirmed"
+    assert RULES["DDP402"].witness(finding, run_of(one, one)) == "not-observed"
+    assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-covered"
+
+
+def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP102", tmp_path, monkeypatch)
+
+    def rank(*hashes: str) -> list[Event]:
+        return [event(OUTSIDE, 20, step=step, at="step", hash=value) for step, value in enumerate(hashes, 1)]
+
+    assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "c"))) == "confirmed"
+    assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "b"))) == "not-observed"
+    assert RULES["DDP102"].witness(finding, run_of(rank("a"), [])) == "not-covered"
+
+
+@pytest.mark.parametrize("code", ["DDP507", "DDP602"])
+def test_models_on_one_device(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of(code, tmp_path, monkeypatch)
+    ranks = [[event(PLACE, 9, devices=[name])] for name in ("cuda a", "cuda a")]
+    assert RULES[code].witness(finding, run_of(*ranks)) == "confirmed"
