@@ -435,7 +435,7 @@ print("went on", total.tolist())
 
 
 def test_a_failing_tracer_leaves_the_training_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str], rank_of_one: None) -> None:
-    assert alone(tmp_path, BROKEN).exit_code == 0
+    assert alone(tmp_path, BROKEN, native="off").exit_code == 0  # the native kernel writes by itself
     captured = capfd.readouterr()
     assert "went on [1.0, 1.0]" in captured.out
     assert captured.err.count("ddp-audit: tracing of rank 0 has ended") == 1
