@@ -15,6 +15,7 @@ from ddp_audit.fix.catalogue import CATALOGUE, FIXES
 from ddp_audit.fix.rounds import mend
 from ddp_audit.report import sarif
 from ddp_audit.rule import load_rules
+from ddp_audit.server.session import Session
 
 RULES = {rule.code: rule for rule in load_rules()}
 PAGES = sorted(FIXES.keys() - {"DDP804"})  # the page of that one shows another of its faults, which is not mended
@@ -50,6 +51,21 @@ def test_sarif_holds_the_change(code: str) -> None:
     lines[replaced["deletedRegion"]["startLine"] - 1 : replaced["deletedRegion"]["endLine"] - 1] = [
         replaced["insertedContent"]["text"]
     ]
+    assert "".join(lines) == after
+
+
+@pytest.mark.parametrize("code", PAGES)
+def test_an_editor_offers_the_change(code: str) -> None:
+    bad = RULES[code].bad
+    after = text_after(mended(bad, code))
+    path = str(Path("train.py").absolute())
+    Path("pyproject.toml").write_text(f'[tool.ddp-audit]\nselect = ["{code}"]\n')
+    session = Session({path: bad})
+    assert session.audit(path) == ""
+    change = session.changes(path, session.findings[path][0])[0]
+    assert (change.title.startswith(f"{code}: "), change.safe) == (True, session.findings[path][0].fix.safety == "safe")  # type: ignore[union-attr]
+    lines = bad.splitlines(keepends=True)
+    lines[change.start : change.end] = [change.text]
     assert "".join(lines) == after
 
 
