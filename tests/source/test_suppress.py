@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,8 +56,33 @@ def test_first_line_of_a_long_statement_covers_all_its_lines(tmp_path: Path) -> 
 
 
 def test_inner_line_covers_that_line_alone(tmp_path: Path) -> None:
+    text = "f(\n    a,\n    b,  # ddp-audit: ignore[DDP401]\n    c,\n)\n"
+    assert kept_lines(tmp_path, text, range(1, 6)) == [2, 4, 5]  # and the first, see below
+    text = "f(g,\n  a,  # ddp-audit: ignore[DDP401]\n  b)\n"
+    assert kept_lines(tmp_path, text, range(1, 4)) == [1, 3]
+
+
+def test_where_formatters_put_the_comment_of_a_first_line(tmp_path: Path) -> None:
+    """`f(a,  # comment` and its other arguments below become a line each, the comment that of the first argument."""
     text = "f(\n    a,  # ddp-audit: ignore[DDP401]\n    b,\n)\n"
-    assert kept_lines(tmp_path, text, range(1, 5)) == [1, 3, 4]
+    assert kept_lines(tmp_path, text, range(1, 5)) == [3, 4]
+
+
+@pytest.mark.parametrize("width", ["60", "88", "130"])
+def test_a_formatter_does_not_part_a_comment_from_its_statement(width: str, tmp_path: Path) -> None:
+    long = "a_long_name_of_a_function(one_long_argument, another_long_argument_of_the_call"
+    mark = "  # ddp-audit: ignore[DDP401]\n"
+    text = (
+        f"{long}){mark}if x: {long}){mark}with y as z: {long}){mark}v = [{long}), {long})]{mark}"
+        f"# ddp-audit: ignore[DDP401]\n{long})\n{long},{mark}    c)\nv = {long}) + {long}).wait(){mark}"
+        f"for i in {long}):{mark}    pass\n{long[:25]}({mark}    c, d)\n"
+    )
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", width, "-"]
+    formatted = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    calls = [number for number, line in enumerate(formatted.splitlines(), 1) if "a_long_name" in line]
+    assert len(calls) == 11
+    kept = kept_lines(tmp_path, formatted, range(1, max(calls) + 1))
+    assert [line for line in calls if line in kept] == [], formatted
 
 
 def test_of_a_compound_statement_the_header_is_covered(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Suppression comments: `# ddp-audit: ignore[DDP401] reason` and `# ddp-audit: ignore-file[...]`.
 
 A comment on the first or last line of a statement, or alone on the line above it, holds for findings in that statement's lines;
-of a compound statement that is its header. Comments are found by tokens, so the same text in a string does nothing.
+of a compound statement that is its header. On a line in between it holds for that line, and for the first one where a bracket
+ends that: there formatters leave the comment of a first line that they break. Comments are found by tokens, so the same text in
+a string does nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ _COMMENT = re.compile(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes
 
 @dataclass(slots=True)
 class Suppression:
-    """One comment. `names` are codes or rule names as written, `lines` the range of lines it holds for."""
+    """One comment. `names` are codes or rule names as written, `lines` the lines that it holds for."""
 
     span: Span
     names: tuple[str, ...]
     whole_file: bool
-    lines: range
+    lines: Collection[int]
     used: set[str] = field(default_factory=set)
     text: str = ""
     at_end: bool = False  # holds for findings that end in its lines too: those of documents go from a sentence to a command
@@ -69,7 +71,7 @@ def python_suppressions(text: str, path: str) -> list[Suppression]:
     return found
 
 
-def suppression_of(match: re.Match[str], span: Span, lines: range, text: str) -> Suppression:
+def suppression_of(match: re.Match[str], span: Span, lines: Collection[int], text: str) -> Suppression:
     """The suppression that a comment says, of a match with the groups `verb` and `list`."""
     names = tuple(name.strip() for name in (match["list"] or "").split(",") if name.strip())
     return Suppression(span, names, match["verb"] == "ignore-file", lines, text=text)
@@ -148,7 +150,7 @@ def _complaint(kind: tuple[str, str], comment: Suppression, message: str, remedy
     )
 
 
-def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
+def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, Collection[int]]]:
     """Each comment that mentions the tool, with the lines of the statement that it belongs to."""
     waiting: list[tokenize.TokenInfo] = []  # alone on their lines, or above in a stack of comments and decorators
     inside: list[tokenize.TokenInfo] = []  # in the statement at hand
@@ -156,6 +158,7 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
     decorated: list[tokenize.TokenInfo] = []
     decorated_from = 0
     is_decorator = False
+    opened = False  # whether the first line of the statement ends with an opening bracket
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
@@ -168,8 +171,10 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
                 held = waiting + decorated
                 held += [comment for comment in inside if comment.start[0] in ends]
                 for comment in inside:
-                    if comment.start[0] not in ends:  # on an inner line of the statement: for that line alone
-                        yield comment, range(comment.start[0], comment.start[0] + 1)
+                    line = comment.start[0]
+                    if line not in ends:  # on an inner line of the statement: for that line alone
+                        # Formatters break `f(a, b,  # comment` after the bracket, and leave the comment with `b`.
+                        yield comment, (first, line) if opened else (line,)
                 begin = min(first, decorated_from or first)
                 if is_decorator:
                     decorated, decorated_from = held, begin
@@ -177,7 +182,7 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
                     for comment in held:
                         yield comment, range(begin, last + 1)
                     decorated, decorated_from = [], 0
-                waiting, inside, first, is_decorator = [], [], None, False
+                waiting, inside, first, is_decorator, opened = [], [], None, False, False
             elif token.type in _BETWEEN:
                 if token.type == tokenize.NL and first is None and waiting and not token.line.strip():
                     # A blank line parts a comment from what follows: it belongs to nothing.
@@ -187,6 +192,8 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, range]]:
             elif first is None:
                 first = token.start[0]
                 is_decorator = token.type == tokenize.OP and token.string == "@"
+            if first == token.start[0] and token.type not in _BETWEEN:
+                opened = token.type == tokenize.OP and token.string in ("(", "[", "{")
     except (tokenize.TokenError, SyntaxError):  # ast read the file, so at most its very end is odd
         pass
     for comment in waiting + decorated + inside:
