@@ -110,6 +110,14 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def toward(self) -> str:
+        """The other rank of a message, ` to rank 1` or ` from any rank`; empty for all else and where it is not known."""
+        if self.op not in POINT_TO_POINT or "peer" not in self.detail:
+            return ""
+        peer = self.detail["peer"]
+        return f" {'to' if self.op == 'send' else 'from'} {'any rank' if peer is None else f'rank {peer}'}"
+
+    @property
     def what(self) -> str:
         """The event in a few words: `broadcast of 64 float32 (DDP buffer broadcast)`."""
         if self.kind != COLLECTIVE:
@@ -117,4 +125,4 @@ class Event:
         size = "" if self.numel is None else f" of {self.numel:,} {self.dtype or 'elements'}"
         if self.op in ("barrier", "monitored_barrier"):
             size = ""
-        return f"{self.op}{size} ({ORIGINS.get(self.origin, self.origin)})"
+        return f"{self.op}{size}{self.toward} ({ORIGINS.get(self.origin, self.origin)})"

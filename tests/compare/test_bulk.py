@@ -53,9 +53,9 @@ class RankWriter:
 
     def collective(self, call: dict[str, Any], *, done: bool = True, skip: int = 0) -> None:
         text = {"call": "x", "shape": [], "async": False, **{k: v for k, v in call.items() if k != "lines"}}
-        if text["op"] == "send":
+        if text["op"] in events.POINT_TO_POINT:
             index = layout.NO_INDEX
-            text["peer"] = 1
+            text |= {"peer": text["root"], "tag": 0, "async": len(call["lines"]) < 2, "root": None}
         else:
             index = self.indices[text["group"]] = self.indices.get(text["group"], -1) + 1 + skip
         definition = self.ring.define(layout.SIGNATURE_TEXT, {**text, "stack": self.stack(call["lines"])})
@@ -71,7 +71,7 @@ def calls() -> st.SearchStrategy[dict[str, Any]]:
     origins = [events.USER, events.USER, events.DDP_BUFFERS, events.DDP_BUCKET, events.DDP_JOIN, events.OBJECT]
     return st.fixed_dictionaries(
         {
-            "op": st.sampled_from(["all_reduce", "all_reduce", "broadcast", "barrier", "scatter", "all_to_all", "send"]),
+            "op": st.sampled_from(["all_reduce", "all_reduce", "broadcast", "barrier", "scatter", "all_to_all", "send", "recv"]),
             "group": st.sampled_from(["default", "default", "default", "a", "b"]),
             "origin": st.sampled_from(origins),
             "numel": st.sampled_from([None, 4, 4, 4, 5]),
@@ -188,6 +188,41 @@ def test_random_runs_come_to_the_same(drawn: tuple[list[list[Any]], list[str]]) 
         run = load_run(folder)  # and columns of events that are all there
         comparison = compare_run(run, aligner=aligned(run, Places()), root=folder)
         assert json.dumps(as_object(comparison)) == json.dumps(as_object(plain(folder)[1]))
+    finally:
+        shutil.rmtree(folder)
+
+
+@st.composite
+def exchanges(draw: st.DrawFn) -> tuple[list[list[Any]], list[str]]:
+    """Messages between three ranks, of which some rank may lack one or have one that does not fit."""
+    pairs = st.sampled_from([(0, 1), (1, 0), (0, 1), (1, 2), (2, 0)])
+    program = draw(st.lists(st.tuples(pairs, st.sampled_from([4, 4, 5]), st.sampled_from([5, 6])), min_size=1, max_size=12))
+    ranks: list[list[Any]] = [[], [], []]
+    for (source, target), numel, line in program:
+        lines = (line,) if line == 5 else (line, 30)
+        ranks[source].append(call("send", root=target, numel=numel, lines=lines))
+        ranks[target].append(call("recv", root=source, numel=numel, lines=(line + 10, 30)))
+    for own in ranks:
+        at = draw(st.integers(0, 30))
+        change = draw(st.sampled_from(["none", "none", "drop", "size", "wait", "again"]))
+        if change == "drop":
+            del own[at % 12 : at % 12 + 1]
+        elif change == "size" and own:
+            own[at % len(own)] = own[at % len(own)] | {"numel": 6}
+        elif change == "wait":
+            own.append(call())
+        elif change == "again":
+            own.insert(at, (events.GROUP, {"action": "init", "name": "default", "ranks": [0, 1, 2], "backend": "gloo"}, 0))
+    return ranks, [draw(ENDS) for _ in ranks]
+
+
+@given(exchanges())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_messages_come_to_the_same(drawn: tuple[list[list[Any]], list[str]]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="bulk"))
+    try:
+        write(folder, drawn)
+        same(folder)
     finally:
         shutil.rmtree(folder)
 

@@ -22,8 +22,10 @@ pytestmark = pytest.mark.traced
 
 PRELUDE = """
 import datetime
+import time
 import torch
 import torch.distributed as dist
+import torch.distributed.nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 import torch.distributed.nn  # before the group, or gloo's threads may abort the process at exit
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
@@ -53,6 +55,15 @@ for step in range(4):
     if rank == 1 and step == 2:
         break
     dist.all_reduce(torch.ones(1))  # STEP
+"""
+
+CIRCLE = """
+part = torch.ones(3)
+dist.send(part, 1) if rank == 0 else dist.recv(part, 0)
+work = dist.isend(part, 1 - rank)
+dist.irecv(part, 1 - rank).wait()
+dist.recv(part, 1 - rank)  # CIRCLE
+dist.send(part, 1 - rank)
 """
 
 CROSSED_AND_SILENT = """
@@ -132,6 +143,11 @@ if rank == 0:
 else:
     dist.recv(torch.ones(4), 0)
     dist.send(torch.ones(4), 0)
+kept = [dist.isend(torch.ones(3 + tag), 1, tag=tag) if rank == 0 else dist.irecv(torch.ones(3 + tag), 0, tag=tag) for tag in range(3)]
+batch = [dist.P2POp(dist.isend, torch.ones(2), 1 - rank), dist.P2POp(dist.irecv, torch.ones(2), 1 - rank)]
+for work in dist.batch_isend_irecv(batch):
+    work.wait()
+time.sleep(2.5)  # longer than a stall, and nobody has waited for what is kept: gloo never says that it is done
 
 torch.manual_seed(rank)
 model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)))
@@ -219,6 +235,17 @@ def test_a_rank_that_leaves_early(folder: Path) -> None:
     assert (found["index"], found["kind"], found["ranks"]["1"]) == (2, "missing-rank", None)  # type: ignore[index]
     assert found["ranks"]["0"]["site"] == f"train.py:{traced.line('STEP')}"  # type: ignore[index]
     assert "Rank 1 exited with code 0" in str(found["explanation"])
+
+
+def test_both_ranks_receive_first(folder: Path) -> None:
+    traced = Traced(folder, CIRCLE)
+    found = traced.only()
+    assert (found["kind"], found["message"], traced.seen) == ("order", {"from": 1, "to": 0}, ["order"])
+    site = f"train.py:{traced.line('CIRCLE')}"
+    sides = [(one["op"], one["peer"], one["async"], one["site"]) for one in found["ranks"].values()]  # type: ignore[attr-defined]
+    assert sides == [("recv", 1, False, site), ("recv", 0, False, site)]
+    assert found["index"] == 1, "the message before it has met"
+    assert traced.result.killed
 
 
 def test_legal_patterns_are_silent(folder: Path) -> None:

@@ -41,6 +41,7 @@ class Recorder:
     entries: list[dict[str, Any]] = field(default_factory=list)
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
     _status: dict[str, dict[str, int]] = field(default_factory=dict)
+    _messages: int = 0
 
     def add(
         self, op: str, *sizes: list[int], dtype: str = "Float", line: int = 1, inner: str = "user", done: bool = True,
@@ -78,6 +79,24 @@ class Recorder:
         status.setdefault("last_completed_collective", -1)
         if done:
             status["last_completed_collective"] = seq
+
+    def message(self, call: str, size: list[int], line: int, done: bool = True, batch: bool = False) -> None:
+        """A send or receive of torch's `send` and `recv`, or of a batch: those of a batch are scheduled for ever."""
+        group = next(iter(self.groups))
+        self.add(call, size, line=line, done=done and not batch, group=group, same_number=True)
+        entry = self.entries[-1]
+        entry["is_p2p"] = True
+        entry["p2p_seq_id"] = self._messages = self._messages + (not batch)
+        name = "batch_isend_irecv" if batch else call.split()[0]
+        entry["frames"][0]["name"] = name
+        entry["frames"].insert(0, {**entry["frames"][0], "name": f"i{call.split()[0]}"})
+        if batch:
+            entry["state"] = "scheduled"
+
+    def end_batch(self, done: bool = True) -> None:
+        """The entry of a batch itself, which alone knows whether it is done."""
+        self.message("coalesced", [], line=1, done=done)
+        self.entries[-1].update(p2p_seq_id=self._messages - 1, input_sizes=[], output_sizes=[])
 
     def dump(self, keep: int | None = None) -> dict[str, Any]:
         """The dump; of `keep` only the last entries, as when the ring was full."""

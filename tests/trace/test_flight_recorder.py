@@ -379,3 +379,46 @@ def test_dumps_of_a_real_run(tmp_path: Path) -> None:
     pickled = only(compared(tmp_path / "pickle")).ranks
     assert [event.site.line for event in pickled.values() if event and event.site] == [11, 13]
     shutil.rmtree(tmp_path / "pickle")
+
+
+def exchange(sizes: tuple[int, int] = (64, 64), *, batch: bool = False, done: bool = True) -> list[Recorder]:
+    """Rank 0 sends to rank 1 twice; the ranks are 2 and 3 of the run, of a group of their own."""
+    made = [Recorder(rank, 4, groups={("7", "pair"): [2, 3]}) for rank in range(4)]
+    for one in made[:2]:
+        steps(one, 1)
+    for rank, call in ((2, "send 0->1"), (3, "recv 1<-0")):
+        steps(made[rank], 1)
+        for size in (8, sizes[rank - 2]):
+            made[rank].message(call, [size], line=30 + rank, done=done, batch=batch)
+        if batch:
+            made[rank].end_batch(done=done)
+    return made
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_messages_that_meet_and_a_batch_whose_parts_never_say_that_they_are_done(tmp_path: Path, batch: bool) -> None:
+    comparison = compared(write(tmp_path, exchange(batch=batch)))
+    assert (comparison.verdict, comparison.divergences) == ("agreed", [])
+
+
+def test_messages_of_two_sizes(tmp_path: Path) -> None:
+    found = only(compared(write(tmp_path, exchange((64, 32)))))
+    assert (found.kind, found.index, found.message, found.group) == ("size", 1, (2, 3), "7 (pair)")
+    assert [str(event.site) for event in found.ranks.values() if event] == ["/home/me/train.py:32", "/home/me/train.py:33"]
+
+
+def test_a_receive_that_nobody_sends(tmp_path: Path) -> None:
+    made = exchange()
+    made[3].message("recv 1<-0", [5], line=40, done=False)
+    found = only(compared(write(tmp_path, made)))
+    assert (found.kind, found.index, found.message, found.ranks[2]) == ("missing-rank", 2, (2, 3), None)
+    event = found.ranks[3]
+    assert event is not None and event.detail["peer"] == 2 and event.detail["async"] is False
+
+
+def test_what_a_full_recorder_has_lost_is_not_missed(tmp_path: Path) -> None:
+    made = exchange((64, 32))
+    made[2].entries = made[2].entries[-1:]  # its first send fell out of the ring
+    assert compared(write(tmp_path / "wrapped", made)).parted == []
+    del made[2].entries[:]
+    assert compared(write(tmp_path / "one", [made[0], made[1], made[3]])).parted == []

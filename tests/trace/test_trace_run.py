@@ -137,14 +137,14 @@ def test_arguments_of_the_users_collectives(recorded: RecordedRun) -> None:
         ("broadcast", "default", 3, 1, None, False),
         ("broadcast", pair, 3, 1, None, False),
         ("all_reduce", alone, 3, None, "sum", False),
-        ("recv", "default", 3, None, None, True),
+        ("recv", "default", 3, None, None, False),
         ("reduce", "default", 3, 1, "product", False),
         ("scatter", "default", 3, 0, None, False),
         ("all_gather", "default", 3, None, None, False),
         ("all_reduce", "default", 8, None, "sum", False),
         ("barrier", "default", None, None, None, False),
     ]
-    assert [e.detail["peer"] for e in mine if e.op == "recv"] == [0]
+    assert [(e.detail["peer"], e.detail["tag"]) for e in mine if e.op == "recv"] == [(0, 0)]
     assert [e.index for e in mine if e.op == "recv"] == [None]
     assert [e.detail["call"] for e in mine if e.numel == 8] == ["allreduce_coalesced_"]
     assert [(e.op, e.dtype) for e in collectives(rank, origin=events.OBJECT)] == [

@@ -68,7 +68,7 @@ def wait_cycle(
     groups: Mapping[Key, Group], last: Mapping[int, Position], runs: Mapping[int, RankRun], *, stalled: bool = False
 ) -> Divergence | None:
     """Ranks that wait for each other in collectives of different groups. `last`: the last collective of each rank."""
-    blocked = {rank: last[rank] for rank, run in sorted(runs.items()) if rank in last and _is_blocked(run, stalled)}
+    blocked = {rank: last[rank] for rank, run in sorted(runs.items()) if rank in last and is_blocked(run, stalled)}
     if len({key for key, _ in blocked.values()}) < 2:
         return None
     alike: dict[object, int] = {}  # one rank of those that stand in one collective and are in the same groups
@@ -82,19 +82,20 @@ def wait_cycle(
         group = groups[key]
         waits[rank] = [r for r in blocked if r != rank and r in group.ranks() and group.ends.get(r, 0) <= index]
     for start in waits:
-        cycle = _cycle(start, waits)
+        cycle = cycle_through(start, waits)
         if len({blocked[rank][0] for rank in cycle}) > 1:
             return _other_groups(groups, {rank: blocked[rank] for rank in sorted(cycle)})
     return None
 
 
-def _is_blocked(run: RankRun, stalled: bool) -> bool:
+def is_blocked(run: RankRun, stalled: bool) -> bool:
+    """Whether a rank waits, or waited when it ended."""
     if run.state == WAITING or run.waiting is not None or failed_by_peer(run):
         return True
     return stalled and (run.state == KILLED or not has_ended(run))
 
 
-def _cycle(start: int, waits: Mapping[int, Sequence[int]]) -> list[int]:
+def cycle_through(start: int, waits: Mapping[int, Sequence[int]]) -> list[int]:
     """A cycle through `start` in the graph of who waits for whom; empty where there is none."""
     stack: list[tuple[int, list[int]]] = [(start, [start])]
     seen: set[int] = set()

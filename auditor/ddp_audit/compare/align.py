@@ -142,6 +142,11 @@ class Aligner:
             parted.sort(key=lambda item: (item[0].when(item[1]), item[0].name))
         return [self._mismatch(group, index) for group, index in parted]
 
+    def when(self, divergence: Divergence) -> float:
+        """When the collective of a divergence was entered first."""
+        group = next(g for (name, _), g in self.groups.items() if name == divergence.group and g.holders(divergence.index))
+        return group.when(divergence.index)[0]
+
     def _mismatch(self, group: Group, index: int) -> Divergence:
         holders = group.holders(index)
         row: Row = []  # by rank, not by arrival

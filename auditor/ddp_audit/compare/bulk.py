@@ -16,6 +16,7 @@ from typing import Protocol
 from ddp_audit.compare.align import Aligner, Row, classify
 from ddp_audit.compare.crossed import is_full, note_places
 from ddp_audit.compare.explain import frames
+from ddp_audit.compare.messages import Payloads
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Crossing, Entry, Group, Key, Signature
 from ddp_audit.compare.verdict import new_aligner
@@ -31,6 +32,7 @@ class Places:
     def __init__(self) -> None:
         self.known: list[tuple[Event, bool | None]] = [(Event(COLLECTIVE), None)]
         self._numbers: dict[object, int] = {}
+        self.payloads = Payloads()
 
     def number(self, event: Event, grad: bool | None) -> int:
         """The number of a collective's place; `grad` says whether its forward ran with gradients, None where it has none."""

@@ -17,6 +17,7 @@ from ddp_audit.events import (
     EXCEPTION,
     OBJECT,
     ORIGINS,
+    POINT_TO_POINT,
     STACK,
     SYNC_BATCHNORM,
     USER,
@@ -119,6 +120,10 @@ def name(event: Event) -> str:
         return f"{event.op}{size} of the {ORIGINS[event.origin]}"
     if event.origin == SYNC_BATCHNORM:
         return f"{event.op}{size} of SyncBatchNorm"
+    if event.op in POINT_TO_POINT:
+        op = f"i{event.op}" if event.detail.get("async") else event.op
+        tag = f" with tag {event.detail['tag']}" if event.detail.get("tag") else ""
+        return f"{op}{size}{event.toward}{tag}"
     if event.origin == OBJECT:
         return f"{event.op}{size} of an object collective"
     if event.origin == USER:

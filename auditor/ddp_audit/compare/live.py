@@ -24,8 +24,8 @@ class LiveComparison:
         self._aligner: Aligner | None = None
         self._fed: dict[int, int] = {}
         self._ended_since: dict[int, float] = {}
-        self._seen_since: dict[tuple[str, int, str], float] = {}
-        self._reported: set[tuple[str, int, str]] = set()
+        self._seen_since: dict[object, float] = {}
+        self._reported: set[object] = set()
 
     def update(self, run: RecordedRun) -> list[Divergence]:
         """Divergences that were not returned before. The same run must be given each time, grown."""
@@ -36,9 +36,10 @@ class LiveComparison:
         final = {rank for rank, since in self._ended_since.items() if now - since >= self.patience}
         found = []
         for divergence in find_divergences(run, aligner, final):
-            key = (divergence.group, divergence.index, divergence.kind)
+            key = (divergence.group, divergence.index, divergence.kind, divergence.message)
             since = self._seen_since.setdefault(key, now)
             everyone = set(divergence.ranks) >= set(run.ranks) and divergence.kind not in ("group", "missing-rank", "extra")
+            everyone = everyone and divergence.message is None
             if key not in self._reported and (everyone or now - since >= self.patience):
                 self._reported.add(key)
                 found.append(divergence)

@@ -83,7 +83,7 @@ def with_diff(notes: Sequence[LogNote], divergences: Sequence[Divergence], first
     for note in notes:
         if note.kind == "nccl-timeout" and "seq" in note.values:
             index = int(note.values["seq"]) - 1 + first_index
-            same = next((d for d in parted if d.index == index), None)
+            same = next((d for d in parted if d.index == index and d.message is None), None)
             where = "which is where the ranks part" if same else "as the diff counts them"
             said.append(f"Number {note.values['seq']} of the watchdog is collective {index} {where}.")
     if notes and parted:
@@ -96,7 +96,8 @@ def with_diff(notes: Sequence[LogNote], divergences: Sequence[Divergence], first
             else:
                 sides[-1][0].append(rank)
         told = "; ".join(f"{rank_list(ranks)}: {text}" for ranks, text in sides[:4])
-        said.append(f"Behind these texts stands collective {first.index} of group {first.group} ({capital(told)}).")
+        what = "collective" if first.message is None else "message"
+        said.append(f"Behind these texts stands {what} {first.index} of group {first.group} ({capital(told)}).")
     elif notes:
         said.append("The diff shows no collective in which the ranks part: what the texts tell of is not in the trace.")
     return list(dict.fromkeys(said))

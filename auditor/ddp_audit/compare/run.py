@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ddp_audit.events import Event, Site
+from ddp_audit.events import COLLECTIVE, Event, Site
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.messages import Messages
 
 # How a rank ended, or where it is.
 RUNNING = "running"  # it issued something a moment ago
@@ -64,6 +67,14 @@ def tally(events: Sequence[Event], kind: str) -> Iterable[tuple[Event, int]]:
     return ((event, 1) for event in events if event.kind == kind)
 
 
+def last_issued(events: Sequence[Event]) -> int | None:
+    """The position of the last collective or message of a rank."""
+    for number, event in enumerate(backwards(events), 1):
+        if event.kind == COLLECTIVE:
+            return len(events) - number
+    return None
+
+
 @dataclass(slots=True)
 class RankRun:
     """What one rank did. `events` are in the order of recording; `code` is the exit code where one is known."""
@@ -82,13 +93,15 @@ class RankRun:
 
 @dataclass(slots=True)
 class RecordedRun:
-    """All ranks of one run. `groups` maps a group's name to its global ranks; `meta` is run.json."""
+    """All ranks of one run. `groups` maps a group's name to its global ranks; `meta` is run.json; `messages` are its sends and
+    receives where the reader has gathered them."""
 
     world_size: int
     ranks: dict[int, RankRun] = field(default_factory=dict)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     complete: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
+    messages: Messages | None = None
 
     def all_events(self) -> Iterator[tuple[int, Event]]:
         """Every event with its rank, rank by rank."""

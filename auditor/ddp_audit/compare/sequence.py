@@ -44,6 +44,9 @@ class Divergence:
     `ranks` holds each rank's event, None for a rank that has none there. `odd` is the minority where three or more ranks
     allow a strict majority, else empty. `forwards` has, for torch's own collectives, the forward that they belong to. `count`
     is how often a crossed pair of places was seen. `before` has the last collectives of the group before this one.
+
+    Where messages part, `message` has the ranks of sender and receiver, `index` is its number in order from the one to the other,
+    and `positions` says where among the events of each rank it stands.
     """
 
     group: str
@@ -55,6 +58,8 @@ class Divergence:
     count: int = 1
     forwards: dict[int, Event | None] = field(default_factory=dict)
     before: list[tuple[int, dict[int, Event]]] = field(default_factory=list)
+    message: tuple[int, int] | None = None
+    positions: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_notice(self) -> bool:

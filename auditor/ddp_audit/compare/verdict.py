@@ -13,6 +13,7 @@ from ddp_audit.compare.crossed import Crossed
 from ddp_audit.compare.ended import exited_in_order, has_ended
 from ddp_audit.compare.explain import exception_text, last_text, standing
 from ddp_audit.compare.faults import SilentFault
+from ddp_audit.compare.partners import Partners, time_of
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
@@ -122,15 +123,34 @@ def ended_ranks(run: RecordedRun) -> set[int]:
 
 
 def find_divergences(run: RecordedRun, aligner: Aligner, final: set[int], *, stalled: bool = False) -> list[Divergence]:
-    """Mismatches; where there are none, ranks that wait for each other in different groups; else a rank that is not there."""
+    """Mismatches; where there are none, ranks that wait for each other in a circle; else a rank that is not there."""
+    partners = Partners(run)
     found = aligner.mismatches()
+    messages = partners.mismatches()
+    if found and messages:
+        dated = [(aligner.when(one), one) for one in found] + [(time_of(one), one) for one in messages]
+        found = [one for _, one in sorted(dated, key=lambda item: item[0])]
+    elif not found:
+        found = messages
     if not found:
-        cycle = wait_cycle(aligner.groups, aligner.last, run.ranks, stalled=stalled)
-        absent = missing(aligner.groups, run.ranks, final, stalled=stalled) if cycle is None else None
-        found = [divergence for divergence in (cycle, absent) if divergence is not None]
+        circle = partners.circle(aligner.groups, aligner.last, stalled=stalled)
+        cycle = circle or wait_cycle(aligner.groups, aligner.last, run.ranks, stalled=stalled)
+        one = cycle or _not_there(run, aligner, partners, final, stalled)
+        found = [] if one is None else [one]
     for divergence in found:
-        divergence.before = aligner.before(divergence.group, divergence.index)
+        if divergence.message is None:
+            divergence.before = aligner.before(divergence.group, divergence.index)
     return found
+
+
+def _not_there(run: RecordedRun, aligner: Aligner, partners: Partners, final: set[int], stalled: bool) -> Divergence | None:
+    """The collective or the message for which a rank does not come, whichever is nearer to the cause."""
+    absent = missing(aligner.groups, run.ranks, final, stalled=stalled)
+    lone = partners.lone(final, stalled=stalled)
+    if absent is None or lone is None:
+        return absent or lone
+    dated = [(one, when(one)) for one, when in ((absent, aligner.when), (lone, time_of))]
+    return min(dated, key=lambda item: (*partners.nearness(r for r, e in item[0].ranks.items() if e is None), item[1]))[0]
 
 
 def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankState]:

@@ -13,7 +13,7 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
 from ddp_audit.findings import Finding
-from ddp_audit.report.selection import Selection
+from ddp_audit.report.selection import Selection, is_in
 from ddp_audit.report.trace_text import headline, nothing_lines, source_line, title
 
 MOST = 12_000  # events of a page
@@ -85,8 +85,8 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
         "verdict": comparison.verdict,
         "leftOut": selection.told() + (f" {further:,} further lanes are left out." if further else ""),
         "divergences": [
-            {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get((d.group, d.index), -1),
-             "sides": _sides(d, comparison, root, _open_ranks(lanes, (d.group, d.index)))}
+            {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get(_key(d, lanes), -1),
+             "sides": _sides(d, comparison, root, _open_ranks(lanes, _key(d, lanes)))}
             for d in comparison.divergences[:_MOST_DIVERGENCES]
         ],
         "silent": [[fault.kind, rank_list(fault.ranks), fault.explanation] for fault in comparison.silent],
@@ -94,6 +94,13 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
         "things": [[*thing[:3], _lines(thing[3], root)] for thing in things],
         "lanes": kept,
     }  # fmt: skip
+
+
+def _key(divergence: Divergence, lanes: Sequence[dict[str, Any]]) -> Key:
+    """The column of a divergence."""
+    if divergence.message is None:
+        return divergence.group, divergence.index
+    return next((key for lane in lanes for key, event in lane["keyed"] if is_in(event, divergence)), ("", -1))
 
 
 def _lanes(selection: Selection) -> list[dict[str, Any]]:

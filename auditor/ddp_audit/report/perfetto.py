@@ -103,7 +103,10 @@ def _marks(selection: Selection, apart: Divergence, first: float) -> Iterator[di
                 }  # fmt: skip
                 break
     if times:
-        title = f"divergence ({apart.kind}) in collective {apart.index} of group {apart.group}"
+        place = f"collective {apart.index}"
+        if apart.message is not None:
+            place = f"message {apart.index} from rank {apart.message[0]} to rank {apart.message[1]}"
+        title = f"divergence ({apart.kind}) in {place} of group {apart.group}"
         mark = {
             "ph": "i",
             "s": "g",

@@ -31,9 +31,9 @@ class Selection:
         return self.run.ranks[rank].events[taken.start : taken.stop]
 
     def is_apart(self, event: Event) -> bool:
-        """Whether an event is in the collective in which the ranks part."""
+        """Whether an event is in the collective or the message in which the ranks part."""
         apart = self.apart
-        return apart is not None and event.kind == COLLECTIVE and (event.group, event.index) == (apart.group, apart.index)
+        return apart is not None and event.kind == COLLECTIVE and is_in(event, apart)
 
     def told(self) -> str:
         """What is left out, in a sentence; empty where nothing is."""
@@ -42,6 +42,13 @@ class Selection:
         most = max(map(len, self.ranges.values()))
         around = "around the first divergence" if self.apart is not None else "at the end"
         return f"Of {self.total:,} events there are up to {most:,} of each rank, {around}."
+
+
+def is_in(event: Event, apart: Divergence) -> bool:
+    """Whether a collective or a message of some rank is the one in which ranks part."""
+    if apart.message is not None:
+        return any(event == one for one in apart.ranks.values())
+    return (event.group, event.index) == (apart.group, apart.index)
 
 
 def select(run: RecordedRun, comparison: Comparison, most: int) -> Selection:
@@ -66,6 +73,8 @@ def _position(run: RankRun, apart: Divergence) -> int:
     events = run.events
     if apart.ranks.get(run.rank) is None:
         return len(events)
+    if apart.message is not None:
+        return apart.positions.get(run.rank, len(events))
     for position, event in _numbered(events):
         if event.index == apart.index and event.group == apart.group:
             return position

@@ -9,7 +9,7 @@ from ddp_audit.compare.explain import frames
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, RankState
-from ddp_audit.events import Event
+from ddp_audit.events import POINT_TO_POINT, Event
 
 VERSION = 1
 
@@ -41,6 +41,8 @@ def _divergence(divergence: Divergence) -> dict[str, Any]:
         "odd": divergence.odd,
         "explanation": divergence.explanation,
     }
+    if divergence.message is not None:
+        out["message"] = {"from": divergence.message[0], "to": divergence.message[1]}
     if divergence.is_notice:
         out["count"] = divergence.count
     return out
@@ -63,6 +65,8 @@ def _event(event: Event | None) -> dict[str, Any] | None:
         out["root"] = event.root
     if event.reduce_op is not None:
         out["reduce_op"] = event.reduce_op
+    if event.op in POINT_TO_POINT:
+        out.update({key: event.detail[key] for key in ("peer", "tag", "async") if key in event.detail})
     return out
 
 

@@ -43,6 +43,14 @@ _TITLES = {
     "missing-rank": "a rank is missing",
     "extra": "one collective too many",
 }
+_TITLES_OF_MESSAGES = {
+    "operation": "different tags",
+    "size": "different sizes",
+    "dtype": "different types",
+    "order": "ranks wait in a circle",
+    "missing-rank": "no partner",
+    "extra": "no partner",
+}
 _VERDICTS = {
     "confirmed": ("CONFIRMED", "the run shows it", "bad"),
     "not-observed": ("NOT OBSERVED", "the run was there and did not show it", "good"),
@@ -156,11 +164,15 @@ def divergence_lines(
 
 def title(divergence: Divergence) -> str:
     """Where ranks part, and in what: `Collective 88 of the default group: different sizes`."""
-    return f"{capital(_where(divergence))}: {_TITLES.get(divergence.kind, divergence.kind)}"
+    titles = _TITLES if divergence.message is None else _TITLES_OF_MESSAGES
+    return f"{capital(_where(divergence))}: {titles.get(divergence.kind, divergence.kind)}"
 
 
 def _where(divergence: Divergence) -> str:
     group = "the default group" if divergence.group == DEFAULT_GROUP else f"group {divergence.group}"
+    if divergence.message is not None:
+        source, target = divergence.message
+        return f"message {divergence.index} from rank {source} to rank {target} in {group}"
     return f"collective {divergence.index} of {group}"
 
 

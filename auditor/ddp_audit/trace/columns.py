@@ -12,7 +12,7 @@ import os
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, overload
 
 from ddp_audit import events
 from ddp_audit.compare.bulk import Places, Tracks
+from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
@@ -33,9 +34,11 @@ from ddp_audit.trace.store import (
     has_tracer_ended,
     is_gone,
     judge,
+    look_past_met,
     rank_of,
     read_header,
     read_meta,
+    still_open,
 )
 from ddp_audit.trace.worker import layout
 
@@ -76,9 +79,24 @@ def load_columns(directory: str | os.PathLike[str], progress: Progress | None = 
             if progress is not None:
                 progress(number + 1, len(paths))
     assemble(run, readers)
+    run.messages = _messages(readers, book)
+    look_past_met(readers, run.messages)
     if not any(rank.state != MISSING for rank in run.ranks.values()):
         raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
     return run, book.places
+
+
+def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
+    found = Messages(book.places.payloads)
+    for rank, reader in readers.items():
+        events_of_rank = reader.rank_run.events
+        if isinstance(events_of_rank, LateEvents):
+            posts = events_of_rank.shape.posts()
+            if posts:
+                found.take(rank, posts, events_of_rank.inits())
+        else:
+            found.feed(rank, events_of_rank)
+    return found
 
 
 @contextmanager
@@ -110,7 +128,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
 class ColumnReader:
     """One rank's file; what `store.RankReader` knows of it."""
 
-    __slots__ = ("_has_ended", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
+    __slots__ = ("_has_ended", "_judged", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
 
     def __init__(self, path: str, rank: int) -> None:
         self.path = path
@@ -165,7 +183,13 @@ class ColumnReader:
         exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))
         gone = not exited and is_gone(host, pid, ticks, heartbeat)
         locked = partial(stands_locked, Path(self.path), run.rank, start)
-        judge(run, waits, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, untraced=self._has_ended, locked=locked)
+        self._judged = partial(
+            judge, run, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, untraced=self._has_ended, locked=locked
+        )
+        self._judged(waits)
+
+    def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
+        self._judged(still_open(enumerate(self.rank_run.events), is_met))
 
 
 def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLOCK) -> bytes:
@@ -286,6 +310,11 @@ class LateEvents(Sequence[Event]):
         for position in range(len(self)):
             number = self._record(position)
             yield self.made(number, data[number * _SIZE : (number + 1) * _SIZE])
+
+    def inits(self) -> list[int]:
+        """Where process groups were initialised."""
+        groups = self.shape.rare_of(events.GROUP)
+        return [position for position in groups if self.definition(position).text["detail"].get("action") == "init"]
 
     # -- looking through (`compare.run.Looked`, `compare.bulk.Tracked`)
 

@@ -11,19 +11,20 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddp_audit import events
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.explain import BARRIERS, rank_list
+from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RUNNING, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import AGREED, INCOMPLETE, Comparison, compare_run, new_aligner
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.dumps import Dump, find_dumps
 from ddp_audit.trace.store import TraceError
-from ddp_audit.trace.worker.markers import BACKWARD_ENGINE, CONSTRUCTOR, MARKERS
+from ddp_audit.trace.worker.markers import BACKWARD_ENGINE, BLOCKING, CONSTRUCTOR, MARKERS
 
 SOURCE = "flight-recorder"  # `meta["source"]` of such a run
 _EVERYWHERE = 1 << 60  # an end that no collective reaches: nothing is known of this rank in this group
@@ -60,6 +61,7 @@ _FOREIGN = re.compile(
     r"^<|/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|"
     r"(^|/)torch/(_|distributed/|nn/|autograd/|utils/|optim/|cuda/|fx/|functional\.py)"
 )
+_ENDS = re.compile(r"\d+(?:->|<-)(\d+)$")
 _IN_TORCH = re.compile(r"(?:^|/)torch/([^<>]+)$")
 
 
@@ -81,11 +83,15 @@ def run_of(dumps: Mapping[int, Dump]) -> RecordedRun:
     labels = _Labels(dumps.values())
     world = max([*dumps, *(rank for ranks in labels.members.values() for rank in ranks)]) + 1
     run = RecordedRun(world, groups=dict(labels.members))
+    run.messages = Messages()
     run.meta = {"source": SOURCE, "cwd": str(Path.cwd()), "first_index": 1}
     if any(str(entry["profiling_name"]).startswith("nccl:") for dump in dumps.values() for entry in dump.entries):
         run.meta["backend"] = "nccl"
     for rank in range(world):
         run.ranks[rank] = _rank_run(dumps[rank], labels) if rank in dumps else RankRun(rank, state=MISSING, last="no dump")
+        run.messages.feed(rank, run.ranks[rank].events)
+        if rank not in dumps or _has_wrapped(dumps[rank]):  # which of its messages is the first is not known
+            run.messages.partial.add(rank)
     return run
 
 
@@ -123,12 +129,16 @@ def _rank_run(dump: Dump, labels: _Labels) -> RankRun:
 
 
 def _joined(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries with the parts of a coalesced call, which share one sequence number, made into one."""
+    """Entries with the parts of a coalesced call, which share one sequence number, made into one. Messages of a batch stay as they
+    are: the entry of the batch itself, which comes last, knows whether they are done."""
     found: list[dict[str, Any]] = []
     at: dict[tuple[Any, Any], int] = {}
     for entry in entries:
         if _is_p2p(entry):
-            found.append(entry)
+            if str(entry["profiling_name"]).endswith(":coalesced"):
+                _end_batch(found, entry)
+            else:
+                found.append(entry)
             continue
         key = (str(entry.get("process_group")), entry.get("collective_seq_id"))
         place = at.get(key)
@@ -144,6 +154,18 @@ def _joined(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             one["retired"] = bool(one.get("retired")) and bool(entry.get("retired"))
             found[place] = one
     return found
+
+
+def _end_batch(found: list[dict[str, Any]], batch: Mapping[str, Any]) -> None:
+    """Gives the messages of a batch the batch's own state: theirs is never brought up to date (torch 2.13, ProcessGroupNCCL)."""
+    of_batch = {key: batch.get(key) for key in ("state", "retired", "time_discovered_completed_ns")}
+    for place in range(len(found) - 1, -1, -1):
+        one = found[place]
+        if str(one.get("process_group")) != str(batch.get("process_group")):
+            continue
+        if not _is_p2p(one) or one.get("p2p_seq_id") != batch.get("p2p_seq_id"):
+            break
+        found[place] = {**one, **of_batch}
 
 
 def _is_p2p(entry: Mapping[str, Any]) -> bool:
@@ -170,7 +192,9 @@ def _event(entry: Mapping[str, Any], dump: Dump, labels: _Labels, has_frames: bo
     if call.startswith("nccl:"):  # gloo's are always scheduled
         detail["state"] = entry["state"]
     if is_p2p:
-        detail["peers"] = " ".join(words[1:])
+        detail["peer"] = _peer(words, dump.groups.get((name, desc)))
+        if has_frames:
+            detail["async"] = not _waits_at_once(entry.get("frames") or ())
     return Event(
         events.COLLECTIVE,
         op,
@@ -186,6 +210,27 @@ def _event(entry: Mapping[str, Any], dump: Dump, labels: _Labels, has_frames: bo
     )
 
 
+def _peer(words: Sequence[str], ranks: Sequence[int] | None) -> int | None:
+    """The other rank of `send 0->1` or `recv 1<-0`, which are ranks of the group; None where it is not told."""
+    ends = _ENDS.match(words[1]) if len(words) > 1 else None
+    if ends is None:
+        return None
+    rank = int(ends[1])
+    return rank if not ranks else ranks[rank] if rank < len(ranks) else None
+
+
+def _waits_at_once(frames: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a message comes from torch's own `send` or `recv`, which wait for it."""
+    for frame in frames:
+        path = str(frame.get("filename", "")).replace(os.sep, "/")
+        inner = _IN_TORCH.search(path) if _FOREIGN.search(path) else None
+        if inner is None:
+            return False
+        if MARKERS.get((inner[1], str(frame.get("name", "")))) == BLOCKING:
+            return True
+    return False
+
+
 def _stack(frames: Iterable[Mapping[str, Any]], op: str, dtype: str | None, has_frames: bool) -> tuple[tuple[Site, ...], str]:
     """The user's frames, innermost first, and the origin that torch's own frames tell."""
     frames = list(frames)
@@ -196,7 +241,7 @@ def _stack(frames: Iterable[Mapping[str, Any]], op: str, dtype: str | None, has_
         if _FOREIGN.search(path):
             inner = _IN_TORCH.search(path)
             marker = MARKERS.get((inner[1], function)) if inner else None
-            if marker is not None and (not users or markers):
+            if marker not in (None, BLOCKING) and (not users or markers):
                 markers.append(marker)
         else:
             users.append(Site(_shown(path), int(frame.get("line") or 0), function))

@@ -28,6 +28,7 @@ from ddp_audit.trace.store import FollowRun, TraceError, process_lives
 from ddp_audit.trace.worker import layout
 
 DEFAULT_DIRECTORY = "ddp-trace"
+_SETTLE_TIME = 3.0  # seconds after the last event in which it may turn out that a rank waits for good
 _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
 _AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
 _TERM_TIME = 3.0  # seconds from SIGTERM to SIGKILL
@@ -161,7 +162,8 @@ class _Session:
         now = time.monotonic()
         if self._follow.progress != self._progress:
             self._progress, self._moved, self._is_new = self._follow.progress, now, True
-        if self._is_new and (last or now >= self._next_check) and run.world_size:
+        settles = not self._diverged and now - self._moved < _SETTLE_TIME
+        if (self._is_new or settles) and (last or now >= self._next_check) and run.world_size:
             self._is_new = False
             if self._on_divergence is not None and not self._diverged:
                 self._diverged = self._on_divergence(run)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events
 from ddp_audit.compare.bulk import GRADED, Track, Tracks, add_to
+from ddp_audit.compare.messages import Posts, Side, post_of
 from ddp_audit.events import Event
 from ddp_audit.trace.worker import layout
 
@@ -41,6 +42,7 @@ class Shape:
         self._take_forwards = _chooser(self._forwards)
         self._graded: dict[tuple[int, int], list[int]] = {}
         self._tracks: Tracks | None = None
+        self._posts: Posts | None = None
         self._trained: dict[str, tuple[Event, Chosen]] | None = None
 
     def __len__(self) -> int:
@@ -141,6 +143,20 @@ class Shape:
             for code, definition in self._often.items()
             if definition.kind == events.COLLECTIVE and definition.op not in events.POINT_TO_POINT
         }
+
+    def posts(self) -> Posts:
+        """What was sent and received."""
+        if self._posts is None:
+            self._posts = {}
+            known: dict[int, tuple[Side, int]] = {}
+            for code, definition in self._often.items():
+                if definition.op in events.POINT_TO_POINT:
+                    side = self._posts.setdefault(post_of(definition.template), Side())
+                    known[code] = (side, self._book.places.payloads.number(definition.template))
+            for position in self._where(set(known)):
+                side, payload = known[self._codes[position]]
+                side.add(payload, position)
+        return self._posts
 
     def _one_track(self) -> Tracks | None:
         """The tracks where there is one group, counted without gaps, and forwards say nothing or one thing."""

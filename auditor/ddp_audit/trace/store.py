@@ -4,11 +4,12 @@ Every record becomes an `Event`. What stands in `Event.detail` for each kind:
 
 collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the payload's shapes; async: bool, whether the
             caller did not wait in the call; done: time at which it was seen to have returned, or None while it has not (and for
-            works that nobody could ask); raised: bool; thread: 0 for the main thread; for send and recv also peer: a global
-            rank or None. `op` is torch.distributed's name, with its variants folded: all_gather and all_gather_into_tensor are
-            `all_gather`, reduce_scatter and reduce_scatter_tensor `reduce_scatter`, all_to_all and all_to_all_single
-            `all_to_all`, a coalesced call the operation itself with the sum of its sizes. `numel` is what this rank brings; for
-            scatter, what it receives. `index` is None for send and recv.
+            works that nobody could ask); raised: bool; thread: 0 for the main thread; for send and recv also peer (a global
+            rank, or None: from any) and tag, and async tells isend and irecv from them. `op` is torch.distributed's name, with
+            its variants folded: all_gather and all_gather_into_tensor are `all_gather`, reduce_scatter and reduce_scatter_tensor
+            `reduce_scatter`, all_to_all and all_to_all_single `all_to_all`, a coalesced call the operation itself with the sum
+            of its sizes. `numel` is what this rank brings; for scatter and recv, what it receives. `index` is None for send and
+            recv.
 start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), thread: identity of the main
             thread, cwd, run, argv, torch, python
 wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class name), parameters: [[name, numel, dtype], ..] of
@@ -66,6 +67,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ddp_audit import events
+from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun, backwards, last_of
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.locked import stands_locked
@@ -107,7 +109,8 @@ class FollowRun:
 
     def __init__(self, directory: str | os.PathLike[str], *, strict: bool = False) -> None:
         self.directory = Path(directory)
-        self.run = RecordedRun(world_size=0)
+        self.messages = Messages()
+        self.run = RecordedRun(world_size=0, messages=self.messages)
         self._strict = strict
         self._readers: dict[int, RankReader] = {}
         self._meta_time = 0
@@ -131,7 +134,10 @@ class FollowRun:
             if reader.is_replaced:
                 self._readers[rank] = RankReader(reader.path, rank, self._strict)
                 self._readers[rank].read()
+        for rank, reader in self._readers.items():
+            self.messages.feed(rank, reader.events)
         assemble(run, self._readers)
+        look_past_met(self._readers, self.messages)
         return run
 
     def _read_meta(self) -> None:
@@ -165,6 +171,22 @@ class Reader(Protocol):
     started: float
     run_id: str | None
     world_size: int
+
+    def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
+        """Derives the rank's state anew, without waits for messages that have met their other end."""
+
+
+def look_past_met(readers: Mapping[int, Reader], messages: Messages) -> None:
+    """Takes no rank for waiting in a message that has met its other end. gloo knows that an isend or irecv is done only once
+    somebody has waited for it (ProcessGroupGloo's SendWork and RecvWork, torch 2.13), which a program need not do."""
+    for rank, reader in readers.items():
+        waiting = reader.rank_run.waiting
+        if waiting is not None and _may_be_done(waiting):
+            reader.judge_again(lambda position, event, rank=rank: messages.is_met(rank, event, position))  # type: ignore[misc]
+
+
+def _may_be_done(event: Event) -> bool:
+    return event.op in events.POINT_TO_POINT and event.detail["async"] is not False
 
 
 def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
@@ -219,6 +241,7 @@ class RankReader:
         self._heartbeat = 0.0
         self._has_ended = False
         self._raised = False
+        self._judged: Callable[[Iterable[Event]], None] = lambda waits: None
         self._exited = False
 
     def read(self) -> None:
@@ -363,9 +386,9 @@ class RankReader:
             return
         gone = not self._exited and self._is_gone()
         waits = [self.events[position] for _, position in self._open if self.events[position].kind == events.COLLECTIVE]
-        judge(
+        self._judged = partial(
+            judge,
             self.rank_run,
-            waits,
             gone=gone,
             exited=self._exited,
             raised=self._raised,
@@ -373,6 +396,18 @@ class RankReader:
             untraced=self._has_ended,
             locked=partial(stands_locked, self.path, self.rank_run.rank, self._start),
         )
+        self._judged(waits)
+
+    def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
+        self._judged(still_open(((position, self.events[position]) for _, position in self._open), is_met))
+
+
+def still_open(found: Iterable[tuple[int, Event]], is_met: Callable[[int, Event], bool]) -> Iterator[Event]:
+    """What among events, with their positions, has not returned; messages that have met their other end are passed over."""
+    for position, event in found:
+        is_open = event.kind == events.COLLECTIVE and event.detail["done"] is None
+        if is_open and not (_may_be_done(event) and is_met(position, event)):
+            yield event
 
 
 def judge(

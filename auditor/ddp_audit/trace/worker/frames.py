@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ddp_audit import events
-from ddp_audit.trace.worker.markers import CONSTRUCTOR, MARKERS, OWN_COLLECTIVES
+from ddp_audit.trace.worker.markers import BLOCKING, CONSTRUCTOR, MARKERS, OWN_COLLECTIVES
 
 MOST_FRAMES = 6
 _DEEPEST = 400  # frames looked at before giving up
@@ -28,12 +28,14 @@ _SKIP, _USER, _MAIN = 0, 1, 2
 class Stack:
     """A chain of calls: its definition in the file, its user frames, and the origin that its torch frames tell.
 
-    `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first.
+    `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first. `blocks`: within
+    torch's `send` or `recv`, which wait for what `isend` and `irecv` return.
     """
 
     definition: int
     origin: str
     frames: list[tuple[str, int, str]]
+    blocks: bool = False
 
 
 class Frames:
@@ -106,11 +108,14 @@ class Frames:
             return self.empty
         frames: list[tuple[str, int, str]] = []
         markers: list[str] = []
+        blocks = False
         hook = False  # a frame of the user's that stands inside torch's backward engine and handles a gradient bucket
         deep = 0
         while frame is not None and len(frames) < MOST_FRAMES and deep < _DEEPEST:
             verdict = self._verdicts.get(id(frame.f_code), _SKIP)
-            if isinstance(verdict, str):
+            if verdict == BLOCKING:
+                blocks = blocks or not frames
+            elif isinstance(verdict, str):
                 # A collective of the user's own code inside a backward pass or a forward is the user's; a communication hook is
                 # not.
                 if not frames or hook or markers:
@@ -128,7 +133,7 @@ class Frames:
             origin = events.DDP_JOIN if events.DDP_JOIN in markers else markers[0]
             if origin == CONSTRUCTOR:
                 origin = events.DDP_CONSTRUCTOR
-        stack = Stack(self._define(frames) if frames else 0, origin, frames)
+        stack = Stack(self._define(frames) if frames else 0, origin, frames, blocks)
         if len(self._stacks) > 1 << 15:
             self._stacks.clear()
         self._stacks[key] = stack

@@ -58,12 +58,13 @@ _FREE_SIZES = frozenset({"all_to_all"})
 class Signature:
     """Everything of a collective that repeats from call to call."""
 
-    __slots__ = ("definition", "digest", "is_bucket", "lingers", "on_device", "user_elements")
+    __slots__ = ("blocks", "definition", "digest", "is_bucket", "lingers", "on_device", "user_elements")
 
     def __init__(self, definition: int, digest: int) -> None:
         self.definition = definition
         self.digest = digest
         self.is_bucket = False
+        self.blocks = False  # a send or receive that waits, though its operation does not
         self.lingers = False
         self.on_device = False
         self.user_elements = 0
@@ -80,6 +81,7 @@ class _Operation:
             payload = next((n for n in names if n.startswith(("input", "tensor"))), "")
         self.payload = names.index(payload) if payload in names else -1
         self.group = names.index("process_group")
+        self.tag = names.index("tag") if "tag" in names else -1
         self.root = next((names.index(n) for n in _ROOT_ARGUMENTS if n in names), -1)
         self.reduce_op = names.index("reduce_op") if "reduce_op" in names else -1
         self.is_async = names.index("async_op") if "async_op" in names else -1
@@ -154,7 +156,14 @@ class Hook:
 
     def _install(self, operation: _Operation) -> None:
         if self._native is not None:
-            places = (operation.payload, operation.group, operation.root, operation.reduce_op, operation.is_async)
+            places = (
+                operation.payload,
+                operation.group,
+                operation.root,
+                operation.tag,
+                operation.reduce_op,
+                operation.is_async,
+            )
             number = len(self._operations)
             self._operations.append(operation)
             self._kernel_in_cpp.install(operation.call, number, *places, operation.blocks, operation.is_p2p)
@@ -200,7 +209,7 @@ class Hook:
         frames_at = tracer.frames.at
         unbox = self._unbox
         at_payload, at_group, at_root = operation.payload, operation.group, operation.root
-        at_reduce, at_async = operation.reduce_op, operation.is_async
+        at_reduce, at_async, at_tag = operation.reduce_op, operation.is_async, operation.tag
         is_p2p, blocks = operation.is_p2p, operation.blocks
         signatures: dict[Any, Signature] = {}
         signature_of = self._signature
@@ -233,7 +242,8 @@ class Hook:
             is_async = args[at_async] if 0 <= at_async < len(args) else not blocks
             root = args[at_root] if at_root >= 0 else None
             reduce_op = args[at_reduce].op() if at_reduce >= 0 else None
-            key = (stack, group, payload, root, reduce_op, is_async)
+            tag = args[at_tag] if at_tag >= 0 else None
+            key = (stack, group, payload, root, reduce_op, is_async, tag)
             signature = signatures.get(key)
             if signature is None:
                 if len(signatures) > 1 << 15:
@@ -245,6 +255,7 @@ class Hook:
                 tracer.user_elements += signature.user_elements
             if is_p2p:
                 index = layout.NO_INDEX
+                is_async = not signature.blocks
             else:
                 index = group.next_index
                 group.next_index = index + 1
@@ -297,15 +308,17 @@ class Hook:
             "shape": [list(t.shape) for t in tensors[:16]],
             "root": None if operation.is_p2p else peer,
             "reduce_op": reduce_op_name(args[operation.reduce_op]) if operation.reduce_op >= 0 else None,
-            "async": is_async,
+            "async": is_async and not (operation.is_p2p and stack.blocks),
         }
         agreed = [text["op"], text["group"], text["root"], text["reduce_op"]]
         agreed += [] if operation.op in _FREE_SIZES or operation.is_p2p else [text["numel"], text["dtype"]]
         if operation.is_p2p:
             text["peer"] = peer
+            text["tag"] = int(args[operation.tag])
         text["stack"] = stack.definition
         digest = zlib.crc32(repr(agreed).encode()) | (zlib.adler32(repr(agreed).encode()) << 32)
         signature = Signature(ring.define(layout.SIGNATURE_TEXT, text), 0 if operation.is_p2p else digest)
+        signature.blocks = operation.is_p2p and stack.blocks
         signature.is_bucket = origin == events.DDP_BUCKET
         signature.lingers = operation.op == "reduce_scatter"
         signature.on_device = bool(tensors) and tensors[0].device.type != "cpu"

@@ -13,7 +13,7 @@ Records, by their first byte:
 DEFINITION  a part of a definition: kind (u8), what (u8), part (u16), id (u32), parts (u16), length (u16), 20 bytes of text.
             The parts of one definition are joined in order; the text is JSON. What: STACK_TEXT `[[path, line, function], ..]`
             innermost first; SIGNATURE_TEXT an object with everything of a collective that repeats (op, call, group, origin,
-            numel, dtype, shape, root, reduce_op, async, peer, stack: a definition's id or 0); EVENT_TEXT an object with kind,
+            numel, dtype, shape, root, reduce_op, async, peer, tag, stack: a definition's id or 0); EVENT_TEXT an object with kind,
             stack and detail. A definition stands before the first record that names it.
 COLLECTIVE  kind (u8), state (u8), thread (u16), definition (u32), index (u32), 0 (u32), time (f64), done (f64). The state and
             the time of completion are written in place when the collective has returned or raised.

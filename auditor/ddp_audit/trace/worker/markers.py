@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddp_audit import events
 
 BACKWARD_ENGINE = "backward-engine"  # a marker only: the payload's type tells a bucket from the unused-parameter map
+BLOCKING = "blocking"  # a marker only: a send or receive that returns when it is done
 CONSTRUCTOR = "constructor"  # a marker only: DDP's constructor, or join's last synchronisation when join stands further out
 
 # Functions of torch whose presence on the stack says what made a collective; the innermost counts. Names as of torch 2.13.
@@ -34,6 +35,8 @@ MARKERS = {
     (_C10D, "scatter_object_list"): events.OBJECT,
     (_C10D, "send_object_list"): events.OBJECT,
     (_C10D, "recv_object_list"): events.OBJECT,
+    (_C10D, "send"): BLOCKING,
+    (_C10D, "recv"): BLOCKING,
 }
 
 # Folders of torch whose collectives are a library's own, never the Reducer's, also where they are issued inside a backward pass.

@@ -420,9 +420,10 @@ class Patches:
             self._event(events.GROUP, action="new", name="", ranks=layout.pack_ranks([int(r) for r in ranks or ()]))
 
     def _destroy_group(self, original: Any, group: Any = None, *args: Any, **kwargs: Any) -> Any:
-        known = self._tracer.groups.get(group) if group is not None else None
-        name = known.name if known is not None else events.DEFAULT_GROUP
-        self._event(events.GROUP, group=name, action="destroy", name=name, ranks=[])
+        name = events.DEFAULT_GROUP
+        if group is not None:  # a rank that is no member has no group to name
+            name = self._tracer.group(group).name if isinstance(group, dist.ProcessGroup) else ""
+        self._event(events.GROUP, group=name or events.DEFAULT_GROUP, action="destroy", name=name, ranks=[])
         result = original(group, *args, **kwargs)
         self._tracer.forget_groups()
         return result

@@ -45,6 +45,7 @@ struct Operation {
   int payload;
   int group;
   int root;
+  int tag;
   int reduce_op;
   int is_async;
   bool blocks;
@@ -55,6 +56,7 @@ struct Operation {
 struct Signature {
   uint32_t definition;
   uint64_t digest;
+  bool blocks;
   bool is_bucket;
   bool lingers;
   bool on_device;
@@ -256,11 +258,12 @@ std::shared_ptr<Entry> Kernel::write(
     ring_ = std::move(ring);
   }
   PyObject* group = group_of(stack[first + operation.group]);
-  const bool is_async = operation.is_async >= 0 ? stack[first + operation.is_async].toBool() : !operation.blocks;
+  bool is_async = operation.is_async >= 0 ? stack[first + operation.is_async].toBool() : !operation.blocks;
   Signature signature{};
   if (!find(operation, stack, first, group, is_async, signature)) {
     return nullptr;
   }
+  is_async = is_async && !signature.blocks;
   if (signature.is_bucket) {
     add("buckets", 1);
   } else if (signature.user_elements != 0) {
@@ -328,6 +331,7 @@ bool Kernel::find(
   key.push_back(operation.number * 2 + (is_async ? 1 : 0));
   key.push_back(reinterpret_cast<int64_t>(group));
   key.push_back(operation.root >= 0 ? stack[first + operation.root].toInt() : -1);
+  key.push_back(operation.tag >= 0 ? stack[first + operation.tag].toInt() : -1);
   key.push_back(
       operation.reduce_op >= 0 ? static_cast<int64_t>(stack[first + operation.reduce_op].toCustomClass<c10d::ReduceOp>()->op_) : -1);
   const bool is_known_size = operation.payload < 0 || add_payload(key, stack[first + operation.payload]);
@@ -432,6 +436,7 @@ bool Kernel::learn(
   }
   out.definition = answer.attr("definition").cast<uint32_t>();
   out.digest = answer.attr("digest").cast<uint64_t>();
+  out.blocks = answer.attr("blocks").cast<bool>();
   out.is_bucket = answer.attr("is_bucket").cast<bool>();
   out.lingers = answer.attr("lingers").cast<bool>();
   out.on_device = answer.attr("on_device").cast<bool>();
@@ -516,11 +521,12 @@ PYBIND11_MODULE(ddp_audit_kernel, module) {
              int payload,
              int group,
              int root,
+             int tag,
              int reduce_op,
              int is_async,
              bool blocks,
              bool is_p2p) {
-            kernel.install(name, Operation{number, payload, group, root, reduce_op, is_async, blocks, is_p2p});
+            kernel.install(name, Operation{number, payload, group, root, tag, reduce_op, is_async, blocks, is_p2p});
           })
       .def("remove", &Kernel::remove)
       .def("returned", [](Kernel& kernel, double time) { kernel.pending().returned(time); })
