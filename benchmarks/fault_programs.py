@@ -197,6 +197,33 @@ def point_to_point_circle(odd: bool, world: int) -> None:
 
 
 @fault
+def message_size(odd: bool, world: int) -> None:
+    diverge()
+    if odd:
+        dist.recv(data(4), 0)  # odd
+    elif dist.get_rank() == 0:
+        dist.send(data(), world - 1)  # rest
+
+
+@fault
+def message_tag(odd: bool, world: int) -> None:
+    diverge()
+    if odd:
+        dist.recv(data(), 0, tag=2)  # odd
+    elif dist.get_rank() == 0:
+        dist.send(data(), world - 1, tag=1)  # rest
+
+
+@fault
+def message_without_partner(odd: bool, world: int) -> None:
+    diverge()
+    if odd:
+        time.sleep(60)  # odd
+    elif dist.get_rank() == 0:
+        dist.recv(data(), world - 1)  # rest
+
+
+@fault
 def members_only_new_group(odd: bool, world: int) -> None:
     diverge()
     if odd:

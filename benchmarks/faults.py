@@ -1,9 +1,10 @@
 """Every fault of fault_programs.py, injected in real runs: what the tracer reports, beside the Flight Recorder and DETAIL.
 
-    python benchmarks/faults.py [NAME ...] [--world 2 3] [--no-peers] [--write]
+    python benchmarks/faults.py [NAME ...] [--world 2 3] [--kernel off on] [--no-peers] [--write]
 
 For each fault: the kind that was reported, the ranks that were named, whether the user's lines of both sides are in the report, and
-the time from the divergence to the report. --write puts the table into docs/faults.md. Takes about 15 seconds a fault.
+the time from the divergence to the report, with the Python kernel (off), and with two ranks also with the native one (on). --write
+puts the table into docs/faults.md. Takes about 20 seconds a fault.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 PROGRAMS = Path(__file__).with_name("fault_programs.py")
 PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 STALL_AFTER = 2  # seconds
+MARK = "FAULTS_OF"  # a variable of the environment of everything that is started here
 
 # The kinds of divergence that name a fault rightly; "state" is a report that tells how the odd rank ended.
 KINDS: dict[str, set[str]] = {
@@ -45,7 +47,10 @@ KINDS: dict[str, set[str]] = {
     "sigstop": {"missing-rank"},
     "out-of-memory": {"missing-rank"},
     "gil-held": {"missing-rank"},
-    "point-to-point-circle": {"order", "stalled"},
+    "point-to-point-circle": {"order"},
+    "message-size": {"size"},
+    "message-tag": {"operation"},
+    "message-without-partner": {"missing-rank"},
     "members-only-new-group": {"group", "missing-rank", "order"},
     "rank0-evaluation": {"operation", "extra"},
     "uneven-batches": {"operation", "extra"},
@@ -89,10 +94,7 @@ def run_traced(name: str, world: int, kernel: str) -> Seen:
             "--stall-after", str(STALL_AFTER), "--on-stall", "kill",
             "--dir", f"{temporary}/trace", "--", *torchrun(world), str(PROGRAMS), name,
         ]  # fmt: skip
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULT_CLOCK": str(clock)}
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        process = start(command, {"FAULT_CLOCK": str(clock)}, stderr=subprocess.PIPE)
         told: list[tuple[float, str]] = []
         assert process.stderr is not None and process.stdout is not None
         reader = threading.Thread(target=lambda: told.extend((time.time(), line) for line in process.stderr or ()))
@@ -101,7 +103,7 @@ def run_traced(name: str, world: int, kernel: str) -> Seen:
             out = process.stdout.read()
             process.wait(120)
         finally:
-            end_all(process)
+            end_all()
         reader.join()
         document = json.loads(out)
         started = max((float(path.read_text()) for path in clock.iterdir()), default=None)
@@ -131,8 +133,7 @@ def judged(name: str, document: dict[str, Any], told: list[tuple[float, str]], s
 def run_flight_recorder(name: str, world: int) -> str:
     """What torchfrtrace says of the dumps of one fault; the dumps are written by the program, since gloo never does."""
     with tempfile.TemporaryDirectory() as dumps:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULT_DUMPS": dumps}
-        run_plain([*torchrun(world), str(PROGRAMS), name], environment, 60)
+        run_plain([*torchrun(world), str(PROGRAMS), name], {"FAULT_DUMPS": dumps}, 60)
         there = sorted(path.name for path in Path(dumps).iterdir())
         command = [
             sys.executable,
@@ -158,8 +159,7 @@ def run_flight_recorder(name: str, world: int) -> str:
 
 def run_detail(name: str, world: int) -> str:
     """What TORCH_DISTRIBUTED_DEBUG=DETAIL makes of one fault."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
-    end, said = run_plain([*torchrun(world), str(PROGRAMS), name], environment, 20)
+    end, said = run_plain([*torchrun(world), str(PROGRAMS), name], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, 20)
     if "Signal 11" in said or "exitcode  : -11" in said:
         return "SIGSEGV"
     if "Detected mismatch between collectives" in said:
@@ -171,23 +171,30 @@ def run_detail(name: str, world: int) -> str:
 
 def run_plain(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
     """A command with its exit code (None where it had to be ended) and what it said."""
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    process = start(command, environment, stderr=subprocess.STDOUT)
     try:
         said, _ = process.communicate(timeout=seconds)
         return process.returncode, said
     except subprocess.TimeoutExpired:
-        end_all(process)
+        end_all()
         return None, process.communicate()[0]
 
 
-def end_all(process: subprocess.Popen[str]) -> None:
-    """Ends a command with everything that it started, stopped ranks included."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    listing = subprocess.run(["pkill", "-9", "-f", PROGRAMS.name], capture_output=True, check=False)
-    assert listing.returncode in (0, 1)
+def start(command: list[str], environment: dict[str, str], stderr: int) -> subprocess.Popen[str]:
+    """Starts a command whose processes carry a mark of this one."""
+    known = os.environ | {"OMP_NUM_THREADS": "1", MARK: str(os.getpid())} | environment
+    return subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True)
+
+
+def end_all() -> None:
+    """Ends what is left of the commands, stopped ranks included. torchrun gives each rank a session of its own, so they are known
+    by their environment."""
+    mark = f"{MARK}={os.getpid()}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def torchrun(world: int) -> list[str]:
@@ -195,10 +202,10 @@ def torchrun(world: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
 
 
-def row(name: str, ours: dict[int, Seen], flight: str, detail: str) -> str:
+def row(name: str, ours: dict[tuple[int, str], Seen], flight: str, detail: str) -> str:
     """One line of the table."""
     cells = []
-    for world, seen in sorted(ours.items()):
+    for (world, _), seen in ours.items():
         kinds = ", ".join(dict.fromkeys(seen.kinds)) or seen.verdict
         blamed = f"; rank {', '.join(map(str, seen.odd))}" if seen.odd else ""
         when = "" if seen.seconds is None else f"; {seen.seconds:.1f} s"
@@ -212,7 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--world", type=int, nargs="+", default=[2, 3])
-    parser.add_argument("--kernel", choices=("off", "on"), default="off")
+    parser.add_argument("--kernel", choices=("off", "on"), nargs="+", default=["off", "on"])
     parser.add_argument("--no-peers", action="store_true", help="the tracer alone")
     parser.add_argument("--write", action="store_true", help="write docs/faults.md")
     args = parser.parse_args()
@@ -220,13 +227,21 @@ def main() -> int:
     if unknown:
         print(f"no fault is called {', '.join(sorted(unknown))}; they are {', '.join(KINDS)}", file=sys.stderr)
         return 2
-    head = ["fault", *(f"ddp-audit, {world} ranks" for world in args.world), "Flight Recorder, torchfrtrace", "DETAIL"]
+    first, *more = args.kernel
+    ways = [*((world, first) for world in args.world), *((args.world[0], kernel) for kernel in more)]
+    native = {"off": "", "on": ", native kernel"}
+    head = [
+        "fault",
+        *(f"ddp-audit, {world} ranks{native[kernel]}" for world, kernel in ways),
+        "Flight Recorder, torchfrtrace",
+        "DETAIL",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     print("\n".join(lines), flush=True)
     wrong = 0
     for name in args.names or KINDS:
-        ours = {world: run_traced(name, world, args.kernel) for world in args.world}
-        wrong += sum(not seen.right(name, world) or not seen.lines for world, seen in ours.items())
+        ours = {way: run_traced(name, *way) for way in ways}
+        wrong += sum(not seen.right(name, world) or not seen.lines for (world, _), seen in ours.items())
         peers = ("", "") if args.no_peers else (run_flight_recorder(name, 2), run_detail(name, 2))
         lines.append(row(name, ours, *peers))
         print(lines[-1], flush=True)

@@ -128,7 +128,7 @@ def test_in_a_batch_of_nccl_the_order_is_free() -> None:
     receives = [irecv(0, 20, n) for n in sizes[::-1]]
     agrees(ranks_of(sends, receives, backend="nccl"))
     assert only(compare_run(ranks_of(sends, receives))).kind == "size"  # gloo takes them in order
-    assert only(compare_run(ranks_of(sends, receives[:-1] + [irecv(0, 20, 4)], backend="nccl"))).kind == "size"
+    assert only(compare_run(ranks_of(sends, [*receives[:-1], irecv(0, 20, 4)], backend="nccl"))).kind == "size"
 
 
 def test_threads_of_a_rank_may_be_recorded_in_another_order() -> None:
