@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,18 +29,24 @@ def read_compared(folder: str, progress: Progress | None = None) -> tuple[Record
 
     `progress` is told the ranks that were read and the ranks in all.
     """
-    from ddp_audit.compare.bulk import aligned
     from ddp_audit.trace import flight
-    from ddp_audit.trace.columns import load_columns
 
     try:
         if flight.is_dump_folder(folder):
             dumps = flight.load_dumps(folder)
             run = flight.run_of(dumps)
             return run, flight.compare_dumps(run, dumps)
-        run, places = load_columns(folder, progress)
+        return compared_trace(folder, progress)
     except TraceError as error:
         raise Usage(str(error)) from None
+
+
+def compared_trace(folder: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Comparison]:
+    """The run whose trace a folder holds, and its comparison. Raises TraceError."""
+    from ddp_audit.compare.bulk import aligned
+    from ddp_audit.trace.columns import load_columns
+
+    run, places = load_columns(folder, progress)
     return run, compare_run(run, aligner=aligned(run, places), root=Path(str(run.meta.get("cwd") or ".")))
 
 

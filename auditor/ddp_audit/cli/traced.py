@@ -14,10 +14,11 @@ from typing import IO
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
 from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
+from ddp_audit.cli.recorded import compared_trace
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.verdict import Comparison, compare_run, judge, rank_states
+from ddp_audit.compare.verdict import Comparison, judge, rank_states
 from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.report import trace_text
@@ -112,7 +113,7 @@ def trace_command(
     """
     from ddp_audit.trace.launcher import LaunchError as NotStarted
     from ddp_audit.trace.launcher import run_traced
-    from ddp_audit.trace.store import TraceError, load_run
+    from ddp_audit.trace.store import TraceError
 
     root = Path.cwd()
     live = LiveComparison(root=root)
@@ -144,15 +145,15 @@ def trace_command(
     if ended.killed:
         tell(stream, "", "ddp-audit: the command was ended, as --on-stall kill asks")
     try:
-        recorded = load_run(directory)
+        traced.run, traced.comparison = compared_trace(directory)
     except TraceError as error:
         wrote = any(Path(directory).glob("rank-*.ddptrace"))
         said = str(error) if wrote else f"{directory}: no trace in it, for no process of the command made a process group"
         tell(stream, "", f"ddp-audit: {said} (the command left with {ended.exit_code})")
         return traced
-    traced.run = recorded
-    traced.comparison = compare_run(recorded, stalled=ended.killed, root=root)
-    judge(traced.findings.findings, recorded, traced.findings.rules)
+    if audited is not None:
+        traced.run.make_events()  # verdicts and predictions look through them again and again
+        judge(traced.findings.findings, traced.run, traced.findings.rules)
     return traced
 
 

@@ -103,6 +103,11 @@ class RecordedRun:
     meta: dict[str, Any] = field(default_factory=dict)
     messages: Messages | None = None
 
+    def make_events(self) -> None:
+        """Makes all events of a trace that is read in bulk, for questions that go through them many times."""
+        for rank in self.ranks.values():
+            rank.events = list(rank.events)
+
     def all_events(self) -> Iterator[tuple[int, Event]]:
         """Every event with its rank, rank by rank."""
         for rank, run in sorted(self.ranks.items()):
