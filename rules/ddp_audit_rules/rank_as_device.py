@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, START
@@ -12,13 +11,18 @@ from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
+from ddp_audit.program.values import Value, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._device_numbers import (
+    TWO_NODES,
+    device_number,
+    is_device,
+    on_accelerator,
+    ranks_past_the_end,
+    repeats_on_nodes,
+)
 from ddp_audit_rules._one_node import one_node_only
 
-_TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
-_ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
-_DEVICE = re.compile(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
 _WHAT = {
     "set_device": "as the current device",
     "device_ids": "in device_ids",
@@ -90,9 +94,9 @@ finally:
         program = context.program
         if one_node_only(program):
             return
-        found = [node for node in first_of_each_place(program.of("device")) if _ranks_past_the_end(node.args["index"])]
+        found = [node for node in first_of_each_place(program.of("device")) if ranks_past_the_end(node.args["index"])]
         if any(node.detail["via"] == "torch.device" for node in found):  # said once, where the device is made
-            found = [n for n in found if n.detail["via"] == "torch.device" or not _is_device(n.args["index"])]
+            found = [n for n in found if n.detail["via"] == "torch.device" or not is_device(n.args["index"])]
         groups: dict[tuple[str, str, str], list[Node]] = {}
         for node in found:
             groups.setdefault((node.span.path, node.function, node.detail["via"]), []).append(node)
@@ -102,7 +106,7 @@ finally:
             yield from self._unused_local_rank(program, path)
         seeds: dict[tuple[str, str], list[Node]] = {}
         for node in first_of_each_place(program.of("seed")):
-            if _repeats_on_nodes(node.args["seed"]):
+            if repeats_on_nodes(node.args["seed"]):
                 seeds.setdefault((node.span.path, node.function), []).append(node)
         for nodes in seeds.values():
             yield self._seed(nodes)
@@ -110,8 +114,8 @@ finally:
     def _device(self, context: Context, nodes: list[Node]) -> Finding:
         node = nodes[0]
         index = node.args["index"]
-        rank = _ranks_past_the_end(index)[0]
-        number = _index(_on_accelerator(index), _TWO_NODES[rank])
+        rank = ranks_past_the_end(index)[0]
+        number = device_number(on_accelerator(index), TWO_NODES[rank])
         name = index.text or "the index"
         message = (
             f"`{name}` is the global rank and is used {_WHAT.get(node.detail['via'], 'as a device')}: on two nodes of two "
@@ -145,7 +149,7 @@ finally:
         others = any(True for _ in lines_with(program, r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"))
         if others or any(True for _ in program.of("spawn")) or program.frameworks:
             return None
-        numbers = all(isinstance(evaluate(index, world), int) for world in _TWO_NODES)
+        numbers = all(isinstance(evaluate(index, world), int) for world in TWO_NODES)
         return Fix("unsafe", self.remedy, "" if numbers else "text")
 
     def _unused_local_rank(self, program: Program, path: str) -> Iterator[Finding]:
@@ -160,7 +164,7 @@ finally:
 
     def _seed(self, nodes: list[Node]) -> Finding:
         node = nodes[0]
-        seeds = [evaluate(node.args["seed"], world) for world in _TWO_NODES]
+        seeds = [evaluate(node.args["seed"], world) for world in TWO_NODES]
         shown = ", ".join(f"rank {rank}: {seed}" for rank, seed in enumerate(seeds[:4]))
         message = (
             f"The seed `{node.args['seed'].text or node.text}` is made of the local rank, so on several nodes the ranks in "
@@ -186,47 +190,6 @@ finally:
             if index >= sum(host == hosts.get(rank) for host in hosts.values()):
                 return "confirmed"
         return "not-observed" if seen else "not-covered"
-
-
-def _index(value: Value, world: World) -> int | None:
-    """The device number that a value means on one rank; None where it is not computable or names no number."""
-    result = evaluate(value, world)
-    if isinstance(result, tuple) and len(result) == 1:
-        result = result[0]
-    if isinstance(result, int) and not isinstance(result, bool):
-        return result
-    match = _DEVICE.fullmatch(result) if isinstance(result, str) else None
-    return int(match.group(1)) if match else None
-
-
-def _is_device(value: Value) -> bool:
-    """Whether a value is a torch.device that was made somewhere else."""
-    return isinstance(value, Expr) and value.op == "device"
-
-
-def _on_accelerator(value: Value) -> Value:
-    """A choice of device without the arm that takes the CPU."""
-    if isinstance(value, Expr) and value.op == "device":
-        return replace(value, args=tuple(_on_accelerator(arg) for arg in value.args))
-    arms = [o for o in options(value) if not (isinstance(o, Const) and isinstance(o.value, str) and o.value.startswith("cpu"))]
-    return arms[0] if len(arms) == 1 else value
-
-
-def _ranks_past_the_end(value: Value) -> list[int]:
-    """Ranks of two nodes of two whose index no node has; empty where one is unknown or where one node fails as well."""
-    value = _on_accelerator(value)
-    if any(_index(value, world) not in (0, 1) for world in _ONE_NODE):
-        return []
-    numbers = [_index(value, world) for world in _TWO_NODES]
-    return [] if None in numbers else [rank for rank, number in enumerate(numbers) if number is not None and number >= 2]
-
-
-def _repeats_on_nodes(seed: Value) -> bool:
-    """Whether ranks of one node have seeds of their own and those of another node have them again."""
-    if "rank" not in seed.taint:
-        return False
-    seeds = [evaluate(seed, world) for world in _TWO_NODES]
-    return MISSING not in seeds and seeds[0] != seeds[1] and seeds[:2] == seeds[2:]
 
 
 def _assigned(program: Program, node: Node, name: str) -> list[tuple[str, int, str]]:

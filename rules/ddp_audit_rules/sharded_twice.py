@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import DISTRIBUTED, by_rank, class_text, lines_with, samplers_of, training_passes
-from ddp_audit.program.made import behind
+from ddp_audit.program.loading import DISTRIBUTED, lines_with, samplers_of, training_passes
 from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Expr, Items, Made, Obj, Unknown, Value, World, evaluate, loop_leaves, options
+from ddp_audit.program.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._cuts import cut_by_rank
 
-_SHARDS = ("shard", "split_dataset_by_node", "datasets.distributed.split_dataset_by_node", "islice", "itertools.islice")
 _SWITCHES = r"(use_distributed_sampler|replace_sampler_ddp)\s*=\s*False|replace_sampler_ddp.*False|use_distributed_sampler.*False"
 
 
@@ -96,7 +94,7 @@ finally:
         for node in program.of("sampler"):
             if node.detail["cls"] != DISTRIBUTED or "dataset" not in node.args or not _over_all_ranks(node):
                 continue
-            cut = _cut(node.args["dataset"])
+            cut = cut_by_rank(node.args["dataset"])
             if cut:
                 message = (
                     f"`{node.args['dataset'].text or 'the data set'}` is this rank's own part already ({cut}) and the sampler "
@@ -126,7 +124,7 @@ finally:
                 if loader is None:
                     continue
                 sampler = any(_is_distributed(s) for s in samplers_of(loader))
-                cut = _cut(loader.args["dataset"]) if "dataset" in loader.args else ""
+                cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
                 if node.detail["framework"] == "accelerate" and (sampler or cut):
                     what = "has a DistributedSampler" if sampler else f"holds this rank's own part ({cut})"
                     message = (
@@ -147,7 +145,7 @@ finally:
         if not any(True for _ in lines_with(program, r"\bTrainer\(|LightningModule|LightningDataModule")):
             return
         for loader in program.of("loader"):
-            cut = _cut(loader.args["dataset"]) if "dataset" in loader.args else ""
+            cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
             iterable = any(
                 isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(loader.args.get("dataset", Unknown()))
             )
@@ -182,53 +180,6 @@ def _over_all_ranks(node: Node) -> bool:
     """Whether a sampler divides among all ranks: by default, or by the world size."""
     replicas = node.args.get("num_replicas")
     return replicas is None or evaluate(replicas, World(1, 4, 2)) == 4
-
-
-def _cut(data: Value, kinds: tuple[str, ...] = ("dataset", "iterable-dataset")) -> str:
-    """How a data set was cut by rank, in words; empty where it was not, or takes the rank for something else."""
-    for option in options(data):
-        if isinstance(option, Obj) and option.kind in kinds:
-            if isinstance(option.cls, ClassInfo):
-                strides = by_rank(option) and "[self.rank::" in class_text(option.cls).replace(" ", "")
-                if strides:
-                    return f"{option.cls.name} keeps every W-th item"
-            for part in option.info or ():
-                found = _cut_value(part) if isinstance(part, Value) else ""
-                if found:
-                    return found
-        elif not isinstance(option, Obj):
-            found = _cut_value(option)
-            if found:
-                return found
-    return ""
-
-
-def _cut_value(value: Value) -> str:
-    for inner in behind(value):
-        match inner:
-            case Obj(kind="range", text=text) if by_rank(inner):
-                return f"`{text}`"
-            case Obj(kind="dataset"):
-                found = _cut(inner)
-                if found:
-                    return found
-            case Unknown(by=Made(name="[]", args=(_, index))) if _is_stride(index):
-                return f"`{inner.text}`"
-            case Unknown(by=Made(name=name, args=args, named=named)) if name in _SHARDS:
-                if any(by_rank(v) for v in (*args[1:], *(v for _, v in named))):
-                    return f"`{inner.text or name}`"
-            case Items(over=Value() as over):
-                found = _cut_value(over)
-                if found:
-                    return found
-    return ""
-
-
-def _is_stride(index: Value) -> bool:
-    """`[rank::world_size]`."""
-    if not (isinstance(index, Expr) and index.op == "slice" and len(index.args) == 3):
-        return False
-    return all(evaluate(index.args[0], World(r, 4, 2)) == r for r in (0, 3)) and evaluate(index.args[2], World(1, 4, 2)) == 4
 
 
 def _skips(guard: Guard, leaf: str) -> bool:

@@ -1,0 +1,57 @@
+"""Data sets that were cut by rank before anything else divides them."""
+
+from __future__ import annotations
+
+from ddp_audit.program.loading import by_rank, class_text
+from ddp_audit.program.made import behind
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Expr, Items, Made, Obj, Unknown, Value, World, evaluate, options
+
+_SHARDS = ("shard", "split_dataset_by_node", "datasets.distributed.split_dataset_by_node", "islice", "itertools.islice")
+
+
+def cut_by_rank(data: Value, kinds: tuple[str, ...] = ("dataset", "iterable-dataset")) -> str:
+    """How a data set was cut by rank, in words; empty where it was not, or takes the rank for something else."""
+    for option in options(data):
+        if isinstance(option, Obj) and option.kind in kinds:
+            if isinstance(option.cls, ClassInfo):
+                strides = by_rank(option) and "[self.rank::" in class_text(option.cls).replace(" ", "")
+                if strides:
+                    return f"{option.cls.name} keeps every W-th item"
+            for part in option.info or ():
+                found = _cut_value(part) if isinstance(part, Value) else ""
+                if found:
+                    return found
+        elif not isinstance(option, Obj):
+            found = _cut_value(option)
+            if found:
+                return found
+    return ""
+
+
+def _cut_value(value: Value) -> str:
+    for inner in behind(value):
+        match inner:
+            case Obj(kind="range", text=text) if by_rank(inner):
+                return f"`{text}`"
+            case Obj(kind="dataset"):
+                found = cut_by_rank(inner)
+                if found:
+                    return found
+            case Unknown(by=Made(name="[]", args=(_, index))) if _is_stride(index):
+                return f"`{inner.text}`"
+            case Unknown(by=Made(name=name, args=args, named=named)) if name in _SHARDS:
+                if any(by_rank(v) for v in (*args[1:], *(v for _, v in named))):
+                    return f"`{inner.text or name}`"
+            case Items(over=Value() as over):
+                found = _cut_value(over)
+                if found:
+                    return found
+    return ""
+
+
+def _is_stride(index: Value) -> bool:
+    """`[rank::world_size]`."""
+    if not (isinstance(index, Expr) and index.op == "slice" and len(index.args) == 3):
+        return False
+    return all(evaluate(index.args[0], World(r, 4, 2)) == r for r in (0, 3)) and evaluate(index.args[2], World(1, 4, 2)) == 4

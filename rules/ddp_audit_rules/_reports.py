@@ -1,0 +1,148 @@
+"""Metrics that a rank computes from its own data and tells, or decides by: what DDP404 chooses from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.findings import Span
+from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.source import function_text
+from ddp_audit.program.values import DATA, Bound, Const, Expr, Obj, Unknown, Value
+
+_METRIC = re.compile(
+    r"loss|(^|[_.@ ])acc(\d|s?$|[_@])|accura|metric|score|ppl|perplexity|(^|_)auc|iou|(^|_)f1|bleu|correct|err(or)?$|"
+    r"(^|_)(mse|mae|psnr|ssim|wer|cer|top\d)",
+    re.IGNORECASE,
+)
+_EVALUATION = re.compile(r"val(id\w*)?(_|$|[.\[ ])|test|eval|(^|_)dev(_|$)", re.IGNORECASE)
+_RANK = re.compile(r"rank|is_main|is_master|main_process|master_process|primary", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A metric that is told or decides at `node`; `place` is where it became a number, if that is near."""
+
+    node: Node
+    name: str
+    place: Span
+    role: str
+    decides: bool
+    evaluation: bool
+    texts: frozenset[str]
+
+    @property
+    def order(self) -> tuple[bool, bool, int]:
+        return not self.decides, not self.evaluation, self.node.number
+
+
+def reports(program: Program) -> Iterator[Report]:
+    """The metrics of one rank that are told or decide, and were not reduced."""
+    evaluated = [n for n in program.of("forward") if n.grad is False]
+    alone = bool(evaluated) and all(of_one_rank(n) for n in evaluated)
+    for node in program.of("report", "jump"):
+        if node.function != "<module>" and not node.calls:
+            told = _returned(node)
+            if told is not None and not alone:
+                yield told
+        elif node.kind == "report":
+            decides = node.detail["what"] in ("scheduler", "choice")
+            for value in node.args.values():
+                one = _metric(value)
+                if one is None or (decides and of_one_rank(node)) or _reads_as_reduced(value):
+                    continue
+                evaluation = decides or _is_evaluation(one, node)
+                made = Report(node, one.text, node.span, "told here", decides, evaluation, _texts(value))
+                exact = (
+                    (made.evaluation and alone) or _with_evaluation(node, evaluated) or _reduced_before(program, made, evaluated)
+                )
+                if not exact:
+                    yield made if decides else _at_number(program, made, value)
+                    break
+
+
+def of_one_rank(node: Node) -> bool:
+    """Whether a test of the rank is on the way to a node, though perhaps of a rank that could not be followed."""
+    return any("rank" in g.taint or _RANK.search(g.text) for g in node.guards)
+
+
+def _with_evaluation(node: Node, evaluated: list[Node]) -> bool:
+    """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
+    tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
+    return any(g is test for test in tests for forward in evaluated for g in forward.guards)
+
+
+def _reads_as_reduced(value: Value) -> bool:
+    """Whether a call that could not be followed has a hand in a value and says by its name that it reduces."""
+    return any(re.search(r"reduce|gather|synchroni", f"{operation_of(inner)} {inner.text}") for inner in behind(value))
+
+
+def _reduced_before(program: Program, one: Report, evaluated: list[Node]) -> bool:
+    """Whether something is reduced or gathered between the evaluation (or the training forward) and what is said of it.
+
+    What is reduced goes by other names in helpers, and in jobs of one process not through them.
+    """
+    forwards = evaluated if one.evaluation and evaluated else list(program.of("forward"))
+    last = max((f.number for f in forwards if f.number < one.node.number), default=None)
+    if last is None:
+        return False
+    return any(
+        last < n.number < one.node.number and re.search("reduce|gather", str(n.detail["op"])) and "grad" not in n.text
+        for n in program.of("collective")
+    )
+
+
+def _returned(node: Node) -> Report | None:
+    """What an evaluation gives that the job's defaults do not run."""
+    value = node.detail.get("value") if node.kind == "jump" else None
+    if not isinstance(value, Value) or node.grad is not False or not _EVALUATION.search(node.function):
+        return None
+    one = _metric(value)
+    return None if one is None else Report(node, one.text, node.span, "returned here", False, True, _texts(value))
+
+
+def _metric(value: Value) -> Value | None:
+    """The nearest value with the name of a metric that differs with the local data."""
+    for inner in behind(value):
+        if isinstance(inner, (Obj, Bound)) or not inner.text or DATA not in inner.taint:
+            continue
+        if isinstance(inner, Expr) and inner.op == "format":
+            continue
+        if _METRIC.search(inner.text) and len(inner.text) < 60 and "\n" not in inner.text:
+            return inner
+    return None
+
+
+def _is_evaluation(value: Value, node: Node) -> bool:
+    return bool(_EVALUATION.search(value.text) or _EVALUATION.search(node.text))
+
+
+def _texts(value: Value) -> frozenset[str]:
+    return frozenset(inner.text.split("[")[0] for inner in behind(value) if inner.text and DATA in inner.taint)
+
+
+def shared_names(program: Program) -> frozenset[str]:
+    """The names of what collectives send or receive: one of them stands for all ranks, or for rank 0."""
+    found = set()
+    for node in program.of("collective"):
+        if node.detail["op"] not in ("barrier", "monitored_barrier", "broadcast", "broadcast_object_list"):
+            values = [*node.args.values(), *([] if node.target is None else [node.target])]
+            found |= {inner.text.split("[")[0] for value in values for inner in behind(value) if inner.text}
+    return frozenset(found)
+
+
+def _at_number(program: Program, one: Report, value: Value) -> Report:
+    """The report, placed where the metric left its tensor if that is a few lines before."""
+    for inner in behind(value):
+        at = inner.by.argument("at") if isinstance(inner, Unknown) and inner.by is not None and inner.by.name == "item" else None
+        if isinstance(at, Const) and _same_function(program, at.value, one.place):
+            return Report(one.node, one.name, at.value, one.role, one.decides, one.evaluation, one.texts)
+    return one
+
+
+def _same_function(program: Program, number: Span, told: Span) -> bool:
+    """Whether a place is a few lines before another one in a function."""
+    near = number.path == told.path and 0 <= told.line - number.line <= 8
+    return near and function_text(program, told.path, told.line) == function_text(program, number.path, number.line)
