@@ -7,8 +7,8 @@ import re
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Bound, Const, Expr, Value
+from ddp_audit_rules._accumulation import WINDOW
 
-_WINDOW = re.compile(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _DIVIDES = re.compile(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
 
@@ -51,7 +51,7 @@ def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node
         return waits and bool(zeros) and not cleared
     if len(clip.loops) == len(step.loops) + 1 and clip.loops == backward.loops and clip.loops[:-1] == step.loops:
         inner = clip.loops[-1]
-        return bool(_WINDOW.search(inner.text)) and not any(inner in z.loops for z in zeros)
+        return bool(WINDOW.search(inner.text)) and not any(inner in z.loops for z in zeros)
     return False
 
 

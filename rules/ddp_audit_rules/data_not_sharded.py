@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BATCH, FORWARD
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import Pass, by_rank, draws_at_random, loads_for_user, samplers_of, shares_out, training_passes
+from ddp_audit.program.loading import Pass, loads_for_user, samplers_of, training_passes
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Obj, Value, World, constant, evaluate, options, truth, worlds
+from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs
-
-_DRAWING = ("WeightedRandomSampler",)
+from ddp_audit_rules._unshared import drawn_alike, gives_own_parts, same_order, trained_forward
 
 
 class DataNotSharded(Rule):
@@ -83,11 +82,11 @@ finally:
         for one in training_passes(program):
             if one.made is None or one.made.span in seen:
                 continue
-            forward = _trained(program, one)
+            forward = trained_forward(program, one)
             if forward is None:
                 continue
-            answer = _shared_out(program, one.made)
-            drawn = _drawn_alike(program, one) if answer is True else None
+            answer = gives_own_parts(program, one.made)
+            drawn = drawn_alike(program, one) if answer is True else None
             if answer is True and drawn is None:
                 continue
             seen.add(one.made.span)
@@ -98,7 +97,7 @@ finally:
 
     def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
         data = loader.args["dataset"].text or "the data set"
-        same = _same_order(program, loader)
+        same = same_order(program, loader)
         message = (
             f"No sampler of this loader knows the rank and `{data}` is not cut by rank, so every rank trains on all of it: W "
             "processes do W times the work of one for each epoch"
@@ -190,76 +189,3 @@ def _batches(finding: Finding, run: RecordedRun) -> Iterator[tuple[int, list[str
                 if event.kind in (BATCH, FORWARD) and mark:
                     found.setdefault(rank, []).append(str(mark))
     yield from sorted(found.items())
-
-
-def _trained(program: Program, one: Pass) -> Node | None:
-    """The forward through a wrapper whose backward is in the loop, where all ranks run it on batches that are not cut by rank."""
-    for forward in program.forwards_of(one.backward.target):
-        inside = one.loop in forward.loops
-        if forward.kind != "forward" or not inside or forward.grad is False or forward.detail["through"] != "wrapper":
-            continue
-        cut = any(by_rank(value) for value in forward.args.values()) or any("rank" in g.taint for g in forward.rank_guards)
-        if not cut:
-            return forward
-    return None
-
-
-def _shared_out(program: Program, loader: Node) -> bool | None:
-    """Whether a loader gives each rank its own part or draws on purpose; None where that is not known."""
-    if "dataset" not in loader.args or "**" in loader.args:
-        return True
-    answers: list[bool | None] = []
-    for sampler in samplers_of(loader):
-        if isinstance(sampler, Obj) and sampler.kind == "plain-sampler" and _draws(sampler):
-            return True
-        answers.append(shares_out(program, sampler))
-    data = loader.args["dataset"]
-    if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(data):
-        return True
-    answers.append(shares_out(program, data))
-    if True in answers:
-        return True
-    return None if None in answers else False
-
-
-def _draws(sampler: Obj) -> bool:
-    replacement = sampler.info.get("replacement") if isinstance(sampler.info, dict) else None
-    return sampler.cls in _DRAWING or (replacement is not None and truth(replacement, worlds()[0]) is not False)
-
-
-def _drawn_alike(program: Program, one: Pass) -> Node | None:
-    """The seed after which a sampler draws with replacement the same on all ranks; None where it may draw otherwise."""
-    assert one.made is not None
-    found = samplers_of(one.made)
-    if len(found) != 1 or not isinstance(found[0], Obj) or found[0].kind != "plain-sampler" or not isinstance(found[0].info, dict):
-        return None
-    sampler, data = found[0], one.made.args["dataset"]
-    if sampler.info.keys() & {"generator", "**"} or "generator" in one.made.args or not _draws(sampler):
-        return None
-    if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(data):
-        return None
-    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch")]
-    if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of("random", "draw")):
-        return None  # the streams of some ranks, or of some runs, are others
-    last = seeds[-1]
-    values = {evaluate(last.args["seed"], World(rank, 2, 2)) for rank in (0, 1)} if "seed" in last.args else set()
-    return last if len(values) == 1 and type(values.pop()) is int and last.number < one.iterate.number else None
-
-
-def _same_order(program: Program, loader: Node) -> str:
-    """Why the batches are the same on all ranks; empty where they may differ."""
-    shuffle: Value | None = loader.args.get("shuffle")
-    if shuffle is None or constant(shuffle) is False:
-        return "" if samplers_of(loader) else "it does not shuffle"
-    return (_equal_seed(program) or "") if constant(shuffle) is True else ""
-
-
-def _equal_seed(program: Program) -> str | None:
-    """What gives all ranks one seed of torch, in words; None where nothing does."""
-    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch") and not n.rank_guards]
-    if not seeds:
-        return None
-    values = {evaluate(n.args["seed"], World(rank, 2, 2)) for n in seeds[-1:] for rank in (0, 1)}
-    if len(values) != 1 or MISSING in values:
-        return None
-    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or values.pop()}"

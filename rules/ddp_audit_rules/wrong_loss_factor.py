@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Loop, Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Expr, Unknown, Value
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Const, Unknown
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._accumulation import is_made_of_window, is_window_itself, window_of
 from ddp_audit_rules._evidence import looks_at, totals
-from ddp_audit_rules._losses import MEAN, SUM, Loss, is_world_size, loss_of, scale_matters, scales_by_hand, trained_by_ddp
-
-_WINDOW = re.compile(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
+from ddp_audit_rules._losses import MEAN, SUM, Loss, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 
 
 class WrongLossFactor(Rule):
@@ -133,10 +130,12 @@ dist.destroy_process_group()
         """Accumulated micro-batches: how often the loss is divided by their number."""
         if loss.opaque or loss.reduced != MEAN:
             return
-        window = _window(program, backward)
+        window = window_of(program, backward)
         if window is None:
             return
-        count = sum(_same(divisor, window) for divisor in loss.divisors) + sum(_inverse(factor, window) for factor in loss.factors)
+        count = sum(is_window_itself(divisor, window) for divisor in loss.divisors) + sum(
+            is_made_of_window(factor, window) for factor in loss.factors
+        )
         if count == 1 or (count == 0 and (loss.divisors or loss.factors)):
             return
         name = window.text or (str(window.value) if isinstance(window, Const) else "the window")
@@ -157,7 +156,7 @@ dist.destroy_process_group()
         window = by.argument("gradient_accumulation_steps") if by is not None else None
         if window is None or (isinstance(window, Const) and window.value in (None, 1) and window.default is None):
             return
-        if not any(_same(divisor, window) for divisor in loss_of(backward.target).divisors):
+        if not any(is_window_itself(divisor, window) for divisor in loss_of(backward.target).divisors):
             return
         name = window.text or (str(window.value) if isinstance(window, Const) else "its number of micro-batches")
         message = (
@@ -182,52 +181,3 @@ dist.destroy_process_group()
         ]
         confidence = "likely" if sure else "possible"
         return self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
-
-
-def _window(program: Program, backward: Node) -> Value | None:
-    """The number of micro-batches that are accumulated for one step, where the code says it in one value."""
-    for step in program.of("step"):
-        if step.number < backward.number or backward.calls[:1] != step.calls[:1]:
-            continue
-        if backward.loops == step.loops:
-            own = [g for g in step.guards if not any(g.span == other.span for other in backward.guards)]
-            zeros = [z for z in program.of("zero-grad") if z.loops == step.loops]
-            guarded = zeros and all(any(g.span == o.span or g.text == o.text for o in z.guards for g in own) for z in zeros)
-            found = [w for g in own for w in _modulus(g.test)]
-            return found[0] if found and guarded else None
-        if backward.loops[:-1] == step.loops:
-            inner = backward.loops[-1]
-            cleared = [z for z in program.of("zero-grad") if inner in z.loops]
-            return inner.count if inner.count is not None and not cleared and _is_window(inner) else None
-    return None
-
-
-def _is_window(loop: Loop) -> bool:
-    return bool(_WINDOW.search(loop.text)) and "len(" not in loop.text
-
-
-def _modulus(test: Value) -> Iterator[Value]:
-    for value in behind(test):
-        if isinstance(value, Expr) and value.op == "%" and len(value.args) == 2:
-            yield value.args[1]
-
-
-def _same(value: Value, window: Value) -> bool:
-    """Whether a divisor is the window: one value, one option, or the same number written twice."""
-    while isinstance(window, Expr) and window.op in ("int", "float"):
-        window = window.args[0]
-    for part in behind(value):
-        if isinstance(part, Const) and isinstance(window, Const):
-            if part.default is not None and window.default is not None:
-                if part.default.name == window.default.name:
-                    return True
-            elif part.value == window.value:
-                return True
-        elif part.text and part.text == window.text:
-            return True
-    return False
-
-
-def _inverse(factor: Value, window: Value) -> bool:
-    """Whether a factor is made of the window, such as 1 / window."""
-    return not is_world_size(factor) and _same(factor, window)
