@@ -72,6 +72,7 @@ class Rule(ABC):
     good: ClassVar[str]  # the same program, mended
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
+    is_recorded: ClassVar[bool] = True  # whether a trace can hold anything of the hazard; else no run covers it
     remedy: ClassVar[str]  # what to do instead, one sentence
 
     @abstractmethod
@@ -81,8 +82,11 @@ class Rule(ABC):
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """The verdict of a recorded run on a finding of this rule: confirmed, not-observed or not-covered.
 
-        The base answers not-observed where some rank was seen at the finding's place and not-covered elsewhere.
+        The base answers not-observed where some rank was seen at the finding's place and not-covered elsewhere, and always
+        not-covered for what no trace holds.
         """
+        if not self.is_recorded:
+            return "not-covered"
         span = finding.span
         return "not-observed" if run.ranks_at(span.path, span.line, span.end_line) else "not-covered"
 

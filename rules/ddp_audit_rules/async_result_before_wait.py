@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -29,6 +28,7 @@ class AsyncResultBeforeWait(Rule):
         "Handles that are kept and waited for in a loop or another function, a buffer that is only sent and only read, facts and "
         "views of a buffer (shape, chunks), async_op that is an option, torch.cuda.synchronize(), and buffers without a name."
     )
+    is_recorded = False  # a trace shows the call, and not what is in the buffer when
     confirmed = "The value differs from that of a run in which the wait comes first; a trace alone does not show it."
     source = (
         "torch 2.13, distributed/distributed_c10d.py (async_op returns a Work); seen in runs with gloo: 80 MB that are halved "
@@ -98,10 +98,6 @@ dist.destroy_process_group()
             related.append(Related(condition.span.path, condition.span.line, "guard", f"it is waited for under: {condition.text}"))
         severity = "warning" if condition is not None else None
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Not covered: a trace shows the call, and not what is in the buffer when."""
-        return "not-covered"
 
 
 def _waits_before(program: Program, use: Node) -> Iterator[Node]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program, first_of_each_place
@@ -42,6 +41,7 @@ class ClipAtWrongPlace(Rule):
         "One clip after the backward that is reduced, behind unscale_; norms over shards (FSDP, tensor or pipeline parallel "
         "groups); norms that are averaged, or compared, or gathered to be looked at."
     )
+    is_recorded = False  # a trace holds no norms
     confirmed = "Nothing that a trace holds: it knows no norms."
     source = (
         "torch 2.13, amp/grad_scaler.py: unscale_ before clip_grad_norm_; nn/parallel/distributed.py: gradients are averaged "
@@ -94,10 +94,6 @@ dist.destroy_process_group()
                 yield finding
         if not program.frameworks & {"fsdp", "deepspeed", "colossalai"}:
             yield from self._summed_norms(program)
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no norms."""
-        return "not-covered"
 
     def _on_micro_step(self, program: Program, clip: Node) -> Finding | None:
         step = step_after(program, clip)

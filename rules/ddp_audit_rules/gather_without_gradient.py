@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program, first_of_each_place
@@ -35,6 +34,7 @@ class GatherWithoutGradient(Rule):
         "other functions that autograd knows; labels, and outputs that were computed without gradients (queues, teachers); "
         "values that are only measured."
     )
+    is_recorded = False  # a trace holds no gradients
     confirmed = "Nothing that a trace holds: it takes the gradient of one process with the whole batch."
     source = (
         "Seen in runs with torch 2.13: tensors that all_gather wrote have requires_grad False; in the example the gradient "
@@ -110,10 +110,6 @@ dist.destroy_process_group()
         ]
         related += [Related(backward.span.path, backward.span.line, "backward", backward.text), *guard_relations(gather)]
         return self.finding(gather.span, message, explanation, related=related, guards=gather.guards)
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no gradients."""
-        return "not-covered"
 
 
 def _carries_gradient(value: Value) -> bool:

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
@@ -39,6 +38,7 @@ class LoadWithoutMapLocation(Rule):
         "not "
         "known, so it is only possible."
     )
+    is_recorded = False  # a trace holds no memory of devices
     confirmed = "Memory of device 0 that grows with the number of ranks at the load, which a trace does not hold."
     source = (
         "torch 2.13, torch/serialization.py: storages are restored on the location in the file unless map_location says "
@@ -114,10 +114,6 @@ dist.destroy_process_group()
             message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
         fix = _to_cpu(program, node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no memory of devices."""
-        return "not-covered"
 
 
 def _has_state(save: Node) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.made import behind, path_key
@@ -35,6 +34,7 @@ class PrefixHiddenByStrictFalse(Rule):
         "of "
         "one kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
     )
+    is_recorded = False  # a trace holds no hash of the parameters before and after a load
     confirmed = "Parameters that have the same hash before and after the load, which a trace does not hold."
     source = (
         "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that "
@@ -107,10 +107,6 @@ dist.destroy_process_group()
         related = [Related(save.span.path, save.span.line, "save", save.text), *guard_relations(node)]
         confidence = "likely" if same_path or len(list(program.of("save"))) == 1 else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no hash of the parameters before and after a load."""
-        return "not-covered"
 
 
 def _mismatch(program: Program, node: Node) -> tuple[Node, bool, bool] | None:

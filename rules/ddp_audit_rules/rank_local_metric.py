@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with, loads_for_user, trains
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -28,6 +27,7 @@ class RankLocalMetric(Rule):
         "compute(); an evaluation that rank 0 runs by itself; progress bars; frameworks that gather; all but one place of a "
         "script: first a decision, then what is said of an evaluation, then a training loss."
     )
+    is_recorded = False  # a trace holds no metrics
     confirmed = "Nothing that a trace holds: it has no values of metrics. Replicas that part after a scheduler's step show it."
     source = (
         "torch 2.13: DDP averages gradients and leaves losses alone. Seen in runs on two ranks: losses differ between ranks; "
@@ -106,7 +106,3 @@ finally:
         )
         related = [] if one.place == one.node.span else [Related(one.node.span.path, one.node.span.line, "report", one.role)]
         return self.finding(one.place, message, explanation, related=related + guard_relations(one.node))
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace holds no metrics."""
-        return "not-covered"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
@@ -35,6 +34,7 @@ class RngStateNotSaved(Rule):
         "scripts that save random state to another file; weights without optimizer; scripts that never load a checkpoint; "
         "checkpoints whose keys are not known."
     )
+    is_recorded = False  # one run cannot tell
     confirmed = "Nothing that one trace holds: it takes the traces of an unbroken and of a resumed run."
     source = (
         "torch 2.13, torch.get_rng_state; utils/data/distributed.py: DistributedSampler's order is a function of seed and epoch."
@@ -131,10 +131,6 @@ finally:
             "seen far more than the rest."
         )
         return self.finding(node.span, message, explanation, related=related + guard_relations(node))
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """One run cannot tell."""
-        return "not-covered"
 
 
 def _resumes(program: Program) -> list[Node]:

@@ -86,7 +86,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
         "leftOut": selection.told() + (f" {further:,} further lanes are left out." if further else ""),
         "divergences": [
             {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get(_key(d, lanes), -1),
-             "sides": _sides(d, comparison, root, _open_ranks(lanes, _key(d, lanes)))}
+             "sides": _sides(d, comparison, root, _open_ranks(lanes, d))}
             for d in comparison.divergences[:_MOST_DIVERGENCES]
         ],
         "silent": [[fault.kind, rank_list(fault.ranks), fault.explanation] for fault in comparison.silent],
@@ -160,8 +160,11 @@ def _described(event: Event) -> tuple[str, str]:
     return name(event), ORIGINS.get(event.origin, event.origin)
 
 
-def _open_ranks(lanes: Sequence[dict[str, Any]], column: Key) -> set[int]:
+def _open_ranks(lanes: Sequence[dict[str, Any]], divergence: Divergence) -> set[int]:
     """The ranks whose collective did not return. A divergence's own events may be those of another rank that did the same."""
+    if divergence.message is not None:
+        return {rank for rank, event in divergence.ranks.items() if event is not None and _is_open(event)}
+    column = _key(divergence, lanes)
     return {rank for lane in lanes if any(key == column and _is_open(e) for key, e in lane["keyed"]) for rank in lane["ranks"]}
 
 
