@@ -13,6 +13,7 @@ import pytest
 
 from ddp_audit import events
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RUNNING, WAITING
+from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.store import FollowRun, TraceError, load_run
 from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.ring import Ring, is_marked, mark, set_number
@@ -87,6 +88,27 @@ def test_a_live_reader_sees_completion_later(tmp_path: Path) -> None:
     write_event(ring, events.EXIT, code=0)
     run = follow.poll()
     assert (run.ranks[0].state, run.ranks[0].code, run.complete) == (EXITED, 0, True)
+
+
+def test_nobody_waits_in_an_isend_that_has_been_received(tmp_path: Path) -> None:
+    """gloo never says that it is done where no one waits for it."""
+    first, second = begin(tmp_path, 0, 2), begin(tmp_path, 1, 2)
+    sent = signature(first, "send", peer=1, tag=0, **{"async": True})
+    first.write(layout.COLLECTIVE, 0, sent, layout.NO_INDEX, 0, time.time() - 7)
+    follow = FollowRun(tmp_path)
+    for read in (follow.poll, lambda: load_run(tmp_path), lambda: load_columns(tmp_path)[0]):
+        rank = read().ranks[0]
+        assert (rank.state, rank.waiting, rank.last[:34]) == (WAITING, rank.events[1], "waits in send of 4 float32 to rank")
+    received = signature(second, "recv", peer=0, tag=0)
+    mark(second.write(layout.COLLECTIVE, 0, received, layout.NO_INDEX, 0, time.time() - 6), layout.DONE, time.time() - 6)
+    late = first.write(layout.COLLECTIVE, 0, signature(first), 0, 0, time.time() - 5)
+    for read in (follow.poll, lambda: load_run(tmp_path), lambda: load_columns(tmp_path)[0]):
+        rank = read().ranks[0]
+        assert (rank.state, rank.waiting) == (WAITING, rank.events[2])
+    mark(late, layout.DONE, time.time())
+    for read in (follow.poll, lambda: load_run(tmp_path), lambda: load_columns(tmp_path)[0]):
+        rank = read().ranks[0]
+        assert (rank.state, rank.waiting, rank.last) == (RUNNING, None, "all_reduce of 4 float32 (user call)")
 
 
 def test_records_fill_many_chunks_and_threads_do_not_mix_them(tmp_path: Path) -> None:
