@@ -279,5 +279,5 @@ def test_a_worker_that_is_started_again_is_fed_anew() -> None:
     messages.feed(0, [send(1, 1, 4), send(1, 2, 5)])
     messages.feed(1, [recv(0, 1, 5)])
     messages.feed(0, [send(1, 1, 5)])
-    (line,) = messages.lines({})
+    (line,) = messages.lines()
     assert (len(line.sends), line.met, line.look(messages.payloads)) == (1, 1, None)

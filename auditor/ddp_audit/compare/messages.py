@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
-from ddp_audit.compare.run import RecordedRun, tally
+from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, GROUP, POINT_TO_POINT, Event
 from ddp_audit.machine.module import byte_size
 
@@ -117,12 +118,10 @@ class Messages:
         self._lines: dict[tuple[str, int, int, int], dict[int | None, Line]] = {}
         self._any_source: set[tuple[str, int, int, int | None]] = set()  # group, life and rank that receives from any, and the tag
         self._unknown: set[tuple[str, int]] = set()  # group and life in which somebody sends to a rank that is not known
+        self.tells_tags: dict[str, bool] = {}  # by group whether its backend matches by tag; others are of an unknown one
         self.partial: set[int] = set()  # ranks of which messages may be lost
         self._lives: dict[int, int] = {}
         self._fed: dict[int, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
 
     def feed(self, rank: int, events: Sequence[Event]) -> None:
         """Takes what a rank has issued since it was fed last, of all its events in the order of recording."""
@@ -136,12 +135,19 @@ class Messages:
                 side = self._side(rank, self._lives.get(rank, 0), post_of(event))
                 if side is not None:
                     side.add(self.payloads.number(event), position)
-            elif event.kind == GROUP and event.detail.get("action") == "init":
-                self._lives[rank] = self._lives.get(rank, 0) + 1
+            elif event.kind == GROUP:
+                self._meet(event.detail)
+                if event.detail.get("action") == "init":
+                    self._lives[rank] = self._lives.get(rank, 0) + 1
         self._fed[rank] = len(events)
 
-    def take(self, rank: int, posts: Mapping[Post, Side], inits: Sequence[int]) -> None:
-        """Takes all that a rank has issued. `inits`: where in its events process groups were initialised, in order."""
+    def take(self, rank: int, posts: Mapping[Post, Side], groups: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        """Takes all that a rank has issued. `groups`: the details of its GROUP events and where they stand, in order."""
+        inits = []
+        for position, detail in groups:
+            self._meet(detail)
+            if detail.get("action") == "init":
+                inits.append(position)
         self._lives[rank] = len(inits)
         for post, side in posts.items():
             edges = [0, *(bisect_left(side.positions, position) for position in inits), len(side)]
@@ -150,6 +156,13 @@ class Messages:
                 if mine is not None:
                     own = side if last - first == len(side) else side.cut(first, last)
                     mine.payloads, mine.positions = own.payloads, own.positions
+
+    def _meet(self, detail: Mapping[str, Any]) -> None:
+        """Notes of a group's event whether its backend matches messages by tag."""
+        backend = str(detail.get("backend") or "")
+        if backend:
+            parts = {part.rpartition(":")[2] for part in backend.split(",")}
+            self.tells_tags[str(detail.get("name"))] = parts <= _TELLS_TAGS
 
     def _side(self, rank: int, life: int, post: Post) -> Side | None:
         sends, group, peer, tag = post
@@ -178,13 +191,13 @@ class Messages:
                         new.sends, new.receives = (new.sends, kept) if source == rank else (kept, new.receives)
                     lines[tag] = new
 
-    def lines(self, tells_tags: Mapping[str, bool]) -> Iterator[Line]:
-        """The lines whose pairing is known. `tells_tags` says of which groups the backend is known to match by tag."""
+    def lines(self) -> Iterator[Line]:
+        """The lines whose pairing is known."""
         takes_any = {key[:3] for key in self._any_source}
         for (group, life, source, target), lines in self._lines.items():
             if (group, life) in self._unknown or source == target or not self.partial.isdisjoint((source, target)):
                 continue
-            if tells_tags.get(group):
+            if self.tells_tags.get(group):
                 yield from (line for tag, line in lines.items() if (group, life, target, tag) not in self._any_source)
             elif len(lines) == 1 and (group, life, target) not in takes_any:
                 yield from lines.values()
@@ -218,16 +231,4 @@ def messages_of(run: RecordedRun) -> Messages:
     found = Messages()
     for rank, one in run.ranks.items():
         found.feed(rank, one.events)
-    return found
-
-
-def tells_tags(run: RecordedRun) -> dict[str, bool]:
-    """By group whether its backend matches messages by tag; groups of an unknown backend are not in it."""
-    found: dict[str, bool] = {}
-    for one in run.ranks.values():
-        for event, _ in tally(one.events, GROUP):
-            backend = str(event.detail.get("backend") or "")
-            if backend:
-                parts = {part.rpartition(":")[2] for part in backend.split(",")}
-                found[str(event.detail.get("name"))] = parts <= _TELLS_TAGS
     return found

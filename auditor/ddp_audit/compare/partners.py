@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ddp_audit.compare import explain_messages as explain
 from ddp_audit.compare.absent import Position, cycle_through, is_blocked
 from ddp_audit.compare.ended import absent_for_cause, exited_in_order, has_ended
-from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of, tells_tags
+from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of
 from ddp_audit.compare.run import MISSING, RecordedRun, backwards, last_issued
 from ddp_audit.compare.sequence import Divergence, Group, Key
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
@@ -39,8 +39,8 @@ class Partners:
     def __init__(self, run: RecordedRun) -> None:
         self.run = run
         self.messages: Messages = messages_of(run)
-        self.tells_tags: Mapping[str, bool] = tells_tags(run) if self.messages else {}
-        self.lines = [line for line in self.messages.lines(self.tells_tags) if {line.source, line.target} <= set(run.ranks)]
+        self.tells_tags = self.messages.tells_tags
+        self.lines = [line for line in self.messages.lines() if {line.source, line.target} <= set(run.ranks)]
         self._open: dict[int, list[Open]] | None = None
 
     # -- ends that do not fit

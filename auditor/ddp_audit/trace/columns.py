@@ -93,7 +93,7 @@ def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
         if isinstance(events_of_rank, LateEvents):
             posts = events_of_rank.shape.posts()
             if posts:
-                found.take(rank, posts, events_of_rank.inits())
+                found.take(rank, posts, events_of_rank.groups())
         else:
             found.feed(rank, events_of_rank)
     return found
@@ -311,10 +311,9 @@ class LateEvents(Sequence[Event]):
             number = self._record(position)
             yield self.made(number, data[number * _SIZE : (number + 1) * _SIZE])
 
-    def inits(self) -> list[int]:
-        """Where process groups were initialised."""
-        groups = self.shape.rare_of(events.GROUP)
-        return [position for position in groups if self.definition(position).text["detail"].get("action") == "init"]
+    def groups(self) -> list[tuple[int, dict[str, Any]]]:
+        """The details of the GROUP events, and where they stand."""
+        return [(position, self.definition(position).text["detail"]) for position in self.shape.rare_of(events.GROUP)]
 
     # -- looking through (`compare.run.Looked`, `compare.bulk.Tracked`)
 
