@@ -148,6 +148,12 @@ def test_a_rank_without_trace_is_not_blamed() -> None:
     assert all(found.message is None for found in compare_run(run, stalled=True).parted)
 
 
+def test_a_rank_whose_tracer_has_ended_may_have_gone_on() -> None:
+    run = ranks_of([recv(1, 10, done=False)], [recv(0, 20, done=False)], state=KILLED)
+    run.ranks[1].untraced, run.ranks[1].waiting = True, None
+    agrees(run, stalled=True)
+
+
 # ---- ends that do not fit
 
 

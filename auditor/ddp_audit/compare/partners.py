@@ -111,7 +111,7 @@ class Partners:
     def _in_collective(self, rank: int) -> Event | None:
         """The collective that a rank waits in, or that has failed on it."""
         one = self.run.ranks[rank]
-        if one.waiting is not None:
+        if one.waiting is not None or one.untraced:
             return one.waiting
         position = last_issued(one.events)
         event = None if position is None else self._event(rank, position)
@@ -122,9 +122,9 @@ class Partners:
         oldest of asynchronous ones after which it has issued nothing else. With NCCL a process runs ahead of its device: the one
         that is its oldest."""
         mine = self._without_partner().get(rank)
-        if not mine:
-            return None
         run = self.run.ranks[rank]
+        if not mine or run.untraced:
+            return None
         trailing = len(run.events)
         for event in backwards(run.events):
             trailing -= 1
