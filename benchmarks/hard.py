@@ -24,6 +24,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def work(project: bool) -> None:
             result = uphold(data, path)
             answer["error"] = result.errors[0].message if result.errors else None
             answer["findings"] = len(result.findings)
+            answer["read"] = sum(len(lines) for lines in result.sources.values())  # imported files too
             told = [finding.to_json() for finding in result.findings] + [str(error) for error in result.errors]
             answer["digest"] = hashlib.sha256(json.dumps([told, result.notes]).encode()).hexdigest()
             if time.process_time() - began > LONG_ENOUGH:
@@ -117,38 +119,61 @@ def main() -> int:
     if args.worker:
         work(args.project)
         return 0
-    first, second = Worker(1, args.project), Worker(2, args.project)
-    counts: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    faults: list[str] = []
-    for number, path in enumerate(list(files_of(args.folders))[:: args.every]):
-        answer = first.ask(path)
-        fault = answer["fault"]
-        if fault is None and number % AGAIN == 0:
-            again = second.ask(path)
-            counts["audited twice"] += 1
-            fault = again["fault"] or (None if again["digest"] == answer["digest"] else "another report with another order of sets")
-        lines = answer.get("lines", 1)
-        if fault is None and answer["calls"] > MOST_CALLS * lines:
-            fault = f"long: {answer['calls']:,} calls for {lines:,} lines"
-        counts["files"] += 1
-        counts["lines"] += lines
-        counts["findings"] += answer.get("findings", 0)
-        if answer.get("error"):
-            counts["not readable, in one line"] += 1
-            kinds[answer["error"].split("(")[0][:60]] += 1
-        if number % 500 == 499:
-            print(f"{number + 1:,} files, at {path}", file=sys.stderr, flush=True)
-        if fault is not None:
-            faults.append(f"{path}: {fault}")
-            print(faults[-1], flush=True)
-    first.end()
-    second.end()
-    print(", ".join(f"{name}: {count:,}" for name, count in counts.items()))
-    for kind, count in kinds.most_common(15):
-        print(f"  {count:5} {kind}")
-    print(f"{len(faults)} faults")
-    return int(bool(faults))
+    totals = Totals()
+    try:
+        audit_all(list(files_of(args.folders))[:: args.every], args.project, totals)
+    except KeyboardInterrupt:
+        print("interrupted; so far:")
+    totals.show()
+    return int(bool(totals.faults))
+
+
+@dataclass
+class Totals:
+    """What was counted: files, lines and findings, the errors of reading by their text, and the faults as lines."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def show(self) -> None:
+        """Prints all of it."""
+        print(", ".join(f"{name}: {count:,}" for name, count in self.counts.items()))
+        for kind, count in self.kinds.most_common(15):
+            print(f"  {count:5} {kind}")
+        print(f"{len(self.faults)} faults")
+
+
+def audit_all(files: list[Path], project: bool, totals: Totals) -> None:
+    """Audits files and adds what came of it to the totals; prints faults as they come."""
+    first, second = Worker(1, project), Worker(2, project)
+    try:
+        for number, path in enumerate(files):
+            answer = first.ask(path)
+            fault = answer["fault"]
+            if fault is None and number % AGAIN == 0:
+                again = second.ask(path)
+                totals.counts["audited twice"] += 1
+                same = again["fault"] is None and again["digest"] == answer["digest"]
+                fault = again["fault"] or (None if same else "another report with another order of sets")
+            lines = answer.get("lines", 1)
+            read = answer.get("read") or lines
+            if fault is None and answer["calls"] > MOST_CALLS * read:
+                fault = f"long: {answer['calls']:,} calls for {read:,} lines"
+            totals.counts["files"] += 1
+            totals.counts["lines"] += lines
+            totals.counts["findings"] += answer.get("findings", 0)
+            if answer.get("error"):
+                totals.counts["not readable, in one line"] += 1
+                totals.kinds[answer["error"].split("(")[0][:60]] += 1
+            if number % 500 == 499:
+                print(f"{number + 1:,} files, at {path}", file=sys.stderr, flush=True)
+            if fault is not None:
+                totals.faults.append(f"{path}: {fault}")
+                print(totals.faults[-1], flush=True)
+    finally:
+        first.end()
+        second.end()
 
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ def constructed(folder: Path, module: str) -> list[tuple[int | None, str | None]
     return sizes(predicted(folder, f"model = DDP({module})\n"), "ddp-constructor")[1:]
 
 
+def test_a_long_map_over_a_function_of_a_library_is_bounded(tmp_path: Path) -> None:
+    run = predicted(tmp_path, "import random\nx = list(map(random.choice, [[1]] * 60_000))\ndist.barrier()\n")
+    assert "50,000 statements" in run.cut[0] and not run.collectives(0)
+
+
 @pytest.mark.parametrize(
     ("module", "expected"),
     [

@@ -278,7 +278,12 @@ CALLS |= {"builtins.any": _quantifier(True), "builtins.all": _quantifier(False)}
 @model("builtins.map")
 def _map(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     items = _listed(it, args[1]) if len(args) == 2 else Unknown()
-    return items if isinstance(items, Unknown) else [calls.call(it, args[0], [item], {}) for item in items]
+    return items if isinstance(items, Unknown) else [_applied(it, args[0], item) for item in items]
+
+
+def _applied(it: Interpreter, function: Any, item: Any) -> Any:
+    it.tick()  # a function of a library does not count itself, and a list may be long
+    return calls.call(it, function, [item], {})
 
 
 @model("builtins.filter")
@@ -286,7 +291,7 @@ def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     items = _listed(it, args[1])
     if isinstance(items, Unknown):
         return items
-    keep = [item if args[0] is None else calls.call(it, args[0], [item], {}) for item in items]
+    keep = [item if args[0] is None else _applied(it, args[0], item) for item in items]
     return [item for item, wanted in zip(items, keep, strict=True) if it.known_truth(wanted) is not False]
 
 
