@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding
-from ddp_audit.launch import Launch, documented_launches
-from ddp_audit.launch.beside import documents_beside, with_config
+from ddp_audit.launch import Launch
+from ddp_audit.launch.beside import documents_beside, launches_in, with_config
 from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
@@ -211,7 +211,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
         failures.append(_internal(entry, "reading the program", error))
         return None
     texts = program.documents or {entry.path: entry.text}
-    documented = [launch for path, text in texts.items() for launch in documented_launches(text, path)]
+    documented = [launch for path, text in texts.items() for launch in launches_in(text, path)]
     documented += spawned_launches(program)
     beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
     launches = [*documented, *beside.launches]
@@ -231,7 +231,7 @@ def _interpreted(job: Job, entry: SourceFile, overrides: Mapping[str, Override])
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:
     """The launches that a script's own files and the documents beside it describe, and the texts of those documents by path."""
     texts = program.documents or {entry.path: entry.text}
-    found = [launch for path, text in texts.items() for launch in documented_launches(text, path)]
+    found = [launch for path, text in texts.items() for launch in launches_in(text, path)]
     found = [with_config(launch, str(Path(launch.path or "").absolute()), str(Path.cwd())) for launch in found]
     beside = documents_beside(entry.abspath, frozenset(project.read_paths))
     return [*found, *spawned_launches(program), *beside.launches], beside.texts

@@ -19,6 +19,9 @@ class Span:
     end_line: int
     end_column: int
 
+    def __hash__(self) -> int:  # spans are parts of most keys of the lowering; the start tells nearly all apart
+        return hash((self.line, self.column, self.path))
+
 
 @dataclass(frozen=True, slots=True)
 class Related:

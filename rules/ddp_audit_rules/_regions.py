@@ -52,7 +52,7 @@ def left_out(program: Program, jump: Node) -> Iterator[Node]:
     else:
         around = jump.loops
     before: list[Node] = []
-    for node in program.nodes:
+    for node in program.of("collective", "forward", "backward", "step"):  # the kinds that `is_together` knows
         in_loop = any(loop in node.loops for loop in around)
         in_call = node.calls[:depth] == jump.calls and (len(node.calls) > depth or node.function == jump.function)
         if not is_together(program, node) or _excluded(node, jump):

@@ -49,7 +49,7 @@ def documents_beside(entry: str, known: frozenset[str] = frozenset()) -> Beside:
         except UnicodeDecodeError:
             continue
         shown = display_path(path)
-        every = _launches(text, shown)
+        every = launches_in(text, shown)
         own = [launch for launch in every if _starts(launch, path, entry, root)]
         own += [launch for launch in every if launch not in own and any(_of_one_job(launch, other) for other in own)]
         if own:
@@ -74,8 +74,9 @@ def with_config(launch: Launch, document: str, root: str) -> Launch:
     return with_accelerate_config(launch, [Path(os.path.dirname(document)), Path(root), Path.cwd()])
 
 
-@functools.lru_cache(maxsize=256)
-def _launches(text: str, shown: str) -> tuple[Launch, ...]:
+@functools.lru_cache(maxsize=4_096)
+def launches_in(text: str, shown: str) -> tuple[Launch, ...]:
+    """The launches that a file documents, read once for all scripts that it lies beside or that lead to it."""
     return tuple(documented_launches(text, shown))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, contract, generic
 from ddp_audit.program.contracts_random import library_of, note_random
+from ddp_audit.program.names import called
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
@@ -107,7 +108,7 @@ def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     generator = kwargs.get("generator")
     name = library_of(lw.eval(node.func))
     if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
-        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=ast.unparse(node.func))
+        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node))
     else:
         note_random(lw, node, name, kwargs)
     return generic(args, kwargs, text, frozenset({RANDOM}), name or "?")
@@ -124,7 +125,7 @@ def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
 @contract("torch.utils.data.TensorDataset", "torch.utils.data.Subset", "torch.utils.data.ConcatDataset",
           "torch.utils.data.StackDataset")  # fmt: skip
 def _dataset(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return library_dataset(lw, node, ast.unparse(node.func).rsplit(".", 1)[-1], args, kwargs)
+    return library_dataset(lw, node, called(node).rsplit(".", 1)[-1], args, kwargs)
 
 
 def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], kwargs: dict[str, Value]) -> Obj:
@@ -212,7 +213,7 @@ def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
           "lightning.seed_everything", "pytorch_lightning.seed_everything",
           "transformers.set_seed", "accelerate.utils.set_seed")  # fmt: skip
 def _seed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("seed", node, args={"seed": args[0] if args else Unknown()}, what=ast.unparse(node.func))
+    lw.emit("seed", node, args={"seed": args[0] if args else Unknown()}, what=called(node))
     return Unknown()
 
 
@@ -244,9 +245,9 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 @contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, given = kwargs.get("target"), kwargs.get("args")
-    if "Process" in ast.unparse(node.func):
+    if "Process" in called(node):
         lw.emit("spawn", node)
-    if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in ast.unparse(node.func):
+    if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in called(node):
         from ddp_audit.program.functions import call_function
 
         rest = (

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
+from ddp_audit.program.names import called
 from ddp_audit.program.values import (
     FILES,
     UNIFORM,
@@ -31,7 +32,7 @@ _Method = Callable[["Lowering", ast.Call, Bound, list[Value], dict[str, Value]],
 def note(lw: Lowering, node: ast.Call, what: str, path: Value, content: Value | None = None, safe: bool = False) -> None:
     """Emits a file node."""
     args = {"path": path} if content is None else {"path": path, "content": content}
-    lw.emit("file", node, args=args, what=what, safe=safe, name=ast.unparse(node.func))
+    lw.emit("file", node, args=args, what=what, safe=safe, name=called(node))
 
 
 def _given(args: list[Value], kwargs: dict[str, Value], position: int, name: str) -> Value:
@@ -100,7 +101,7 @@ def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     target = _given(args, kwargs, 1, "stream")
     if _is_open_file(target):
         lw.emit("file-content", node, target=target, args={"content": _content(lw, args[0])} if args else {})
-    elif ast.unparse(node.func).startswith("joblib"):
+    elif called(node).startswith("joblib"):
         note(lw, node, "write", target, args[0] if args else None)
     return generic(args, kwargs, lw.text(node))
 
@@ -120,7 +121,7 @@ def _tensors(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 @contract("numpy.load", "numpy.loadtxt", "numpy.memmap", "pandas.read_csv", "pandas.read_parquet", "safetensors.torch.load_file")
 def _read(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     note(lw, node, "read", _given(args, kwargs, 0, "file"))
-    return generic(args, kwargs, lw.text(node), name=ast.unparse(node.func))
+    return generic(args, kwargs, lw.text(node), name=called(node))
 
 
 @contract("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download")

@@ -10,6 +10,7 @@ from ddp_audit.program import contracts_reports
 from ddp_audit.program.calls import numbered
 from ddp_audit.program.contracts import BY_METHOD, contract
 from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.names import called
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
 
@@ -132,7 +133,7 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
 @contract(*(f"torch.distributed.checkpoint.state_dict.{name}" for name in _WHOLE_STATE))
 def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
-    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    name = called(node).rsplit(".", 1)[-1]
     if any("fully_shard" in library or "fsdp" in library.lower() for library in lw.libraries):
         lw.emit("collective", node, args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks")
     return Unknown(text=lw.text(node))

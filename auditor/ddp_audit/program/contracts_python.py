@@ -71,7 +71,7 @@ def _taint_of_length(value: Value) -> Taint:
 
 @contract("builtins.min", "builtins.max")
 def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = ast.unparse(node.func)
+    name = names.called(node)
     return operation(name, *args, text=lw.text(node)) if len(args) == 2 else generic(args, kwargs, lw.text(node))
 
 
@@ -187,10 +187,10 @@ def _map(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 
 @contract("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
 def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    answer = _answered(ast.unparse(node.func), *args[:2]) if len(args) == 2 else None
+    answer = _answered(names.called(node), *args[:2]) if len(args) == 2 else None
     if answer is not None:
         return Const(value=answer, text=lw.text(node))
-    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and ast.unparse(node.func) == "hasattr":
+    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and names.called(node) == "hasattr":
         name = f"{args[0].name}.{args[1].value}"
         has = has_name(lw.told, name)
         return Expr(op="hasattr", args=(Const(value=name),), text=lw.text(node)) if has is None else Const(value=has)
@@ -219,7 +219,7 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
 
 @contract("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
 def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = ast.unparse(node.func)
+    name = names.called(node)
     if name == "vars" and args:
         return args[0]
     if name == "super":
@@ -259,7 +259,7 @@ def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: di
 @contract("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
-        if len(args) > 1 and ast.unparse(node.func).endswith("setdefault"):
+        if len(args) > 1 and names.called(node).endswith("setdefault"):
             lw.emit("environ", node, args={"value": args[1]}, name=str(args[0].value))
         return iteration.environment(str(args[0].value), args[1] if len(args) > 1 else None)
     return Unknown(text=lw.text(node))

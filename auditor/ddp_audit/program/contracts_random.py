@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.model import RandomSite
-from ddp_audit.program.names import kind_of_class
+from ddp_audit.program.names import called, kind_of_class
 from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.state import ClassInfo, Frame
 from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
@@ -41,7 +41,7 @@ def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value
     """Notes a draw, unless it is from a generator that the call names."""
     generator = kwargs.get("generator")
     if generator is None or (isinstance(generator, Const) and generator.value is None):
-        lw.emit("random", node, what=ast.unparse(node.func), library=name.split(".")[0], augments=False)
+        lw.emit("random", node, what=called(node), library=name.split(".")[0], augments=False)
 
 
 def _draw(name: str) -> Contract:
@@ -95,7 +95,7 @@ BY_METHOD["sort"] = _sort
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:
     """Notes that a transform is made which draws: `transforms.RandomCrop(32)`."""
     if name.startswith(_TRANSFORMS) and any(word in name.rsplit(".", 1)[-1] for word in _AUGMENTS):
-        lw.emit("random", node, what=ast.unparse(node.func), library="torch", augments=True)
+        lw.emit("random", node, what=called(node), library="torch", augments=True)
 
 
 def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:

@@ -10,6 +10,7 @@ from ddp_audit.program import changes, contracts_random, contracts_schedules, fl
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
+from ddp_audit.program.names import called
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
     UNIFORM,
@@ -234,7 +235,7 @@ def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @contract("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
 def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    name = called(node).rsplit(".", 1)[-1]
     effect = "enable_grad" if name == "enable_grad" else "no_grad"
     if args and isinstance(args[0], Func):
         return args[0]
@@ -272,7 +273,7 @@ def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     if not args:
         return Obj(key=("identity",), kind="context", info="", text=lw.text(node))
     target = the_object(args[0], "module")
-    if target is not None and "sync" in ast.unparse(node.func).lower():
+    if target is not None and "sync" in called(node).lower():
         lw.state[(target.key, "__sync_batchnorm__")] = Const(value=True)
     return args[0]
 

@@ -168,11 +168,15 @@ def _yielded(lw: Lowering, value: Value, whole: bool = False) -> None:
     frame.yields.append(Yielded(value, guards, blocks, lw.grad, loop))
 
 
+def _looks_further(node: ast.expr) -> bool:
+    return any(isinstance(inner, (ast.Call, ast.Attribute)) for inner in ast.walk(node))
+
+
 def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Value:
     """`a and b()`: what comes after the first operand runs only where those before it have not decided."""
     values = [lw.eval(parts[0])]
     for part in parts[1:]:
-        if not any(isinstance(inner, (ast.Call, ast.Attribute)) for inner in ast.walk(part)):
+        if not lw.here.source.fact("looks further", part, _looks_further):
             values.append(lw.eval(part))
             continue
         before = values[0] if len(values) == 1 else operation(op, *values)

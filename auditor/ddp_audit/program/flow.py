@@ -18,6 +18,7 @@ from ddp_audit.program import (
     contracts_torch,  # noqa: F401
     guard_functions,
     iteration,
+    names,
 )
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.long_work import lets_main_first
@@ -121,7 +122,7 @@ def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
     over = lw.eval(node.iter)
     element, count, taint = iteration.iterate(lw, node.iter, over)
     text = lw.text(node.iter)
-    epochs = "epoch" in (ast.unparse(node.target) + text).lower()
+    epochs = "epoch" in (names.written(node.target) + text).lower()
     leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
     repeat(lw, Loop(lw.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
     if node.orelse:
@@ -178,11 +179,15 @@ def _body(lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, el
 
 def _forget_counters(lw: Lowering, node: ast.For | ast.AsyncFor | ast.While) -> None:
     """Counters that the body advances have no known value inside the loop."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.AugAssign) and isinstance(inner.target, (ast.Name, ast.Attribute)):
-            old = lw.eval(inner.target)
-            if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
-                lw.assign(inner.target, Unknown(taint=old.taint, text=ast.unparse(inner.target)))
+    for target in lw.here.source.fact("counters", node, _counters):
+        old = lw.eval(target)
+        if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
+            lw.assign(target, Unknown(taint=old.taint, text=names.written(target)))
+
+
+def _counters(node: ast.AST) -> list[ast.Name | ast.Attribute]:
+    advanced = [inner.target for inner in ast.walk(node) if isinstance(inner, ast.AugAssign)]
+    return [target for target in advanced if isinstance(target, (ast.Name, ast.Attribute))]
 
 
 def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:

@@ -213,7 +213,7 @@ def run_decorators(lw: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, f
         lw.frame = frame
     for decorator in node.decorator_list:
         value = lw.eval(decorator)
-        yield value if isinstance(value, Obj) else replace(value, text=ast.unparse(decorator).split("(")[0])
+        yield value if isinstance(value, Obj) else replace(value, text=names.written(decorator).split("(")[0])
     lw.frame = saved
 
 

@@ -12,6 +12,8 @@ Facts = Sequence[tuple[Value, bool]]
 
 def without_implied(guards: Sequence[Guard], worlds: Sequence[World]) -> tuple[Guard, ...]:
     """The guards less those in which ranks could differ but which hold on all ranks where the others of equal value hold."""
+    if not any(g.test.taint for g in guards):
+        return tuple(guards)
     facts = [(g.test, g.polarity) for g in guards if not g.test.taint]
     if not facts:
         return tuple(guards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,9 +184,15 @@ def loads_for_user(program: Program) -> bool:
 
 def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:
     """Each line of code of the files read that a pattern is found in, without comments: path, number from 1, text."""
-    expression = re.compile(pattern)
     for path, lines in program.sources.items():
-        for number, line in enumerate(lines, 1):
-            code = line.split("#", 1)[0]
-            if expression.search(code):
-                yield path, number, code
+        text = program.documents.get(path)
+        for number, code in _lines_in("\n".join(lines) if text is None else text, pattern):
+            yield path, number, code
+
+
+@functools.lru_cache(maxsize=16_384)
+def _lines_in(text: str, pattern: str) -> tuple[tuple[int, str], ...]:
+    """Number and code of each such line of one file, searched once for all programs that read it."""
+    expression = re.compile(pattern)
+    codes = ((number, line.split("#", 1)[0]) for number, line in enumerate(text.split("\n"), 1))
+    return tuple((number, code) for number, code in codes if expression.search(code))

@@ -116,7 +116,7 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         if found is not None:
             holder, method = found
             function = FunctionInfo(attr, method, holder.frame, holder)
-            kinds = {ast.unparse(d).split("(")[0].split(".")[-1] for d in method.decorator_list}
+            kinds = {names.written(d).split("(")[0].split(".")[-1] for d in method.decorator_list}
             if kinds & {"property", "cached_property"}:
                 return call_function(lw, function, [], {}, node, receiver=target)
             if "staticmethod" in kinds:

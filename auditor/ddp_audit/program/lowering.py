@@ -226,19 +226,20 @@ class Lowering:
         """What a condition says on all ranks of all jobs looked at, if that is one answer and no open default decides it."""
         if any(d.open for d in defaults_in(test)) and not self.defaults_hold:
             return None
-        answers = {truth(test, world) for world in self.worlds}
-        return answers.pop() if len(answers) == 1 else None
+        first = truth(test, self.worlds[0])
+        return first if first is not None and all(truth(test, world) == first for world in self.worlds[1:]) else None
 
     def guard(self, test: Value, polarity: bool, node: ast.AST, via: str) -> Guard:
         """A guard for one arm of a condition."""
         against = False
-        if not self.defaults_hold and not test.taint and not names.is_distributed_flag(self.text(node)):
+        text = self.text(node)
+        if not self.defaults_hold and not test.taint and not names.is_distributed_flag(text):
             found = list(defaults_in(test))
             said = truth(test, self.worlds[0]) if found and all(d.open for d in found) else None
             against = said is not None and said != polarity
-        against = against or (not test.taint and names.single_process_arm(self.text(node), polarity))
+        against = against or (not test.taint and names.single_process_arm(text, polarity))
         size, depth, loops = self.program.world_size, len(self.calls), len(self.loops)
-        return Guard(test, polarity, self.span(node), self.text(node), via, against, size, depth, loops)
+        return Guard(test, polarity, self.span(node), text, via, against, size, depth, loops)
 
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
@@ -254,7 +255,9 @@ class Lowering:
         if differs(value, self.worlds):
             return None
         flag = names.is_distributed_flag(text)
-        then_makes, else_makes = names.makes_distributed(then), names.makes_distributed(orelse)
+        then_makes, else_makes = self.here.source.fact(
+            "arms", test, lambda _: (names.makes_distributed(then), names.makes_distributed(orelse))
+        )
         if then_makes != else_makes and (flag or not any(True for _ in defaults_in(value)) or then_makes):
             self.assumed[text] = then_makes
             return then_makes
@@ -285,7 +288,7 @@ class Lowering:
                 last = self.program.nodes[-1] if self.program.nodes else None
                 if last is not None and last.kind == "load-state" and last.span == self.span(value):
                     last.detail["unused"] = True
-                if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("set_grad_enabled"):
+                if isinstance(value, ast.Call) and names.called(value).endswith("set_grad_enabled"):
                     effect = contexts.context_effect(result)
                     self.grad = effect == "enable_grad" if effect else None
                 return "exit" if names.leaves(self, value, result) else None

@@ -7,6 +7,7 @@ of a configuration object that could not be followed.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -86,11 +87,13 @@ def by_name(name: str) -> Value | None:
     return None
 
 
+@functools.lru_cache(maxsize=4_096)
 def is_distributed_flag(text: str) -> bool:
     """Whether a condition reads as 'is this a distributed run'."""
     return bool(_FLAG.search(text)) and "rank" not in text.lower().replace("is_rank", "")
 
 
+@functools.lru_cache(maxsize=4_096)
 def single_process_arm(text: str, polarity: bool) -> bool:
     """Whether an arm is one that only a job of one process takes: `n_gpus == 1`, the other arm of `args.distributed`."""
     if not is_distributed_flag(text) or "cuda" in text.lower() or " and " in text or " or " in text:
@@ -112,8 +115,30 @@ def makes_distributed(statements: Sequence[ast.stmt]) -> bool:
     return False
 
 
+def called(node: ast.Call) -> str:
+    """The source of what is called: `torch.distributed.barrier`."""
+    return written(node.func)
+
+
+def written(node: ast.expr) -> str:
+    """`ast.unparse`, without its machinery for a dotted name."""
+    parts: list[str] = []
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        parts.append(inner.attr)
+        inner = inner.value
+    if not isinstance(inner, ast.Name):
+        return ast.unparse(node)
+    parts.append(inner.id)
+    return ".".join(reversed(parts))
+
+
 def source_text(source: SourceFile, node: ast.AST) -> str:
     """The source of a node on one line, cut at 160 characters."""
+    return source.fact("text", node, lambda asked: _source_text(source, asked))
+
+
+def _source_text(source: SourceFile, node: ast.AST) -> str:
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
     if not first:
         return ""
@@ -133,7 +158,7 @@ def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
     """Whether an expression statement ends the process: sys.exit(), os._exit(), exit()."""
     if not isinstance(node, ast.Call):
         return False
-    name = ast.unparse(node.func)
+    name = called(node)
     if name in ("sys.exit", "os._exit", "exit", "quit"):
         lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
         return True

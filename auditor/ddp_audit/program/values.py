@@ -237,11 +237,11 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 
 def evaluate(value: Value, world: World) -> Any:
     """The Python value of `value` on one rank of a job, or MISSING. Defaults count as values."""
+    if isinstance(value, Const):
+        return value.value
     match value:
-        case Const():
-            return value.value
-        case Unknown(text=text) if text in world.atoms:
-            return world.atoms[text]
+        case Unknown(text=text):
+            return world.atoms.get(text, MISSING)
         case Items(keys=None, many=False):
             parts = [evaluate(v, world) for v in value.items]
             return MISSING if any(p is MISSING for p in parts) else tuple(parts)
@@ -419,7 +419,9 @@ def options(value: Value) -> Iterator[Value]:
 
 def the_object(value: Value | None, *kinds: str) -> Obj | None:
     """The first object of one of these kinds (any, where none is named) that the value may be."""
-    if value is None:
+    if isinstance(value, Obj):
+        return value if not kinds or value.kind in kinds else None
+    if not isinstance(value, (Alt, Expr)):
         return None
     for option in options(value):
         if isinstance(option, Obj) and (not kinds or option.kind in kinds):

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tokenize
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ddp_audit.findings import Span
 from ddp_audit.source import seen
@@ -19,6 +21,9 @@ from ddp_audit.source.deep import with_room
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
+
+AnyNode = TypeVar("AnyNode", bound=ast.AST)
+Fact = TypeVar("Fact")
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +42,9 @@ class SourceFile:
     module: str
     notebook: Notebook | None = None  # where the text is the code of one
     parsed: ast.Module | None = field(default=None, repr=False)
+    facts: dict[tuple[str, ast.AST], Any] = field(default_factory=dict, repr=False)  # what `fact` was asked
     _ascii: bool = field(init=False, repr=False)
+    _spans: dict[ast.AST, Span] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._ascii = self.text.isascii()
@@ -58,11 +65,24 @@ class SourceFile:
             return byte_offset + 1
         return len(self.line(line).encode()[:byte_offset].decode(errors="ignore")) + 1
 
+    def fact(self, name: str, node: AnyNode, find: Callable[[AnyNode], Fact]) -> Fact:
+        """What `find` says of a node of the tree, found once: every entry that leads into a file asks the same of it."""
+        key = (name, node)
+        known: Fact | None = self.facts.get(key)
+        if known is None:
+            known = self.facts[key] = find(node)
+        return known
+
     def span(self, node: ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias) -> Span:
         """The place of a node."""
+        known = self._spans.get(node)
+        if known is not None:
+            return known
         end_line = node.end_lineno or node.lineno
         end_offset = node.col_offset if node.end_col_offset is None else node.end_col_offset
-        return Span(self.path, node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end_offset))
+        start = self.column(node.lineno, node.col_offset)
+        made = self._spans[node] = Span(self.path, node.lineno, start, end_line, self.column(end_line, end_offset))
+        return made
 
 
 def read_bytes(path: Path) -> bytes:
