@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 def run_leftovers(lw: Lowering, source: SourceFile) -> None:
     """Functions and methods of the entry file that nothing in it calls, each by itself, its parameters known by name."""
+    from ddp_audit.program.lowering import LEFTOVER_STEPS
+
     frame = lw.modules[source.abspath]
+    whole, lw.most_steps = lw.most_steps, min(lw.most_steps, lw.steps + LEFTOVER_STEPS)
     for statement in source.tree.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(statement) not in lw.inlined:
             value = lw.state.get((frame.id, statement.name))
@@ -38,6 +41,7 @@ def run_leftovers(lw: Lowering, source: SourceFile) -> None:
             info = value.cls if isinstance(value, Obj) else None
             if isinstance(info, ClassInfo):
                 _leftover_methods(lw, frame, info)
+    lw.most_steps = whole
 
 
 def _leftover_methods(lw: Lowering, frame: Frame, info: ClassInfo) -> None:

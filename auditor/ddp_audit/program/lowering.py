@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 14  # calls of project functions within one another
 MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
+LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
 
 _MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
@@ -98,6 +99,7 @@ class Lowering:
         self.probed: list[list[Guard]] | None = None  # ways to the probe, while a decorator is looked into
         self.decorators: dict[tuple[Any, ...], list[Guard]] = {}  # what a decorator asks, by its definition and frame
         self.steps = 0
+        self.most_steps = MAX_STEPS
         self.forward_of: int | None = None  # the forward node of the wrapper whose module's forward is being followed
         self.modules: dict[str, Frame] = {}
         self.inlined: set[int] = set()  # id() of definitions that were reached
@@ -272,8 +274,10 @@ class Lowering:
         """Lowers statements in order. Returns how the block left (return, raise, break, ..) if no way through it goes on."""
         for statement in statements:
             self.steps += 1
-            if self.steps > MAX_STEPS:
-                self.limit(f"more than {MAX_STEPS} steps")
+            if self.steps > self.most_steps:
+                whole = self.most_steps == MAX_STEPS
+                spent = f"{MAX_STEPS} steps" if whole else f"{LEFTOVER_STEPS} steps in functions that nothing calls"
+                self.limit(f"more than {spent}")
                 return None
             left = self.statement(statement)
             if left:

@@ -1,0 +1,58 @@
+"""What the lowering gives up on, and what it still reaches then; always by work counted, so the same on every machine."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from ddp_audit.program import lower
+from ddp_audit.program.model import Program
+from ddp_audit.program.names import written
+from ddp_audit.source.project import Project
+
+
+def _lowered(folder: Path, text: str) -> Program:
+    script = folder / "train.py"
+    script.write_text("import torch\nimport torch.distributed as dist\n" + text, encoding="utf-8")
+    project = Project([script])
+    return lower(project, project.entries[0])
+
+
+def _collectives(program: Program) -> list[str]:
+    return [node.detail["op"] for node in program.of("collective")]
+
+
+def test_what_is_called_everywhere_leaves_the_budget_to_the_rest(tmp_path: Path) -> None:
+    """`setup` is long and called from a hundred places: the first calls are followed, and what comes after them is reached."""
+    body = "".join(f"    x{number} = {number}\n" for number in range(900))
+    text = f"def setup():\n    dist.barrier()\n{body}\n" + "setup()\n" * 100 + "dist.all_reduce(torch.ones(1))\n"
+    program = _lowered(tmp_path, text)
+    assert _collectives(program) == ["barrier"] * 3 + ["all_reduce"]
+    assert program.limits == ["setup was called from too many places"]
+
+
+def test_a_small_helper_is_followed_wherever_it_is_called(tmp_path: Path) -> None:
+    text = "def sync():\n    dist.barrier()\n\n" + "sync()\n" * 30
+    program = _lowered(tmp_path, text)
+    assert _collectives(program) == ["barrier"] * 30
+    assert not program.limits
+
+
+def test_functions_that_nothing_calls_have_a_budget_of_their_own(tmp_path: Path) -> None:
+    """Of twenty long ones the last are not looked at, and that is said; the script itself is followed to its end."""
+    body = "".join(f"    x{number} = {number}\n" for number in range(1_000))
+    leftovers = "".join(f"def part{number}():\n{body}    dist.barrier()\n\n" for number in range(20))
+    program = _lowered(tmp_path, leftovers + "dist.all_reduce(torch.ones(1))\n")
+    found = _collectives(program)
+    assert found[0] == "all_reduce"
+    assert 5 < found.count("barrier") < 20
+    assert program.limits == ["more than 10000 steps in functions that nothing calls"]
+
+
+@pytest.mark.parametrize("text", ["f(1)", "a.b.c(x)", "a[0].b(x)", "f()(x)", "(a or b).c()", "(1).real(2)", "'x'.join(y)"])
+def test_a_called_name_is_written_as_python_writes_it(text: str) -> None:
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert written(call.func) == ast.unparse(call.func)
