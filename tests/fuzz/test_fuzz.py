@@ -18,7 +18,7 @@ from mutations import mutated
 from programs import program
 
 PIECE = settings(
-    max_examples=int(os.environ.get("DDP_AUDIT_FUZZ_EXAMPLES", "75")),
+    max_examples=int(os.environ.get("DDP_AUDIT_FUZZ_EXAMPLES", "60")),
     deadline=None,
     database=None,
     print_blob=True,
