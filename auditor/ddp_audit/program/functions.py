@@ -44,8 +44,6 @@ _RANK_ZERO_DECORATORS = (
 )
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MAX_CALLS_OF_ONE = 40
-_ALWAYS_FOLLOWED = 3  # calls of one function; more of them as long as those before took no more than
-_SHARE = 400  # steps: what is called everywhere leaves the budget to the rest
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
 _EVENS_OUT = re.compile(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
 
@@ -55,8 +53,6 @@ class QuietCall:
     """What earlier calls of a function showed: one that had no effect and told nothing need not be followed for ever."""
 
     calls: int = 0
-    followed: int = 0  # those that were no trial walk of a loop's body
-    steps: int = 0  # that these took, with the calls inside
     effects: bool = False
     telling: bool = False  # a result said more than its arguments' taint
     result: Value | None = None
@@ -106,12 +102,9 @@ def call_function(
         )
         return unknown
     known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
-    if known.followed >= _ALWAYS_FOLLOWED and known.steps > _SHARE:
-        lw.limit(f"{info.name} was called from too many places")
-        return unknown
     if known.stands_for(values, receiver):
         return known.result if known.result is not None and not values else unknown
-    before, first_step = lw.effects, lw.steps
+    before = lw.effects
     lw.steps += 1
     lw.inlined.add(id(info.node))
     lw.frame_count += 1
@@ -151,9 +144,6 @@ def call_function(
     if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _EVENS_OUT.search(_source(info)):
         generated = Unknown(taint=frozenset({RANK}), text=lw.text(node), by=Made("generator", tuple(values)))
     result = _believed(info, _returned(frame)) if generated is None else generated
-    if not lw.muted:
-        known.followed += 1
-        known.steps += lw.steps - first_step
     known.note(result, lw.effects != before, unknown)
     return result
 
