@@ -37,7 +37,7 @@ import torch
 import torch._dynamo  # DDP imports it, which takes seconds
 import torch.distributed as dist
 import torch.distributed.nn  # before the process group is made
-from torch import nn
+from torch import library, nn
 from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -97,8 +97,8 @@ def install_bare() -> None:
     kept: list[Any] = []
     key = torch._C.DispatchKey.BackendSelect
     after = torch._C._dispatch_keyset_full_after(key)
-    library = torch.library.Library("c10d", "IMPL")
-    globals()["kept"] = (library, kept)
+    implementation = library.Library("c10d", "IMPL")
+    globals()["kept"] = (implementation, kept)
     for schema in torch._C._jit_get_all_schemas():
         space, _, name = schema.name.partition("::")
         if space == "c10d" and any(argument.name == "process_group" for argument in schema.arguments):
@@ -108,7 +108,7 @@ def install_bare() -> None:
                 kept.append((name, time.time(), len(arguments)))
                 return redispatch(keys & after, *arguments)
 
-            library.impl(name, kernel, "BackendSelect", with_keyset=True)
+            implementation.impl(name, kernel, "BackendSelect", with_keyset=True)
 
 
 def rank_main(rank: int, variant: str, module: Any, folder: str, rounds: int, burst: int) -> None:
