@@ -25,4 +25,6 @@ class Line(L.LightningModule):
 
 if __name__ == "__main__":
     data = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8, shuffle=True)
-    L.Trainer(max_epochs=2, devices=2, strategy="ddp", accelerator="cpu", logger=False, enable_checkpointing=False).fit(Line(), data)
+    L.Trainer(max_epochs=2, devices=2, strategy="ddp", accelerator="cpu", logger=False, enable_checkpointing=False).fit(
+        Line(), data
+    )

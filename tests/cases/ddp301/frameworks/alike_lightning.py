@@ -24,4 +24,11 @@ class Line(pl.LightningModule):
 
 
 if __name__ == "__main__":
-    pl.Trainer(max_epochs=2, devices=2, strategy="ddp_find_unused_parameters_true", accelerator="cpu", logger=False, enable_checkpointing=False).fit(Line())
+    pl.Trainer(
+        max_epochs=2,
+        devices=2,
+        strategy="ddp_find_unused_parameters_true",
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+    ).fit(Line())
