@@ -96,18 +96,15 @@ def is_blocked(run: RankRun, stalled: bool) -> bool:
 
 
 def cycle_through(start: int, waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """A cycle through `start` in the graph of who waits for whom; empty where there is none."""
-    stack: list[tuple[int, list[int]]] = [(start, [start])]
-    seen: set[int] = set()
-    while stack:
-        rank, path = stack.pop()
-        for other in waits.get(rank, ()):
-            if other == start:
-                return path
-            if other not in seen:
-                seen.add(other)
-                stack.append((other, [*path, other]))
-    return []
+    """A shortest cycle through `start` in the graph of who waits for whom; empty where there is none."""
+    import networkx  # late: few runs come here, and its import takes longer than most comparisons
+
+    graph = networkx.DiGraph((rank, other) for rank, others in waits.items() for other in others)
+    if start not in graph:
+        return []
+    back = dict(networkx.single_target_shortest_path(graph, start))
+    ways: list[list[int]] = [back[other] for other in graph.successors(start) if other in back]
+    return min(ways, key=len, default=[])
 
 
 def inversion(groups: Mapping[Key, Group]) -> Divergence | None:

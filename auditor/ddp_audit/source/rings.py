@@ -1,4 +1,7 @@
-"""Rings of imports: which files lead to each other."""
+"""Rings of imports: which files lead to each other.
+
+Written out here because every audit of a folder needs it, and importing networkx takes longer than reading fifty scripts.
+"""
 
 from __future__ import annotations
 
