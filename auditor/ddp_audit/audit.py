@@ -22,7 +22,7 @@ from ddp_audit.source.suppress_documents import document_suppressions
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
-    from ddp_audit.memory import Memory
+    from ddp_audit.cache.entries import Memory
     from ddp_audit.rule import Rule
 
 __all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names"]

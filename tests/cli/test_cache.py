@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import ddp_audit.audit
-import ddp_audit.cache
+import ddp_audit.cache.runs
 import ddp_audit_rules
-from ddp_audit import stored
-from ddp_audit.cache import cache_folder
+from ddp_audit.cache import files
+from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
 
 
@@ -31,7 +31,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ddp_audit.audit, "audit", counted)
-    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
+    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
     return made
 
 
@@ -193,8 +193,8 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
 
 
 def test_the_oldest_entries_are_dropped(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MOST_RUNS", 2)
-    monkeypatch.setattr(stored, "MOST_PARTS", 1)
+    monkeypatch.setattr(files, "MOST_RUNS", 2)
+    monkeypatch.setattr(files, "MOST_PARTS", 1)
     for number in range(4):
         write(**{f"train{number}": SCRIPT})
         report(capsys, f"train{number}.py", "--world-size", str(number + 2))
@@ -206,7 +206,7 @@ def test_the_size_of_the_cache_is_bounded(
 ) -> None:
     write(train=SCRIPT, other=SCRIPT)
     report(capsys, "train.py")
-    monkeypatch.setattr(stored, "MOST_BYTES", sum(path.stat().st_size for path in cache_folder().iterdir()))
+    monkeypatch.setattr(files, "MOST_BYTES", sum(path.stat().st_size for path in cache_folder().iterdir()))
     for path in runs():
         os.utime(path, (0, 0))
     report(capsys, "other.py")
@@ -214,7 +214,7 @@ def test_the_size_of_the_cache_is_bounded(
     assert len(audits) == 2
     report(capsys, "train.py")
     assert len(audits) == 3
-    assert sum(path.stat().st_size for path in cache_folder().iterdir()) <= stored.MOST_BYTES
+    assert sum(path.stat().st_size for path in cache_folder().iterdir()) <= files.MOST_BYTES
 
 
 def test_a_change_of_a_rule_makes_every_run_cold(

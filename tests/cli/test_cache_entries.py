@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import ddp_audit.cache
+import ddp_audit.cache.runs
 from ddp_audit import entries
 from ddp_audit.audit import Options, audit
-from ddp_audit.cache import cache_folder
+from ddp_audit.cache.entries import Memory
+from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
-from ddp_audit.memory import Memory
 from ddp_audit.source import seen, unchanged
 
 
@@ -34,7 +34,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real(job, entry)
 
     monkeypatch.setattr(entries, "_audit_entry", noted)
-    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
+    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
     return made
 
 
@@ -123,7 +123,7 @@ def test_an_import_that_cannot_be_parsed_is_told_each_time(
 def test_files_that_did_not_change_are_not_parsed_again(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ddp_audit.cache, "_tool", lambda folders: "")
+    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")
     texts = {f"plain{number}": f"a = {number}\n" for number in range(5)}
     write(one=SCRIPT.format(also="os"), two="import torch.distributed\n", helper="b = 1\n", **texts)
     parsed: list[str] = []

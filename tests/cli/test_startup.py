@@ -54,7 +54,7 @@ def test_the_audit_needs_no_torch_and_json_none_of_the_heavy_packages(tmp_path: 
 # What a run from the cache needs: the command line, the file of the run, what it looked at, and a report.
 WARM = """\
 ddp_audit ddp_audit.cli ddp_audit.cli.parser ddp_audit.cli.check ddp_audit.cli.known ddp_audit.cli.fixing ddp_audit.cli.explained
-ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.stored ddp_audit.findings ddp_audit.outcome ddp_audit.source
+ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.cache.runs ddp_audit.cache.files ddp_audit.findings ddp_audit.outcome ddp_audit.source
 ddp_audit.source.config ddp_audit.source.documents ddp_audit.source.paths ddp_audit.source.problems ddp_audit.source.seen
 ddp_audit.source.unchanged ddp_audit.report ddp_audit.report.json ddp_audit.report.summary ddp_audit.report.text ddp_audit_rules
 """

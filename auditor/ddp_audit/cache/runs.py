@@ -1,8 +1,8 @@
-"""The cache of audits: what would be looked at again is not, and comes out the same.
+"""Whole audits, kept: where nothing changed, what was found is what was found before.
 
 A whole audit is one file named by a hash of the tool, its rules, the working directory, the paths and the options. It holds what
 the audit looked at (source/seen.py) and what it found, and is used where all of that is on the disk as it was. Where it is not,
-the audit is made with the results of single entries that still hold (memory.py). Audits that could not do all of their work are
+the audit is made with the results of single entries that still hold (entries.py). Audits that could not do all of their work are
 not kept, their entries are. The files are for one machine and one user: a hash in them is no protection against malice.
 """
 
@@ -17,11 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ddp_audit import __version__, stored
+from ddp_audit import __version__
+from ddp_audit.cache import files
+from ddp_audit.cache.files import cache_folder
 from ddp_audit.outcome import AuditResult, Options
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
-from ddp_audit.stored import cache_folder
 
 if TYPE_CHECKING:
     from ddp_audit.rule import Rule
@@ -40,14 +41,14 @@ def cached_audit(paths: Sequence[str], options: Options, tell: Tell | None = Non
     if found is not None:
         return found
     from ddp_audit.audit import audit
-    from ddp_audit.memory import Memory
+    from ddp_audit.cache.entries import Memory
 
     memory = Memory(folder / f"parts-{_hash(*tool, _of_entries(options))}.json")
     with noting() as seen:
         result = audit(paths, options, memory=memory, tell=tell)
     memory.save()
     if not result.errors:
-        stored.write(run, {"seen": unchanged.held(seen, began), "result": _document(result)})
+        files.write(run, {"seen": unchanged.held(seen, began), "result": _document(result)})
     return result
 
 
@@ -68,17 +69,18 @@ def _tool(folders: Sequence[str]) -> str:
     Hashing them takes longer than a run from the cache may: the hash is kept by what stat tells of them. What is installed beside
     them may bring rules, whose distributions are in the hash with their names, that is their versions.
     """
+    import ddp_audit
     import ddp_audit_rules
 
-    roots = [os.path.dirname(__file__), *ddp_audit_rules.__path__, *folders]  # noqa: PTH120
+    roots = [*ddp_audit.__path__, *ddp_audit_rules.__path__, *folders]
     sources = {root: sorted(_sources(root)) for root in roots}
     installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     kept = cache_folder() / f"tool-{_hash(repr((sources, [(path, unchanged.guard_of(path)) for path in installed])))}.json"
     try:
-        return str(stored.read(kept)["hash"])
-    except stored.DAMAGE:
+        return str(files.read(kept)["hash"])
+    except files.DAMAGE:
         found = _hash_of_tool(sources)
-        stored.write(kept, {"hash": found})
+        files.write(kept, {"hash": found})
         return found
 
 
@@ -86,8 +88,8 @@ def _hash_of_tool(sources: Mapping[str, Sequence[tuple[str, list[int] | None]]])
     from ddp_audit.rule_loading import distributions_with_rules
 
     total = hashlib.sha256()
-    for root, files in sources.items():
-        for path, _ in files:
+    for root, states in sources.items():
+        for path, _ in states:
             total.update(os.path.relpath(path, root).encode(errors="surrogateescape") + digest_of(path).encode())
     return total.hexdigest() + repr(distributions_with_rules())
 
@@ -136,13 +138,13 @@ def _rules(codes: Sequence[str], folders: Sequence[str]) -> dict[str, Rule]:
 def _load(run: Path, folders: Sequence[str], began: int) -> AuditResult | None:
     """The result of a run that still holds; None for any other, and for one that is damaged."""
     try:
-        document = stored.read(run)
+        document = files.read(run)
         holds, fresher = unchanged.holds(document["seen"], began)
         if not holds:
             return None
         kept = document["result"]
         result = AuditResult(
-            findings=[stored.finding_of(item) for item in kept["findings"]],
+            findings=[files.finding_of(item) for item in kept["findings"]],
             suppressed=kept["suppressed"],
             notes=list(kept["notes"]),
             rules=_Late(kept["rules"], lambda: _rules(kept["rules"], folders)),
@@ -152,12 +154,12 @@ def _load(run: Path, folders: Sequence[str], began: int) -> AuditResult | None:
         named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
         readable = sorted(named & result.looked_at)
         result.sources = _Late(readable, lambda: {path: _text_of(path).split("\n") for path in readable})
-    except stored.DAMAGE:
+    except files.DAMAGE:
         return None
     if fresher:
-        stored.write(run, document)
+        files.write(run, document)
     else:
-        stored.touch(run)
+        files.touch(run)
     return result
 
 
@@ -171,7 +173,7 @@ def _text_of(path: str) -> str:
 
 def _document(result: AuditResult) -> dict[str, object]:
     return {
-        "findings": [stored.document_of(finding) for finding in result.findings],
+        "findings": [files.document_of(finding) for finding in result.findings],
         "suppressed": result.suppressed,
         "notes": result.notes,
         "rules": sorted(result.rules),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_audit import stored
+from ddp_audit.cache import files
 from ddp_audit.entries import EntryResult
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
@@ -54,7 +54,7 @@ class Memory:
             else:
                 try:
                     found[entry.abspath] = _result(document)
-                except stored.DAMAGE:
+                except files.DAMAGE:
                     continue
                 self._used.append(key)
         return found
@@ -72,7 +72,7 @@ class Memory:
     def save(self) -> None:
         """Writes the file where there is something new. What another process wrote meanwhile is kept too."""
         if not self._changed and len(self.facts.known) == self._facts_before:
-            stored.touch(self._path)
+            files.touch(self._path)
             return
         if self._written() != self._state:
             own, facts = self._kept, self.facts
@@ -88,7 +88,7 @@ class Memory:
             entries[key] = [[numbers.setdefault(row, len(numbers)) for row in rows], document]
         known = self.facts.known
         first = [key for key in dict.fromkeys([*self.facts.used, *known]) if key in known][:_MOST_FACTS]
-        stored.write(self._path, {"rows": list(numbers), "entries": entries, "facts": {key: known[key] for key in first}})
+        files.write(self._path, {"rows": list(numbers), "entries": entries, "facts": {key: known[key] for key in first}})
 
     def _written(self) -> object:
         try:
@@ -102,12 +102,12 @@ class Memory:
         state = self._written()
         self._kept, facts = {}, {}
         try:
-            document = stored.read(self._path)
+            document = files.read(self._path)
             rows = [(str(sort), str(path), str(value)) for sort, path, value in document["rows"]]
             for key, (numbers, result) in document["entries"].items():
                 self._kept[key] = ([rows[number] for number in numbers], result)
             facts = {key: [fact[0], fact[1]] for key, fact in document["facts"].items()}
-        except stored.DAMAGE:
+        except files.DAMAGE:
             self._kept, facts = {}, {}
         self.facts = Facts(keeps=True, known=facts)
         return state
@@ -118,14 +118,14 @@ def _key(project: Project, entry: SourceFile) -> str:
 
 
 def _document(result: EntryResult) -> dict[str, Any]:
-    findings = [stored.document_of(finding) for finding in result.findings]
+    findings = [files.document_of(finding) for finding in result.findings]
     rest = {"notes": result.notes, "limits": result.limits, "paths": result.paths, "documents": result.documents}
     return {"findings": findings, **rest}
 
 
 def _result(document: dict[str, Any]) -> EntryResult:
     return EntryResult(
-        findings=[stored.finding_of(item) for item in document["findings"]],
+        findings=[files.finding_of(item) for item in document["findings"]],
         notes=list(document["notes"]),
         limits=list(document["limits"]),
         paths=list(document["paths"]),
