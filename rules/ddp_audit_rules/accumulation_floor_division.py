@@ -37,9 +37,8 @@ class AccumulationFloorDivision(Rule):
         "nothing remains. The batch of a process (`batch_size // world_size`) is an info: there a smaller batch may be meant."
     )
     why = (
-        "The quotient is rounded down on every rank: an update has fewer micro-batches than configured, with fewer than "
-        "processes none at all, and the same configuration means another optimisation on another number of processes. "
-        "Nothing is reported."
+        "The quotient is rounded down on every rank: an update has fewer micro-batches than configured, with fewer than processes "
+        "none at all, and the same configuration means another optimisation on another number of processes. Nothing is reported."
     )
     quiet = (
         "Divisions whose remainder some condition of the program looks at (assert, raise, rounding up), dividends made from "

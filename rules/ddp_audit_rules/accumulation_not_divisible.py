@@ -101,9 +101,8 @@ dist.destroy_process_group()
         by = f"{divisor:,}" if divisor == launch.world_size else f"{check.right_text or 'the divisor'} = {divisor:,}"
         who = "This launch" if launch.path is not None else launch.where()[:1].upper() + launch.where()[1:]
         message = (
-            f"{who} starts {starts_what}, and {text} is not divisible by {by} ({value:,} % {divisor:,} = "
-            f"{value % divisor}), so the check of {place.path}:{place.line} stops every rank; the {kind} next to {value:,} "
-            f"that divide are {counts}."
+            f"{who} starts {starts_what}, and {text} is not divisible by {by} ({value:,} % {divisor:,} = {value % divisor}), so "
+            f"the check of {place.path}:{place.line} stops every rank; the {kind} next to {value:,} that divide are {counts}."
         )
         if len(near) == 1:
             message = message.replace(

@@ -39,19 +39,14 @@ class AllRanksWrite(Rule):
         "of the job gets to."
     )
     why = (
-        "The ranks do it at the same time. A file that two of them write holds what the last one wrote, or pieces of "
-        "both, and a "
-        "reader that comes in between finds half of it; a folder can be made once and a file removed once, so all ranks "
-        "but one "
+        "The ranks do it at the same time. A file that two of them write holds what the last one wrote, or pieces of both, and a "
+        "reader that comes in between finds half of it; a folder can be made once and a file removed once, so all ranks but one "
         "end with an exception and leave the others in their next collective."
     )
     quiet = (
-        "Places that one rank reaches (guards here, in the caller, in the callee, by decorator); paths with the rank, the "
-        "process "
-        "or a random name in them; mkdir with exist_ok=True, removal with ignore_errors or missing_ok, and calls inside "
-        "of try; "
-        "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is "
-        "right "
+        "Places that one rank reaches (guards here, in the caller, in the callee, by decorator); paths with the rank, the process "
+        "or a random name in them; mkdir with exist_ok=True, removal with ignore_errors or missing_ok, and calls inside of try; "
+        "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is right "
         "where each node has a disk of its own, so it is only possible. The process that spawns the others is one."
     )
     confirmed = "Two ranks save to the same path at this place."

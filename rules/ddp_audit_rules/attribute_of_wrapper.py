@@ -21,9 +21,8 @@ class AttributeOfWrapper(Rule):
     level = "error"
     what = "An attribute or method of the user's module that is read on the DistributedDataParallel object around it."
     why = (
-        "The wrapper passes on nothing but its forward: the line raises AttributeError on every rank that runs it. Where a "
-        "rank test lets only one rank run it, that rank dies and the others wait in their next collective until the launcher "
-        "ends them."
+        "The wrapper passes on nothing but its forward: the line raises AttributeError on every rank that runs it. Where a rank "
+        "test lets only one rank run it, that rank dies and the others wait in their next collective until the launcher ends them."
     )
     quiet = (
         "Attributes of nn.Module and of DistributedDataParallel, attributes that the program sets on the wrapper, subclasses "

@@ -27,8 +27,7 @@ class ClipAtWrongPlace(Rule):
     name = "clip-at-wrong-place"
     level = "warning"
     what = (
-        "Gradients that are clipped after every micro-batch while the step is taken after several; that are clipped while "
-        "the "
+        "Gradients that are clipped after every micro-batch while the step is taken after several; that are clipped while the "
         "GradScaler's factor is still in them; or a gradient norm that is summed over the ranks of a DDP model."
     )
     why = (
@@ -44,9 +43,8 @@ class ClipAtWrongPlace(Rule):
     is_recorded = False  # a trace holds no norms
     confirmed = "Nothing that a trace holds: it knows no norms."
     source = (
-        "torch 2.13, amp/grad_scaler.py: unscale_ before clip_grad_norm_; nn/parallel/distributed.py: gradients are averaged "
-        "in backward. Seen in runs: the norm after an all_reduce of its square is 1.41 times that of the gradients on two "
-        "ranks."
+        "torch 2.13, amp/grad_scaler.py: unscale_ before clip_grad_norm_; nn/parallel/distributed.py: gradients are averaged in "
+        "backward. Seen in runs: the norm after an all_reduce of its square is 1.41 times that of the gradients on two ranks."
     )
     outcome = "shows norm is 1.41 times that of the gradients"
     remedy = (
@@ -103,14 +101,12 @@ dist.destroy_process_group()
         if not is_taken_more_often(program, clip, step, backward):
             return None
         message = (
-            f"Gradients are clipped here after every micro-batch, and the step of line {step.span.line} uses the sum of "
-            "several, so parts "
-            "of the sum are cut by different factors."
+            f"Gradients are clipped here after every micro-batch, and the step of line {step.span.line} uses the sum of several, "
+            "so parts of the sum are cut by different factors."
         )
         explanation = (
-            "The first micro-batches are cut to the limit and what follows is added to that: neither the direction nor the "
-            "length is "
-            "that of the whole batch. Micro-batches inside of no_sync are cut on each rank by a norm of its own."
+            "The first micro-batches are cut to the limit and what follows is added to that: neither the direction nor the length "
+            "is that of the whole batch. Micro-batches inside of no_sync are cut on each rank by a norm of its own."
         )
         related = [Related(step.span.path, step.span.line, "step", "uses the gradients of several micro-batches")]
         related += [Related(g.span.path, g.span.line, "guard", g.text) for g in step.guards if g not in clip.guards][-1:]
@@ -126,8 +122,7 @@ dist.destroy_process_group()
             return None
         message = (
             "The gradients still carry the factor of the GradScaler when they are clipped here, and the step of line "
-            f"{step.span.line} "
-            "takes it out afterwards, so the limit is thousands of times lower than it says."
+            f"{step.span.line} takes it out afterwards, so the limit is thousands of times lower than it says."
         )
         explanation = "All ranks cut alike, so nothing differs between them. Call scaler.unscale_(optimizer) once, before the clip."
         related = [
@@ -150,9 +145,8 @@ dist.destroy_process_group()
                 f"Every rank holds the same gradients after DDP's mean, so their norm summed over the ranks is {times} too great."
             )
             explanation = (
-                "Clipping by it cuts gradients that are within the limit, and more on more ranks. A sum over ranks is right "
-                "where each holds "
-                "a shard of the gradients, and for the norm of what was not reduced."
+                "Clipping by it cuts gradients that are within the limit, and more on more ranks. A sum over ranks is right where "
+                "each holds a shard of the gradients, and for the norm of what was not reduced."
             )
             related = [Related(w.span.path, w.span.line, "wrap", "averages the gradients") for w in list(program.of("wrap"))[:1]]
             confidence = "likely" if is_norm_used(program, node) else "possible"

@@ -25,30 +25,24 @@ class DeviceNotSet(Rule):
     name = "device-not-set"
     level = "warning"
     what = (
-        "A `.cuda()`, a device `cuda` without a number, or an object collective on NCCL, where no process has set a device "
-        "of "
-        "its own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
+        "A `.cuda()`, a device `cuda` without a number, or an object collective on NCCL, where no process has set a device of its "
+        "own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
     )
     why = (
         "The current device of a new process is 0. All ranks of a node put their model, or the tensor behind the object "
-        "collective, on the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU "
-        "detected` or "
+        "collective, on the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU detected` or "
         "hangs."
     )
     quiet = (
-        "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs on "
-        "gloo; "
-        "frameworks that place processes; code that names a device by the local rank everywhere and has no object "
-        "collective. A "
+        "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs on gloo; "
+        "frameworks that place processes; code that names a device by the local rank everywhere and has no object collective. A "
         "barrier alone is only possible: NCCL guesses its device by the rank."
     )
     confirmed = "The ranks of one node set device 0, or none, and get here, or have their models on one device."
     source = (
-        "torch 2.13, distributed/distributed_c10d.py: object collectives on NCCL send from the current device; the barrier "
-        "takes that "
-        "of the group, the one used before, or the rank modulo the number of devices. Without an accelerator the fault "
-        "cannot show "
-        "itself; the example falls back to the CPU."
+        "torch 2.13, distributed/distributed_c10d.py: object collectives on NCCL send from the current device; the barrier takes "
+        "that of the group, the one used before, or the rank modulo the number of devices. Without an accelerator the fault cannot "
+        "show itself; the example falls back to the CPU."
     )
     outcome = "clean"
     remedy = (
@@ -106,10 +100,8 @@ dist.destroy_process_group()
         never = "which no process has set to its own" if late is None else f"which is set in line {late.span.line} only"
         message = f"Every rank {what} its current CUDA device, {never}, so all ranks of a node use device 0 here."
         explanation = (
-            "NCCL wants each rank on a device of its own: it ends with `Duplicate GPU detected` or hangs. Where it does "
-            "not, all "
-            "processes of the node share the memory of the first device. It does no harm where each process sees one "
-            "device, or on "
+            "NCCL wants each rank on a device of its own: it ends with `Duplicate GPU detected` or hangs. Where it does not, all "
+            "processes of the node share the memory of the first device. It does no harm where each process sees one device, or on "
             "gloo."
         )
         init = next(program.of("init"))

@@ -25,8 +25,7 @@ class GatherWithoutGradient(Rule):
     )
     why = (
         "all_gather copies into tensors that autograd knows nothing of. The gathered rows count as constants: no rank gets a "
-        "gradient for its rows as negatives or targets of the others, nor for its own rows among them. A contrastive loss "
-        "then "
+        "gradient for its rows as negatives or targets of the others, nor for its own rows among them. A contrastive loss then "
         "trains on part of its gradient, and differs from that of one process with the whole batch."
     )
     quiet = (
@@ -37,9 +36,8 @@ class GatherWithoutGradient(Rule):
     is_recorded = False  # a trace holds no gradients
     confirmed = "Nothing that a trace holds: it takes the gradient of one process with the whole batch."
     source = (
-        "Seen in runs with torch 2.13: tensors that all_gather wrote have requires_grad False; in the example the gradient "
-        "is "
-        "half of that of one process."
+        "Seen in runs with torch 2.13: tensors that all_gather wrote have requires_grad False; in the example the gradient is half "
+        "of that of one process."
     )
     outcome = "shows gradient is 0.50 of that of one process"
     remedy = (

@@ -20,29 +20,23 @@ class LoadWithoutMapLocation(Rule):
     name = "load-without-map-location"
     level = "warning"
     what = (
-        "torch.load without map_location, on several ranks of a job that uses CUDA, of a checkpoint that this script "
-        "saves from "
+        "torch.load without map_location, on several ranks of a job that uses CUDA, of a checkpoint that this script saves from "
         "the device of one rank."
     )
     why = (
-        "A file remembers the device of each tensor, and torch.load puts it there again. What rank 0 saved is tagged "
-        "cuda:0, so every "
-        "rank of a node holds a copy of the checkpoint on the device of rank 0, which has room for its own and not for "
-        "eight; and "
-        "every other rank opens a context there. On a machine with fewer devices the load fails."
+        "A file remembers the device of each tensor, and torch.load puts it there again. What rank 0 saved is tagged cuda:0, so "
+        "every rank of a node holds a copy of the checkpoint on the device of rank 0, which has room for its own and not for "
+        "eight; and every other rank opens a context there. On a machine with fewer devices the load fails."
     )
     quiet = (
-        "A map_location of any kind; loads by one rank; checkpoints that are saved from the CPU; data that is no state of "
-        "a model "
-        "or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is "
-        "not "
-        "known, so it is only possible."
+        "A map_location of any kind; loads by one rank; checkpoints that are saved from the CPU; data that is no state of a model "
+        "or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is not known, "
+        "so it is only possible."
     )
     is_recorded = False  # a trace holds no memory of devices
     confirmed = "Memory of device 0 that grows with the number of ranks at the load, which a trace does not hold."
     source = (
-        "torch 2.13, torch/serialization.py: storages are restored on the location in the file unless map_location says "
-        "otherwise. "
+        "torch 2.13, torch/serialization.py: storages are restored on the location in the file unless map_location says otherwise. "
         "Without an accelerator the fault cannot show itself; the example falls back to the CPU."
     )
     outcome = "clean"
@@ -95,16 +89,13 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, node: Node, saves: list[Node], used: Node) -> Finding:
         message = (
-            "Every rank restores this checkpoint on the device that it was saved from, which is that of the rank that "
-            "saved it, so the "
-            "copies of all ranks of a node pile up on one device."
+            "Every rank restores this checkpoint on the device that it was saved from, which is that of the rank that saved it, so "
+            "the copies of all ranks of a node pile up on one device."
         )
         explanation = (
-            "The current device does not count: torch.load goes by what is written in the file. load_state_dict then "
-            "copies to the "
-            "right device, but the memory on the first was needed, and each process keeps a context there. It does no "
-            "harm where the "
-            "file was saved from the CPU."
+            "The current device does not count: torch.load goes by what is written in the file. load_state_dict then copies to the "
+            "right device, but the memory on the first was needed, and each process keeps a context there. It does no harm where "
+            "the file was saved from the CPU."
         )
         related = [Related(used.span.path, used.span.line, "use", used.text), *guard_relations(node)]
         related += [Related(n.span.path, n.span.line, "save", "tags the tensors with their device") for n in saves[:1]]

@@ -47,32 +47,26 @@ class MeanOfMeans(Rule):
     name = "mean-of-means"
     level = "warning"
     what = (
-        "A loss of a DDP model that is divided by a count of what is in this rank's batch (tokens under a mask, "
-        "positives, boxes), or "
-        "is the mean over a selection, and that count is not summed over the ranks."
+        "A loss of a DDP model that is divided by a count of what is in this rank's batch (tokens under a mask, positives, boxes), "
+        "or is the mean over a selection, and that count is not summed over the ranks."
     )
     why = (
-        "DDP takes the mean of the ranks' gradients, so every rank weighs the same. Where one has 10 tokens and another "
-        "1000, each of "
-        "the 10 weighs a hundred times as much as one of the 1000. The result differs from that of one process with the "
-        "same "
+        "DDP takes the mean of the ranks' gradients, so every rank weighs the same. Where one has 10 tokens and another 1000, each "
+        "of the 10 weighs a hundred times as much as one of the 1000. The result differs from that of one process with the same "
         "data, and changes with the number of ranks."
     )
     quiet = (
         "Counts that are all-reduced; counts that are equal on all ranks (the size of a batch, of a tensor); means of each "
-        "sequence; values that are only printed; losses that the wrapped module computes itself, whose counts are not "
-        "followed. "
-        "The default mean of a loss function with ignore_index is only possible: most sets are packed so that the counts "
-        "agree."
+        "sequence; values that are only printed; losses that the wrapped module computes itself, whose counts are not followed. "
+        "The default mean of a loss function with ignore_index is only possible: most sets are packed so that the counts agree."
     )
     confirmed = (
         "Backward passes of `cross_entropy` or `nll_loss` that were looked at: means over numbers of labels that differ between "
         "the ranks (the silent fault token-weights). Of other counts a trace knows nothing."
     )
     source = (
-        "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the number of ranks and summed, whatever "
-        "is behind "
-        "them. Seen in runs: two ranks with 1 and 3 tokens give another gradient than one process with 4."
+        "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the number of ranks and summed, whatever is "
+        "behind them. Seen in runs: two ranks with 1 and 3 tokens give another gradient than one process with 4."
     )
     outcome = "shows gradient is 1.33 of that of one process"
     remedy = (
@@ -129,14 +123,12 @@ dist.destroy_process_group()
                 continue
             count, sure = found
             message = (
-                f"Each rank takes the mean over its own {_named(count)}, and DDP the mean of these means, so where the "
-                "ranks have "
+                f"Each rank takes the mean over its own {_named(count)}, and DDP the mean of these means, so where the ranks have "
                 "unequal numbers an element weighs more on the rank that has fewer."
             )
             explanation = (
-                "The gradient is that of one process only where the counts are equal on all ranks at every step. All "
-                "ranks step alike, so "
-                "nothing fails and nothing differs between them."
+                "The gradient is that of one process only where the counts are equal on all ranks at every step. All ranks step "
+                "alike, so nothing fails and nothing differs between them."
             )
             forwards = program.forwards_of(backward.target)
             related = [Related(n.span.path, n.span.line, "forward", n.text) for n in forwards[:1]] + _wraps(

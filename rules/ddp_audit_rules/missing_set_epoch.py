@@ -30,10 +30,9 @@ class MissingSetEpoch(Rule):
         "others' part. Nothing fails; the model learns from less variety than it should."
     )
     quiet = (
-        "set_epoch on the sampler, on the loader's sampler, through a method or another file; a call on an object that "
-        "could not be followed; shuffle=False; loops without a backward (validation, one pass); a sampler that is made "
-        "anew inside the loop; batches taken by next(); Accelerate, Lightning and the Trainer of transformers, which call "
-        "it themselves."
+        "set_epoch on the sampler, on the loader's sampler, through a method or another file; a call on an object that could not "
+        "be followed; shuffle=False; loops without a backward (validation, one pass); a sampler that is made anew inside the loop; "
+        "batches taken by next(); Accelerate, Lightning and the Trainer of transformers, which call it themselves."
     )
     confirmed = "A sampler that shuffles begins two passes with the same epoch on one rank."
     source = (

@@ -19,23 +19,18 @@ class PathDiffersByRank(Rule):
     name = "path-differs-by-rank"
     level = "warning"
     what = (
-        "A path that every process makes of its own clock or random numbers; a file that some ranks read while rank 0 may "
-        "still be "
+        "A path that every process makes of its own clock or random numbers; a file that some ranks read while rank 0 may still be "
         "writing it; a data set that all ranks download into one folder."
     )
     why = (
-        "Each process has its own clock: names that are made of it agree until a second ends between two of them, and "
-        "then the ranks "
-        "write into two folders, or look for a file that another one has written. A read that waits for nobody finds no "
-        "file, half "
-        "of one, or that of the run before. Downloads at once write over each other."
+        "Each process has its own clock: names that are made of it agree until a second ends between two of them, and then the "
+        "ranks write into two folders, or look for a file that another one has written. A read that waits for nobody finds no "
+        "file, half of one, or that of the run before. Downloads at once write over each other."
     )
     quiet = (
-        "Names that come from the launcher or were broadcast; paths that only one rank uses; temporary files; paths with "
-        "the rank in "
-        "them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed "
-        "before; hubs "
-        "that lock their cache."
+        "Names that come from the launcher or were broadcast; paths that only one rank uses; temporary files; paths with the rank "
+        "in them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed before; "
+        "hubs that lock their cache."
     )
     confirmed = "Ranks save to different paths at one place."
     source = (
@@ -44,9 +39,8 @@ class PathDiffersByRank(Rule):
     )
     outcome = "shows looks into another folder"
     remedy = (
-        "let rank 0 make the name and broadcast it (`dist.broadcast_object_list`), and put a barrier between what one "
-        "rank writes and "
-        "what the others read"
+        "let rank 0 make the name and broadcast it (`dist.broadcast_object_list`), and put a barrier between what one rank writes "
+        "and what the others read"
     )
     bad = '''"""Each process names the folder of the run by its own clock; rank 1 looks for the checkpoint in another one."""
 
@@ -114,9 +108,8 @@ dist.destroy_process_group()
         what = "the clock" if CLOCK in path.taint else "random numbers"
         message = f"Each rank makes {plain(path)} of {what} of its own process, so ranks may use different paths here."
         explanation = (
-            "The names agree where the processes read the clock within one step of it, so it goes well most of the time. "
-            "What one rank "
-            "writes is then looked for somewhere else, or one run leaves several folders."
+            "The names agree where the processes read the clock within one step of it, so it goes well most of the time. What one "
+            "rank writes is then looked for somewhere else, or one run leaves several folders."
             if CLOCK in path.taint
             else "Processes draw different numbers unless they were seeded alike before."
         )
@@ -133,8 +126,7 @@ dist.destroy_process_group()
             "one rank and nothing makes the others wait for it."
         )
         explanation = (
-            "They find no file, half of one, or that of an earlier run. It goes well where the file is there already, or "
-            "where the "
+            "They find no file, half of one, or that of an earlier run. It goes well where the file is there already, or where the "
             "others are slower by chance."
         )
         related = [Related(writer.span.path, writer.span.line, "write", writer.text), *guard_relations(writer)]
@@ -146,14 +138,12 @@ dist.destroy_process_group()
     def _download(self, node: Node, path: Value) -> Finding:
         name = str(node.detail["name"])
         message = (
-            f"Every rank downloads {name.rsplit('.', 1)[-1]} into {plain(path)} at the same time, so some may read "
-            "files that others "
-            "are still writing."
+            f"Every rank downloads {name.rsplit('.', 1)[-1]} into {plain(path)} at the same time, so some may read files that "
+            "others are still writing."
         )
         explanation = (
-            "The first run on a machine fails with a damaged archive, or downloads once for each rank. It goes well "
-            "where the data is "
-            "there already."
+            "The first run on a machine fails with a damaged archive, or downloads once for each rank. It goes well where the data "
+            "is there already."
         )
         confidence = "likely" if is_called(node) else "possible"
         related = guard_relations(node)

@@ -58,9 +58,8 @@ dist.destroy_process_group()
 '''
     good = bad.replace("both send before they receive", "all messages of a rank are posted together").replace(
         "dist.send(mine, (rank + 1) % world_size)\ndist.recv(theirs, (rank - 1) % world_size)\n",
-        "send = dist.P2POp(dist.isend, mine, (rank + 1) % world_size)\n"
-        "receive = dist.P2POp(dist.irecv, theirs, (rank - 1) % world_size)\n"
-        "for work in dist.batch_isend_irecv([send, receive]):\n    work.wait()\n",
+        "send = dist.P2POp(dist.isend, mine, (rank + 1) % world_size)\nreceive = dist.P2POp(dist.irecv, theirs, (rank - 1) % "
+        "world_size)\nfor work in dist.batch_isend_irecv([send, receive]):\n    work.wait()\n",
     )
 
     def check(self, context: Context) -> Iterable[Finding]:

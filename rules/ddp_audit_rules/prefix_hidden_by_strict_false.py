@@ -20,26 +20,22 @@ class PrefixHiddenByStrictFalse(Rule):
     name = "prefix-hidden-by-strict-false"
     level = "warning"
     what = (
-        "`load_state_dict(.., strict=False)` into a module without wrapper, of a state that was saved from the wrapper (or "
-        "the "
+        "`load_state_dict(.., strict=False)` into a module without wrapper, of a state that was saved from the wrapper (or the "
         "other way round), where nobody looks at what it returns."
     )
     why = (
-        "The wrapper's keys begin with `module.` and those of the module inside do not. No key fits, strict=False makes "
-        "every "
+        "The wrapper's keys begin with `module.` and those of the module inside do not. No key fits, strict=False makes every "
         "missing and every unexpected one fine, and nothing is loaded: the run goes on from random weights without a word."
     )
     quiet = (
-        "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules "
-        "of "
-        "one kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
+        "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules of one "
+        "kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
     )
     is_recorded = False  # a trace holds no hash of the parameters before and after a load
     confirmed = "Parameters that have the same hash before and after the load, which a trace does not hold."
     source = (
-        "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that "
-        "prefix. "
-        "Seen in runs: load_state_dict with strict=False returns all keys as missing and changes nothing."
+        "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that prefix. Seen "
+        "in runs: load_state_dict with strict=False returns all keys as missing and changes nothing."
     )
     outcome = "shows goes on from random weights"
     remedy = (

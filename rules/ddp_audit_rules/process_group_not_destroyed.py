@@ -25,15 +25,13 @@ class ProcessGroupNotDestroyed(Rule):
         "that an exception leaves the group open."
     )
     why = (
-        "With NCCL, communicators that are not destroyed are torn down in whatever order the interpreter ends: a warning "
-        "at best, sometimes a hang or an abort that hides the error before it. After an exception on one rank, an open "
-        "group also keeps the others waiting until that process is gone. torchrun ends the other workers when one fails, "
-        "which makes this a note."
+        "With NCCL, communicators that are not destroyed are torn down in whatever order the interpreter ends: a warning at best, "
+        "sometimes a hang or an abort that hides the error before it. After an exception on one rank, an open group also keeps the "
+        "others waiting until that process is gone. torchrun ends the other workers when one fails, which makes this a note."
     )
     quiet = (
-        "destroy_process_group in a finally block, in a context manager or with atexit; frameworks that tear down "
-        "themselves; scripts in which init_process_group is not seen; a destroy that stands in the files read but was not "
-        "reached (possible)."
+        "destroy_process_group in a finally block, in a context manager or with atexit; frameworks that tear down themselves; "
+        "scripts in which init_process_group is not seen; a destroy that stands in the files read but was not reached (possible)."
     )
     confirmed = "A rank made a process group, and ended in order or by an exception without destroying it."
     source = (
@@ -102,9 +100,8 @@ main()
             f"{_line_in(init, place.path)} and here ends the process with the group open."
         )
         explanation = (
-            "A rank that fails leaves its communicators to the end of the interpreter; with NCCL that can warn, hang or "
-            "abort and hide the exception. With gloo, and under torchrun, which ends the other workers, it mostly goes "
-            "unnoticed."
+            "A rank that fails leaves its communicators to the end of the interpreter; with NCCL that can warn, hang or abort and "
+            "hide the exception. With gloo, and under torchrun, which ends the other workers, it mostly goes unnoticed."
         )
         related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
         fix = Fix("unsafe", self.remedy, f"moved {start.line}") if start is not None and start.path == place.path else None

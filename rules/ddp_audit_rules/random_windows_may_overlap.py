@@ -129,9 +129,8 @@ finally:
             lines = ", ".join(f"{place}" for place in _entered(others))
             message += f"; {who} {'draws' if who == 'only rank 0' else 'draw'} from the same stream elsewhere too ({lines})"
             explanation += (
-                "The draws of the other path move the stream of the ranks that take it and of no other, so what those "
-                "ranks train on next depends on how often, and how long, that path runs: here the number of evaluations "
-                "and of their batches. "
+                "The draws of the other path move the stream of the ranks that take it and of no other, so what those ranks train "
+                "on next depends on how often, and how long, that path runs: here the number of evaluations and of their batches. "
             )
             for other in others[:1]:
                 related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths")]

@@ -122,9 +122,8 @@ finally:
             f"processes rank {rank} asks for device {number}, and its node has the devices 0 and 1 only."
         )
         explanation = (
-            "On one node global and local rank agree, so the script runs there. On every further node each rank asks for "
-            "a device that does not exist and ends with `invalid device ordinal`, while the ranks of the first node wait "
-            "for it."
+            "On one node global and local rank agree, so the script runs there. On every further node each rank asks for a device "
+            "that does not exist and ends with `invalid device ordinal`, while the ranks of the first node wait for it."
         )
         related = [Related(path, line, "rank", text) for path, line, text in _assigned(context.program, node, name)]
         related += [Related(n.span.path, n.span.line, "device", n.text) for n in nodes[1:]]
@@ -171,9 +170,8 @@ finally:
             f"the same place of each node draw equal random numbers ({shown} on two nodes of two)."
         )
         explanation = (
-            "On one node every rank has its own seed. Equal streams matter where noise, dropout, augmentation or the "
-            "order of the data come from them; they do not matter where the stream is only used before the weights are "
-            "made equal."
+            "On one node every rank has its own seed. Equal streams matter where noise, dropout, augmentation or the order of the "
+            "data come from them; they do not matter where the stream is only used before the weights are made equal."
         )
         related = [Related(n.span.path, n.span.line, "seed", n.text) for n in nodes[1:]] + guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, severity="info")

@@ -82,9 +82,8 @@ dist.destroy_process_group()
         "used only where the batch has any, and rank 1 gets one without", "always used, at least for nothing"
     ).replace(
         "            loss = loss + self.box(found).square().mean()\n",
-        "            loss = loss + self.box(found).square().mean()\n"
-        "        else:\n"
-        "            loss = loss + 0.0 * self.box(x).sum()\n",
+        "            loss = loss + self.box(found).square().mean()\n        else:\n            loss = loss + 0.0 * "
+        "self.box(x).sum()\n",
     )
 
     def check(self, context: Context) -> Iterable[Finding]:

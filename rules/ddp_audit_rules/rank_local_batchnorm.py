@@ -39,8 +39,7 @@ class RankLocalBatchnorm(Rule):
     )
     quiet = (
         "SyncBatchNorm; statistics that are averaged, broadcast or estimated anew; layers without running statistics; frozen "
-        "layers; other norms; models that could not be followed into; models that are not trained; frameworks with a switch "
-        "for it."
+        "layers; other norms; models that could not be followed into; models that are not trained; frameworks with a switch for it."
     )
     confirmed = (
         "Ranks that evaluated with running statistics that differ and put their results together (the silent fault "

@@ -20,9 +20,8 @@ class RankLocalExit(Rule):
     name = "rank-local-exit"
     level = "error"
     what = (
-        "A break, continue, return or exit (or an `if` around backward or step) that is decided by this rank's own loss, "
-        "metric, files, clock, random numbers or rank, and that skips or leaves a collective, a wrapped forward or backward, "
-        "or the step."
+        "A break, continue, return or exit (or an `if` around backward or step) that is decided by this rank's own loss, metric, "
+        "files, clock, random numbers or rank, and that skips or leaves a collective, a wrapped forward or backward, or the step."
     )
     why = (
         "The rank that decides otherwise issues fewer collectives than the others. They wait for it, or pair with its next "

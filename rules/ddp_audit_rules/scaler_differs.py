@@ -20,11 +20,9 @@ class ScalerDiffers(Rule):
     level = "info"
     what = "A GradScaler whose state only some ranks restore, or that is made or updated with a value that differs by rank."
     why = (
-        "DDP averages gradients that each rank has scaled by its own factor, and each rank divides the mean by its own "
-        "again: "
-        "the steps differ, and the parameters drift apart. Where the factor of one rank overflows, all skip the step, but "
-        "they "
-        "halve different factors."
+        "DDP averages gradients that each rank has scaled by its own factor, and each rank divides the mean by its own again: the "
+        "steps differ, and the parameters drift apart. Where the factor of one rank overflows, all skip the step, but they halve "
+        "different factors."
     )
     quiet = (
         "The ordinary scaler of a DDP script: reduced gradients carry an overflow to all ranks, so all scalers decide alike; "
@@ -82,8 +80,7 @@ dist.destroy_process_group()
         message = f"{what}, so ranks scale by different factors the gradients that DDP averages, and their steps differ."
         explanation = (
             "Each rank divides the averaged gradients by its own factor. With equal factors nothing is wrong: the averaged "
-            "gradients overflow on "
-            "all ranks or on none, so the scalers stay equal."
+            "gradients overflow on all ranks or on none, so the scalers stay equal."
         )
         related = [Related(n.span.path, n.span.line, "scaler", n.text) for n in [node]] + guard_relations(node)
         confidence = "likely" if is_called(node) else "possible"

@@ -18,9 +18,8 @@ class SyncFlagAfterForward(Rule):
     level = "error"
     what = "An assignment of `require_backward_grad_sync` after the forward and before the backward that it is meant to govern."
     why = (
-        "The wrapper reads the attribute in its forward. Set afterwards it acts on the next micro-batch, one too late: with "
-        "the usual condition the micro-batch that steps is not reduced, and every rank steps with its own gradients, without "
-        "an error."
+        "The wrapper reads the attribute in its forward. Set afterwards it acts on the next micro-batch, one too late: with the "
+        "usual condition the micro-batch that steps is not reduced, and every rank steps with its own gradients, without an error."
     )
     quiet = (
         "An assignment before the forward (DDP114), one where the reducer is prepared by hand at the same place (as libraries "

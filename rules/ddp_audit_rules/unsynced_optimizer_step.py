@@ -27,9 +27,8 @@ class UnsyncedOptimizerStep(Rule):
         "parameters of the ranks differ from that step on. The usual case is the last, incomplete window of an epoch."
     )
     quiet = (
-        "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a "
-        "later micro-batch is reduced before the step; conditions that cannot be computed; frameworks that step and reduce by "
-        "themselves."
+        "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a later "
+        "micro-batch is reduced before the step; conditions that cannot be computed; frameworks that step and reduce by themselves."
     )
     confirmed = (
         "A step at this place whose gradients were never reduced (the trace notes it for each step), or parameters that differ."

@@ -89,9 +89,8 @@ dist.destroy_process_group()
             "the DDP wrapper, so no rank reduces these gradients."
         )
         explanation = (
-            "All ranks run on without an error: each one steps with the gradients of its own batch, and their parameters "
-            "differ from the first step on. A wrapped forward whose backward has not run yet would arm the reducer; none does "
-            "here."
+            "All ranks run on without an error: each one steps with the gradients of its own batch, and their parameters differ "
+            "from the first step on. A wrapped forward whose backward has not run yet would arm the reducer; none does here."
         )
         related = [
             Related(forward.span.path, forward.span.line, "forward", "the loss is computed past the wrapper"),

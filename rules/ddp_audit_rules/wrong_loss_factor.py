@@ -20,33 +20,27 @@ class WrongLossFactor(Rule):
     name = "wrong-loss-factor"
     level = "warning"
     what = (
-        "A mean loss that is divided by the world size, or multiplied by it without a global count, before the backward "
-        "of a DDP "
+        "A mean loss that is divided by the world size, or multiplied by it without a global count, before the backward of a DDP "
         "model; micro-batches that are accumulated without a division by their number, or with two."
     )
     why = (
-        "DDP sums the gradients and divides them by the number of ranks. A second division makes them W times smaller "
-        "than those of "
-        "one process with the whole batch, a multiplication W times greater; N accumulated micro-batches make N times the "
-        "gradient. "
-        "The learning rate, the limit of clipping and weight decay then mean something else on every number of ranks."
+        "DDP sums the gradients and divides them by the number of ranks. A second division makes them W times smaller than those "
+        "of one process with the whole batch, a multiplication W times greater; N accumulated micro-batches make N times the "
+        "gradient. The learning rate, the limit of clipping and weight decay then mean something else on every number of ranks."
     )
     quiet = (
-        "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of "
-        "means; "
-        "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves (where the "
-        "script divides once more, it is told); values that "
-        "are only "
-        "logged. Optimizers of Adam's kind divide the factor out, so without clipping it is only possible."
+        "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of means; "
+        "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves (where the script "
+        "divides once more, it is told); values that are only logged. Optimizers of Adam's kind divide the factor out, so without "
+        "clipping it is only possible."
     )
     confirmed = (
         "Steps that were looked at: what a mean loss is multiplied by before its backward, the number of backward passes and of "
         "ranks make the number of ranks or of micro-batches, or one part of it, in place of 1."
     )
     source = (
-        "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the world size before they are summed. "
-        "Seen in runs: "
-        "loss / world_size gives half of the gradient on two ranks."
+        "torch 2.13, csrc/distributed/c10d/reducer.cpp: gradients are divided by the world size before they are summed. Seen in "
+        "runs: loss / world_size gives half of the gradient on two ranks."
     )
     outcome = "shows gradient is 0.50 of that of one process"
     remedy = "leave the mean over the ranks to DDP, and divide by the number of accumulated micro-batches once"
@@ -119,9 +113,8 @@ dist.destroy_process_group()
         does = "divided by" if down else "multiplied by"
         times = "one part in as many as there are ranks" if down else "as many times as there are ranks"
         message = (
-            f"The loss is {does} the world size{power} before this backward, and DDP averages the gradients over the ranks "
-            "by itself, so "
-            f"they are {times} {'of' if down else ''} what one process with the whole batch gets.".replace("  ", " ")
+            f"The loss is {does} the world size{power} before this backward, and DDP averages the gradients over the ranks by "
+            f"itself, so they are {times} {'of' if down else ''} what one process with the whole batch gets.".replace("  ", " ")
         )
         sure = loss.reduced == MEAN and scale_matters(program)
         yield self._finding(program, backward, message, sure)
@@ -141,9 +134,8 @@ dist.destroy_process_group()
         name = window.text or (str(window.value) if isinstance(window, Const) else "the window")
         if count == 0:
             message = (
-                f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a "
-                "step uses as "
-                "many times the gradient of the whole batch."
+                f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a step "
+                "uses as many times the gradient of the whole batch."
             )
         else:
             message = f"The loss is divided by `{name}` {count} times before this backward, so the gradient is that much too small."
@@ -168,9 +160,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
         explanation = (
-            "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another "
-            "meaning than in "
-            "a run of one process. Optimizers of Adam's kind hide it until gradients are clipped."
+            "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another meaning "
+            "than in a run of one process. Optimizers of Adam's kind hide it until gradients are clipped."
         )
         related = [Related(n.span.path, n.span.line, "forward", n.text) for n in program.forwards_of(backward.target)[:1]]
         wraps = program.wraps()
