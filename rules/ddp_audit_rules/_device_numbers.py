@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 
 from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
+from ddp_audit_rules._one_node import ONE_NODE, TWO_NODES
 
-TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
-_ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
 _DEVICE = re.compile(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
 
 
@@ -39,7 +38,7 @@ def on_accelerator(value: Value) -> Value:
 def ranks_past_the_end(value: Value) -> list[int]:
     """Ranks of two nodes of two whose index no node has; empty where one is unknown or where one node fails as well."""
     value = on_accelerator(value)
-    if any(device_number(value, world) not in (0, 1) for world in _ONE_NODE):
+    if any(device_number(value, world) not in (0, 1) for world in ONE_NODE):
         return []
     numbers = [device_number(value, world) for world in TWO_NODES]
     return [] if None in numbers else [rank for rank, number in enumerate(numbers) if number is not None and number >= 2]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from math import prod
 
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import RecordedRun, same_file
-from ddp_audit.events import Event
-from ddp_audit.findings import Span
+from ddp_audit.events import BATCH, FORWARD, Event
+from ddp_audit.findings import Finding, Span
 
 
 def has_fault(run: RecordedRun, *kinds: str) -> bool:
@@ -35,6 +36,27 @@ def looks_at(run: RecordedRun, kind: str, span: Span) -> dict[int, list[Event]]:
         if event.kind == kind:
             found[rank].append(event)
     return found
+
+
+def batches_of(events: Iterable[tuple[int, Event]]) -> dict[int, set[str]]:
+    """The fingerprints of the batches that a loader gave or a forward took, by rank; ranks without one are left out."""
+    found: dict[int, set[str]] = {}
+    for rank, event in events:
+        mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
+        if event.kind in (BATCH, FORWARD) and mark:
+            found.setdefault(rank, set()).add(str(mark))
+    return found
+
+
+def trained_batches(finding: Finding, run: RecordedRun) -> dict[int, set[str]]:
+    """The fingerprints of each rank's batches at the loop or the forward that a finding names."""
+    places = [place for place in finding.related if place.role in ("loop", "forward")]
+    return batches_of(pair for place in places for pair in run.events_at(place.path, place.line))
+
+
+def any_equal(found: Mapping[int, set[str]]) -> bool:
+    """Whether two ranks have one fingerprint in common."""
+    return any(found[one] & found[other] for one, other in combinations(found, 2))
 
 
 def totals(events: list[Event]) -> Iterator[tuple[float, Event]]:

@@ -16,23 +16,9 @@ _LOSS = re.compile(
     r"torch\.nn\.(functional\.)?(\w*Loss|cross_entropy|nll_loss|mse_loss|l1_loss|smooth_l1_loss|huber_loss|kl_div|"
     r"binary_cross_entropy\w*|poisson_nll_loss|cosine_embedding_loss|triplet_margin\w*|hinge_embedding_loss)$"
 )
-_THROUGH = frozenset(
-    (
-        "to",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "cuda",
-        "squeeze",
-        "view",
-        "reshape",
-        "contiguous",
-        "clone",
-        "scale",
-        "scale_loss",
-    )
-)
+_THROUGH = {
+    "to", "float", "double", "half", "bfloat16", "cuda", "squeeze", "view", "reshape", "contiguous", "clone", "scale", "scale_loss",
+}  # fmt: skip
 _REDUCERS = ("torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce")
 _OWN_SCALING = r"\.grad\b[^=]*(/=|\*=|\.div_?\(|\.mul_?\()|_foreach_(div|mul)|register_comm_hook|all_reduce\(\s*\w+\.grad"
 

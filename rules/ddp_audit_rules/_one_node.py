@@ -1,12 +1,15 @@
-"""Whether a script is for one node only, by what it says itself: shared by the rules on ranks and samplers."""
+"""Jobs on one node and on two, and what is for one node only: shared by the rules on ranks and samplers."""
 
 from __future__ import annotations
 
 import re
 
+from ddp_audit.launch.model import PYTHON, WORLD_SIZE, Launch
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import MISSING, Const, World, constant, evaluate
 
+ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
+TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
 _LOCAL_ADDRESS = re.compile(r"localhost|127\.0\.0\.1|::1")
 
 
@@ -28,3 +31,8 @@ def one_node_only(program: Program) -> bool:
             if isinstance(given, int) and given not in (whole, -1):
                 return True
     return False
+
+
+def starts_one_node(launch: Launch | None) -> bool:
+    """Whether the launch that the user named says that the job has one node; a bare number of ranks says nothing of nodes."""
+    return launch is not None and launch.nnodes == 1 and launch.kind not in (WORLD_SIZE, PYTHON)

@@ -119,6 +119,11 @@ def wrap_of(program: Program, wrapper: Obj) -> Node | None:
     return program.wraps().get(wrapper.key)
 
 
+def wrap_behind(program: Program, node: Node) -> Node | None:
+    """The constructor call of the wrapper that a node acts on."""
+    return None if node.object is None else wrap_of(program, node.object)
+
+
 def wrapped_by_then(program: Program, node: Node) -> tuple[Obj, Node] | None:
     """The wrapper around what a node acts on, with its constructor call; None where it is not wrapped before the node."""
     module = module_of(node.target)

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE
-from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const
+from ddp_audit.program.values import CLOCK, DATA, RANDOM
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._always import always_runs
+from ddp_audit_rules._write_faults import fault_of, mended
 from ddp_audit_rules._writers import (
     ONE_A_NODE,
     SEVERAL,
-    contents,
     defaults_that_decide,
     in_turn,
     is_called,
@@ -27,7 +26,6 @@ from ddp_audit_rules._writers import (
 )
 
 _WRITES = ("write", "append", "mkdir", "remove", "move")
-_DIFFERS = {RANK, DATA, RANDOM, CLOCK}
 
 
 class AllRanksWrite(Rule):
@@ -106,17 +104,16 @@ dist.destroy_process_group()
         answers = {who(program, node): node for node in reversed(nodes)}
         many = next((answer for answer in (SEVERAL, ONE_A_NODE) if answer in answers), "")
         node = answers.get(many)
-        fault = None if node is None else _fault(program, node)
+        fault = None if node is None else fault_of(program, node)
         if node is None or fault is None or (is_checked(node) and in_turn(program, node)):
             return None
-        severity, sure, does, then = fault
         path = path_of(node)
         assert path is not None
         whose = "Every rank" if many == SEVERAL else "One rank of each node"
         assumed = defaults_that_decide(node)
         condition = f"With {' and '.join(assumed)}, " if assumed else ""
         whose = whose.lower() if condition else whose
-        message = f"{condition}{whose} {does} {plain(path)} here at the same time, so {then}."
+        message = f"{condition}{whose} {fault.does} {plain(path)} here at the same time, so {fault.then}."
         explanation = "Nothing on the way to this place asks for the rank."
         if many == ONE_A_NODE:
             explanation = "The guard asks for the local rank. It is right where every node has a disk of its own."
@@ -125,10 +122,10 @@ dist.destroy_process_group()
         explanation += " It does no harm where only one process runs this script, or where the path is another one on each rank."
         maker = next(program.of("init", "wrap"))
         related = [Related(maker.span.path, maker.span.line, maker.kind, "makes it a job of several ranks")]
-        confidence = "likely" if many == SEVERAL and sure and is_called(node) else "possible"
+        confidence = "likely" if many == SEVERAL and fault.sure and is_called(node) else "possible"
         return self.finding(
             node.span, message, explanation, related=guard_relations(node) + related, confidence=confidence,
-            severity="warning" if assumed else severity, guards=node.guards, fix=_fix(program, node, many),
+            severity="warning" if assumed else fault.severity, guards=node.guards, fix=mended(program, node, many),
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -141,50 +138,3 @@ dist.destroy_process_group()
         if any(len(ranks) > 1 for ranks in by_path.values()):
             return "confirmed"
         return "not-observed" if saves else "not-covered"
-
-
-def _fix(program: Program, node: Node, many: str) -> Fix | None:
-    """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
-    if node.kind == "file" and node.detail.get("what") == "mkdir":
-        return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok")
-    first = next(program.of("init"), None)
-    made = first is not None and first.number < node.number and always_runs(program, first)
-    if node.kind != "save" or many != SEVERAL or not made or program.frameworks:
-        return None
-    return Fix("unsafe", "let rank 0 write (`if dist.get_rank() == 0:`), and put a barrier before others read", "one-rank")
-
-
-def _fault(program: Program, node: Node) -> tuple[str, bool, str, str] | None:
-    """Severity, whether it is sure, what each rank does and what comes of it; None where it does no harm."""
-    what = node.detail.get("what", "save") if node.kind == "file" else "save"
-    checked = is_checked(node)
-    match what:
-        case "save":
-            severity = "warning" if checked else "error"
-            return severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several"
-        case "mkdir" if not node.tries:
-            if checked:
-                return "warning", True, "looks for and makes", "those that look too early end with FileExistsError"
-            return "error", True, "makes the folder", "all but one end with FileExistsError"
-        case "remove" | "move" if not node.tries and not _after_trouble(node):
-            verb = "removes" if what == "remove" else "moves"
-            if checked:
-                return "warning", True, f"looks for and {verb}", "those that look before it is gone end with FileNotFoundError"
-            return "error", True, verb, "all but one end with FileNotFoundError"
-        case "write" | "append":
-            written = contents(program, node)
-            differs = any(content.taint & _DIFFERS for content in written)
-            if what == "append":
-                if not written or any(RANK in content.taint for content in written):
-                    return None  # nothing, or lines that say who wrote them
-                return "warning", differs, "appends to", "the file holds every line once for each rank, in any order"
-            if not written:
-                return "warning", False, "empties", "what another rank has written there is lost"
-            known = all(isinstance(content, Const) for content in written)
-            return None if known else ("error", differs, "writes", "the file holds what one of them wrote, or pieces of several")
-    return None
-
-
-def _after_trouble(node: Node) -> bool:
-    """Whether a file is removed because an exception was caught or because it is not whole, which need not happen on two ranks."""
-    return any(ERROR in guard.taint for guard in node.guards) or sum(FILES in guard.taint for guard in node.guards) > 1

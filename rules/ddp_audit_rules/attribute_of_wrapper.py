@@ -11,6 +11,7 @@ from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs, runs_with
+from ddp_audit_rules._training import wrap_behind
 
 _ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
 
@@ -101,7 +102,7 @@ dist.destroy_process_group()
 def _on_inner(program: Program, node: Node) -> Fix | None:
     """The attribute of the inner module, where the name holds nothing but the wrapper; unsafe for a method."""
     name = re.fullmatch(r"([\w.]+)\.(\w+)", node.text)
-    wrap = program.wraps().get(node.object.key) if node.object is not None else None
+    wrap = wrap_behind(program, node)
     if name is None or not node.detail["sure"] or wrap is None:
         return None
     if not always_runs(program, wrap) and not runs_with(program, wrap, node):

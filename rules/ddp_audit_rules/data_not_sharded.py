@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import BATCH, FORWARD
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import Pass, loads_for_user, samplers_of, training_passes
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs
+from ddp_audit_rules._evidence import any_equal, trained_batches
+from ddp_audit_rules._training import wrap_behind
 from ddp_audit_rules._unshared import drawn_alike, gives_own_parts, same_order, trained_forward
 
 
@@ -166,26 +167,12 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
-        batches = {rank: set(found) for rank, found in _batches(finding, run) if found}
+        batches = trained_batches(finding, run)
         if len(batches) < 2:
             return "not-covered"
-        ranks = sorted(batches)
-        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
-        return "confirmed" if equal else "not-observed"
+        return "confirmed" if any_equal(batches) else "not-observed"
 
 
 def _wrap_of(program: Program, forward: Node) -> list[Related]:
-    wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
+    wrap = wrap_behind(program, forward)
     return [] if wrap is None else [Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients")]
-
-
-def _batches(finding: Finding, run: RecordedRun) -> Iterator[tuple[int, list[str]]]:
-    """The fingerprints of each rank's batches at the loop or the forward of a finding."""
-    found: dict[int, list[str]] = {}
-    for place in finding.related:
-        if place.role in ("loop", "forward"):
-            for rank, event in run.events_at(place.path, place.line):
-                mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
-                if event.kind in (BATCH, FORWARD) and mark:
-                    found.setdefault(rank, []).append(str(mark))
-    yield from sorted(found.items())

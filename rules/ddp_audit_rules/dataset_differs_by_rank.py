@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import BATCH, FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import DISTRIBUTED, loads_for_user, samplers_of, shares_out, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import any_equal, batches_of
 from ddp_audit_rules._sample_orders import Cause, causes
 
 
@@ -103,14 +103,7 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch; whole batches rarely are, so that nothing else is told by a run."""
-        batches: dict[int, set[str]] = {}
-        for rank, event in run.all_events():
-            mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
-            if event.kind in (BATCH, FORWARD) and mark:
-                batches.setdefault(rank, set()).add(str(mark))
-        ranks = sorted(batches)
-        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
-        return "confirmed" if equal else "not-covered"
+        return "confirmed" if any_equal(batches_of(run.all_events())) else "not-covered"
 
 
 def _divided(program: Program) -> Iterator[tuple[Node, Value]]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import BATCH, FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import Pass, by_rank, class_text, lines_with, loads_for_user, training_passes
 from ddp_audit.program.made import behind
@@ -14,6 +13,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Made, Obj, Unknown, Value, constant, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import any_equal, trained_batches
 from ddp_audit_rules._seeded import without_seeded_draws
 
 _KNOWS = re.compile(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
@@ -116,18 +116,10 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch at the loop or forward; not-observed where two had batches, none equal."""
-        batches: dict[int, set[str]] = {}
-        for place in finding.related:
-            if place.role in ("loop", "forward"):
-                for rank, event in run.events_at(place.path, place.line):
-                    mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
-                    if event.kind in (BATCH, FORWARD) and mark:
-                        batches.setdefault(rank, set()).add(str(mark))
+        batches = trained_batches(finding, run)
         if len(batches) < 2:
             return "not-covered"
-        ranks = sorted(batches)
-        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
-        return "confirmed" if equal else "not-observed"
+        return "confirmed" if any_equal(batches) else "not-observed"
 
 
 def _stream(data: Value) -> Value | None:

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.faults import TOKEN_WEIGHTS
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import LABELS
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Program, first_of_each_place
-from ddp_audit.program.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value
+from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._evidence import faults_at, looks_at
-from ddp_audit_rules._losses import Loss, loss_of, scales_by_hand, trained_by_ddp
-
-_SELECTION = re.compile(
-    r"mask|valid|keep|posit|\bpos\b|\bfg\b|foreground|ignore|pad|matched|num_(box|pos|tok|tgt|target|valid)", re.IGNORECASE
-)
-_COMPARISONS = (
-    "==",
-    "!=",
-    "<",
-    ">",
-    "<=",
-    ">=",
-    "not",
-    "&",
-    "|",
-    "eq",
-    "ne",
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "torch.isfinite",
-    "torch.isnan",
-)
-_COUNTS = ("sum", "count_nonzero", "torch.sum", "torch.count_nonzero", "builtins.sum")
-_SHAPES = re.compile(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|block_size|seq_len")
+from ddp_audit_rules._local_counts import local_count
+from ddp_audit_rules._losses import loss_of, scales_by_hand, trained_by_ddp
 
 
 class MeanOfMeans(Rule):
@@ -118,7 +92,7 @@ dist.destroy_process_group()
             loss = loss_of(backward.target)
             if loss.is_global:
                 continue
-            found = _local_count(loss)
+            found = local_count(loss)
             if found is None:
                 continue
             count, sure = found
@@ -131,9 +105,8 @@ dist.destroy_process_group()
                 "alike, so nothing fails and nothing differs between them."
             )
             forwards = program.forwards_of(backward.target)
-            related = [Related(n.span.path, n.span.line, "forward", n.text) for n in forwards[:1]] + _wraps(
-                program, backward.target
-            )
+            related = [Related(n.span.path, n.span.line, "forward", n.text) for n in forwards[:1]]
+            related += _wraps(program, backward.target)
             confidence = "likely" if sure else "possible"
             yield self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
 
@@ -155,48 +128,3 @@ def _wraps(program: Program, loss: Value | None) -> list[Related]:
 
 def _named(count: Value) -> str:
     return f"`{count.text}`" if count.text else "elements"
-
-
-def _local_count(loss: Loss) -> tuple[Value, bool] | None:
-    """The count of this rank's own that the loss is divided by, and whether it surely is one; None where there is none."""
-    for divisor in loss.divisors:
-        if (loss.summed or loss.reduced == "sum") and _counts_selected(divisor):
-            return divisor, True
-    for operand in loss.averaged:
-        if (
-            isinstance(operand, Unknown)
-            and operand.by is not None
-            and operand.by.name in ("[]", "masked_select", "torch.masked_select")
-        ):
-            index = operand.by.args[-1]
-            if _is_selection(index):
-                return index, True
-    ignored = loss.named.get("ignore_index")
-    if ignored is not None and loss.reduced == "mean":
-        return Const(value=None, text="labels without ignore_index"), False
-    return None
-
-
-def _counts_selected(divisor: Value) -> bool:
-    """Whether a divisor counts elements by what is in them: a sum over a mask or a comparison, of all dimensions."""
-    for value in behind(divisor):
-        if operation_of(value) not in _COUNTS or not isinstance(value, Unknown) or value.by is None:
-            continue
-        by: Made = value.by
-        if by.name == "builtins.sum":
-            return bool(value.taint & {DATA, RANDOM}) and not _SHAPES.search(value.text)
-        if len(by.args) == 1 and by.argument("dim") is None and by.argument("axis") is None:
-            return _is_selection(by.args[0])
-    return False
-
-
-def _is_selection(value: Value) -> bool:
-    """Whether a value says of each element whether it counts."""
-    if isinstance(value, (Const, Expr)) and operation_of(value) == "slice":
-        return False
-    for inner in behind(value):
-        if operation_of(inner) in _COMPARISONS:
-            return True
-        if isinstance(inner, (Unknown, Bound)) and _SELECTION.search(inner.text):
-            return True
-    return False

@@ -7,11 +7,19 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import EXITED, RAISED, RecordedRun
 from ddp_audit.events import GROUP
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import headers_around, with_its_condition
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._always import always_runs
+from ddp_audit_rules._group_places import (
+    caller_of_work,
+    end_beside_init,
+    init_beside_end,
+    init_in_entry,
+    init_line_in,
+    start_of_work,
+    written_destroys,
+)
 
 _TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
 
@@ -85,9 +93,9 @@ main()
         reached = [n for n in destroys if n.calls or n.function == "<module>"]
         if any(n.detail.get("finally") for n in destroys):
             return
-        written = [span for span in _written(program) if span.path == program.entry]
+        written = [span for span in written_destroys(program) if span.path == program.entry]
         if reached:
-            yield self._normal_path(program, inits[0], _from_the_init(inits[0], reached[0]), _together(inits, reached))
+            yield self._normal_path(program, inits[0], end_beside_init(inits[0], reached[0]), init_beside_end(inits, reached))
         elif written and not destroys:  # beyond what was followed
             if not any(text.startswith("finally") for text in headers_around(program, written[0].path, written[0].line)):
                 yield self._normal_path(program, inits[0], written[0])
@@ -97,7 +105,7 @@ main()
     def _normal_path(self, program: Program, init: Node, place: Span, start: Span | None = None) -> Finding:
         message = (
             "The process group is destroyed on the normal path only: an exception between line "
-            f"{_line_in(init, place.path)} and here ends the process with the group open."
+            f"{init_line_in(init, place.path)} and here ends the process with the group open."
         )
         explanation = (
             "A rank that fails leaves its communicators to the end of the interpreter; with NCCL that can warn, hang or abort and "
@@ -108,7 +116,7 @@ main()
         return self.finding(with_its_condition(program, place), message, explanation, related=related, fix=fix)
 
     def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
-        elsewhere = [(span.path, span.line) for span in _written(program)]
+        elsewhere = [(span.path, span.line) for span in written_destroys(program)]
         message = "The process group that is made here is never destroyed in this script or the files that it imports."
         confidence = "likely"
         if unreached or elsewhere:
@@ -120,15 +128,15 @@ main()
             "run that ends in order loses nothing."
         )
         related = [Related(c.path, c.line, "call", "the call that leads here") for c in init.calls]
-        span = _place_in_entry(program, init)
+        span = init_in_entry(program, init)
         if span is not init.span:
             related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        start = _where_the_work_begins(program, init)
+        start = start_of_work(program, init)
         sure = confidence == "likely" and start is not None and start.path == span.path
         fix = None
         if sure and start is not None:
             how = "added" if always_runs(program, init) else "added-if-made"
-            above = _caller(program, init, start)
+            above = caller_of_work(program, init, start)
             fix = Fix("unsafe", self.remedy, f"{how} {start.line} {above.line if above is not None else 0}")
         return self.finding(span, message, explanation, related=related, confidence=confidence, fix=fix)
 
@@ -143,61 +151,3 @@ main()
                 return "confirmed"
             verdict = "not-observed"
         return verdict
-
-
-def _together(inits: list[Node], destroys: list[Node]) -> Span | None:
-    """Where the group is made, in the function in which it is destroyed: the call itself or one that leads to it."""
-    init, destroy = inits[0], destroys[0]
-    if len({n.span for n in inits}) != 1 or len({n.span for n in destroys}) != 1:
-        return None
-    shared = _shared(init.calls, destroy.calls)
-    return init.calls[shared] if shared < len(init.calls) else init.span
-
-
-def _where_the_work_begins(program: Program, init: Node) -> Span | None:
-    """The call that makes the group or leads to it, in the innermost function that goes on to train; None without training."""
-    work = [n for n in program.of("wrap", "forward", "backward", "step") if n.number > init.number]
-    if not work or sum(1 for n in program.of("init")) != 1:
-        return None
-    shared = min(_shared(init.calls, node.calls) for node in work)
-    return init.calls[shared] if shared < len(init.calls) else init.span
-
-
-def _caller(program: Program, init: Node, start: Span) -> Span | None:
-    """The call of the function in which the work begins, where this process makes it itself and it stands in the same file."""
-    spawns = {node.span for node in program.of("spawn")}
-    level = init.calls.index(start) if start in init.calls else len(init.calls)
-    above = init.calls[level - 1] if level else None
-    return above if above is not None and above.path == start.path and above not in spawns else None
-
-
-def _shared(one: tuple[Span, ...], other: tuple[Span, ...]) -> int:
-    """The number of calls with which both ways begin."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _written(program: Program) -> list[Span]:
-    """Each line of the files read that calls destroy_process_group, whether it was reached or not."""
-    return [
-        Span(path, line, len(code) - len(code.lstrip()) + 1, line, len(code.rstrip()) + 1)
-        for path, line, code in lines_with(program, r"destroy_process_group\s*\(")
-    ]
-
-
-def _from_the_init(init: Node, destroy: Node) -> Span:
-    """The destroy call, or the call of the helper that holds it, in the function that the process group was made in or above it."""
-    return next((call for call in destroy.calls if call not in init.calls), destroy.span)
-
-
-def _place_in_entry(program: Program, init: Node) -> Span:
-    """The call itself, or the call in the entry script that leads to it: that script is what lacks the other end."""
-    if init.span.path == program.entry:
-        return init.span
-    return next((call for call in reversed(init.calls) if call.path == program.entry), init.span)
-
-
-def _line_in(init: Node, path: str) -> int:
-    """The line in a file where the process group is made, or where the call that makes it stands."""
-    if init.span.path == path:
-        return init.span.line
-    return next((call.line for call in reversed(init.calls) if call.path == path), init.span.line)

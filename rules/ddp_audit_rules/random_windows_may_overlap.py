@@ -13,6 +13,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import MISSING, World, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import any_equal, batches_of
 
 _SET = re.compile(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
 _WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
@@ -144,13 +145,8 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch; otherwise not covered, since overlap inside batches leaves no mark."""
-        batches: dict[int, set[str]] = {}
-        for rank, event in run.all_events():
-            if event.kind == FORWARD and event.detail.get("batch") and event.detail.get("grad"):
-                batches.setdefault(rank, set()).add(str(event.detail["batch"]))
-        ranks = sorted(batches)
-        equal = any(batches[a] & batches[b] for a in ranks for b in ranks if a < b)
-        return "confirmed" if equal else "not-covered"
+        trained = ((rank, event) for rank, event in run.all_events() if event.kind == FORWARD and event.detail.get("grad"))
+        return "confirmed" if any_equal(batches_of(trained)) else "not-covered"
 
 
 def _is_window(program: Program, node: Node) -> bool:

@@ -14,6 +14,7 @@ from ddp_audit.program.values import RANK, Const, World, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs, runs_with
 from ddp_audit_rules._lone_forwards import buffer_text, what_breaks, what_comes, where_buffers
+from ddp_audit_rules._training import wrap_behind
 
 
 class Rank0ForwardThroughWrapper(Rule):
@@ -72,10 +73,9 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        wraps = program.wraps()
         lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and _only_some_ranks(n)]
         for node in first_of_each_place(lone):
-            wrap = wraps.get(node.object.key) if node.object is not None else None
+            wrap = wrap_behind(program, node)
             if wrap is None or _never_sends(wrap):
                 continue
             buffers = program.buffers_of(wrap)

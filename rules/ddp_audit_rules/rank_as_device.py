@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, START
-from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.launch.model import PYTHON, WORLD_SIZE
-from ddp_audit.program.loading import lines_with
-from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.findings import Finding, Fix, Related
+from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Value, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._device_numbers import (
-    TWO_NODES,
-    device_number,
-    is_device,
-    on_accelerator,
-    ranks_past_the_end,
-    repeats_on_nodes,
-)
-from ddp_audit_rules._one_node import one_node_only
+from ddp_audit_rules._device_numbers import device_number, on_accelerator, ranks_past_the_end
+from ddp_audit_rules._one_node import TWO_NODES, one_node_only, starts_one_node
+from ddp_audit_rules._rank_devices import assigned, devices_by_rank, has_local_rank, seeds_by_local_rank, unused_local_ranks
 
 _WHAT = {
     "set_device": "as the current device",
@@ -94,21 +85,14 @@ finally:
         program = context.program
         if one_node_only(program):
             return
-        found = [node for node in first_of_each_place(program.of("device")) if ranks_past_the_end(node.args["index"])]
-        if any(node.detail["via"] == "torch.device" for node in found):  # said once, where the device is made
-            found = [n for n in found if n.detail["via"] == "torch.device" or not is_device(n.args["index"])]
-        groups: dict[tuple[str, str, str], list[Node]] = {}
-        for node in found:
-            groups.setdefault((node.span.path, node.function, node.detail["via"]), []).append(node)
-        for nodes in groups.values():
+        found = devices_by_rank(program)
+        for nodes in found:
             yield self._device(context, nodes)
-        for path in sorted({node.span.path for node in found}):
-            yield from self._unused_local_rank(program, path)
-        seeds: dict[tuple[str, str], list[Node]] = {}
-        for node in first_of_each_place(program.of("seed")):
-            if repeats_on_nodes(node.args["seed"]):
-                seeds.setdefault((node.span.path, node.function), []).append(node)
-        for nodes in seeds.values():
+        for path in sorted({nodes[0].span.path for nodes in found}):
+            for name, span in unused_local_ranks(program, path):
+                message = f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
+                yield self.finding(span, message, "The local rank is the number that a device index wants.", severity="warning")
+        for nodes in seeds_by_local_rank(program):
             yield self._seed(nodes)
 
     def _device(self, context: Context, nodes: list[Node]) -> Finding:
@@ -125,41 +109,21 @@ finally:
             "On one node global and local rank agree, so the script runs there. On every further node each rank asks for a device "
             "that does not exist and ends with `invalid device ordinal`, while the ranks of the first node wait for it."
         )
-        related = [Related(path, line, "rank", text) for path, line, text in _assigned(context.program, node, name)]
+        related = [Related(path, line, "rank", text) for path, line, text in assigned(context.program, node, name)]
         related += [Related(n.span.path, n.span.line, "device", n.text) for n in nodes[1:]]
         related += guard_relations(node)
-        launch = context.launch
-        one_node = launch is not None and launch.nnodes == 1 and launch.kind not in (WORLD_SIZE, PYTHON)
+        one_node = starts_one_node(context.launch)
         if one_node:
             explanation += " The launch at hand has one node, where it works."
         unknown_caller = node.function != "<module>" and not node.calls
         return self.finding(
-            node.span,
-            message,
-            explanation,
-            related=related,
-            confidence="possible" if unknown_caller else "likely",
-            severity="info" if one_node else None,
-            fix=self._local_rank(context.program, index),
-        )
+            node.span, message, explanation, related=related, confidence="possible" if unknown_caller else "likely",
+            severity="info" if one_node else None, fix=self._local_rank(context.program, index),
+        )  # fmt: skip
 
     def _local_rank(self, program: Program, index: Value) -> Fix | None:
-        """The local rank, in jobs that torchrun starts: it sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
-        others = any(True for _ in lines_with(program, r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"))
-        if others or any(True for _ in program.of("spawn")) or program.frameworks:
-            return None
         numbers = all(isinstance(evaluate(index, world), int) for world in TWO_NODES)
-        return Fix("unsafe", self.remedy, "" if numbers else "text")
-
-    def _unused_local_rank(self, program: Program, path: str) -> Iterator[Finding]:
-        for where, number, code in lines_with(program, r"^\s*\w*local_rank\w*\s*=[^=]"):
-            name = code.split("=")[0].strip()
-            uses = sum(len(re.findall(rf"\b{name}\b", line)) for line in program.sources[path])
-            if where == path and uses == 1 and "argument" not in code:
-                start = len(code) - len(code.lstrip()) + 1
-                span = Span(path, number, start, number, len(code.rstrip()) + 1)
-                message = f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
-                yield self.finding(span, message, "The local rank is the number that a device index wants.", severity="warning")
+        return Fix("unsafe", self.remedy, "" if numbers else "text") if has_local_rank(program) else None
 
     def _seed(self, nodes: list[Node]) -> Finding:
         node = nodes[0]
@@ -188,13 +152,3 @@ finally:
             if index >= sum(host == hosts.get(rank) for host in hosts.values()):
                 return "confirmed"
         return "not-observed" if seen else "not-covered"
-
-
-def _assigned(program: Program, node: Node, name: str) -> list[tuple[str, int, str]]:
-    """The last assignment before the node of the variable that holds the rank, in the node's file, with its source."""
-    variable = re.search(r"[A-Za-z_]\w*$", name)
-    if variable is None:
-        return []
-    pattern = rf"^\s*([\w.]+,\s*)*(\w+\.)?{variable.group()}\s*(,[^=]*)?=[^=].*(RANK|rank)"
-    before = [(path, line, code.strip()) for path, line, code in lines_with(program, pattern) if path == node.span.path]
-    return [item for item in before if item[1] < node.span.line][-1:] or before[:1]

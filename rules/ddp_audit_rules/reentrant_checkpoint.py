@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.model import Inside, Node, Program, first_of_each_place
-from ddp_audit.program.modules import Key
-from ddp_audit.program.sync import atoms, forwards_behind, is_off, opened, passes, switches
-from ddp_audit.program.values import Const, Obj, World
+from ddp_audit.program.model import Node, first_of_each_place
+from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._model_parts import listed, looked_into, recomputed
-from ddp_audit_rules._training import excludes, is_set, reducer_gave_up, replicas_drift, wrap_place
+from ddp_audit_rules._reentrant import first_unsynced, is_reentrant, used_again
+from ddp_audit_rules._training import is_set, reducer_gave_up, replicas_drift, wrap_place
 
 
 class ReentrantCheckpoint(Rule):
@@ -82,7 +80,7 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         for wrap in first_of_each_place(program.of("wrap")):
-            forward = _first_unsynced(program, wrap) if is_set(wrap, "static_graph") else None
+            forward = first_unsynced(program, wrap) if is_set(wrap, "static_graph") else None
             if forward is not None:
                 yield self._static(wrap, forward)
         told: set[Span] = set()
@@ -91,10 +89,10 @@ dist.destroy_process_group()
             if static:
                 continue
             shared = listed(program)
-            nodes = [n for n in inside.nodes if n.kind == "checkpoint" and _is_reentrant(n)]
+            nodes = [n for n in inside.nodes if n.kind == "checkpoint" and is_reentrant(n)]
             for node in nodes:
                 touched = recomputed(program, node)
-                again = _used_again(program, inside, nodes, node, touched - shared)
+                again = used_again(program, inside, nodes, node, touched - shared)
                 if node.span in told or not (again is not None or (tolerant and touched)):
                     continue
                 told.add(node.span)
@@ -140,59 +138,3 @@ dist.destroy_process_group()
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error or by gradients that stay local."""
         return "confirmed" if reducer_gave_up(run) else replicas_drift(run, [r for r in finding.related if r.role == "wrap"])
-
-
-def _first_unsynced(program: Program, wrap: Node) -> Node | None:
-    """The first forward through a wrapper that is trained on, where it runs unsynchronised; None where it does not, or may not."""
-    behind = {f.number for b in program.of("backward") for f in forwards_behind(program, b)}
-    key = None if wrap.object is None else wrap.object.key
-    mine = [n for n in program.of("forward") if n.number in behind and n.object is not None and n.object.key == key]
-    for forward in mine:
-        found = switches(program, forward)
-        tests = [s.test for s in found if s.test is not None] + [g.test for g in forward.guards]
-        names = set().union(*(atoms(opened(test)) or set() for test in tests))
-        options = {name: _window(program, name.removeprefix("option ")) for name in names if name.startswith("option ")}
-        world = World(0, 2, 2, {**{name: 0 for name in names if name.startswith("loop:")}, **options})
-        reached = passes(forward.guards, world)
-        if reached is not False:
-            return forward if reached and found and is_off(found, world) else None
-    return None
-
-
-def _window(program: Program, name: str) -> Any:
-    """What an option is supposed to be: its default, or a window of several batches where it has none."""
-    return program.config[name].value if name in program.config else 4
-
-
-def _is_reentrant(node: Node) -> bool:
-    given = node.args["use_reentrant"]
-    return isinstance(given, Const) and given.value in (True, None) and not (given.default is not None and given.default.open)
-
-
-def _used_again(program: Program, inside: Inside, nodes: list[Node], node: Node, keys: set[Key]) -> Node | None:
-    """What uses one of these layers beside a checkpoint: an earlier one, a plain call, or the checkpoint itself in a loop."""
-    if not keys:
-        return None
-    loop = node.loops[-1] if node.loops else None
-    if loop is not None and not (isinstance(loop.count, Const) and loop.count.value in (0, 1)):
-        return node
-    for other in nodes:
-        if other.number < node.number and keys & recomputed(program, other) and not excludes(other, node):
-            return other
-    ranges = [(n.detail["first"], n.number) for n in inside.nodes if n.kind == "checkpoint"]
-    for use in inside.nodes:
-        if use.kind != "use" or use.object is None or any(first <= use.number <= last for first, last in ranges):
-            continue
-        given = any(_within(use.span, n.span) for n in inside.nodes if n.kind == "checkpoint")
-        whole = use.object.key not in inside.followed
-        touched = program.modules.inside(use.object.key) if whole else {use.object.key}
-        if not given and keys & touched and not excludes(use, node):
-            return use
-    return None
-
-
-def _within(inner: Span, outer: Span) -> bool:
-    if inner.path != outer.path:
-        return False
-    start, end = (outer.line, outer.column), (outer.end_line, outer.end_column)
-    return start <= (inner.line, inner.column) and (inner.end_line, inner.end_column) <= end

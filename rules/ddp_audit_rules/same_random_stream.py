@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SEED
-from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.loading import training_passes, trains
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import RANK, Obj, Value, options
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.loading import trains
+from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._evidence import has_fault
+from ddp_audit_rules._evidence import any_equal, has_fault
+from ddp_audit_rules._training_draws import Draw, draws, library_of, seeded_in_parent_only
 
 
 class SameRandomStream(Rule):
@@ -74,19 +73,19 @@ finally:
         program = context.program
         if not trains(program):
             return
-        unseeded = _only_in_parent(program)
+        unseeded = seeded_in_parent_only(program)
         if unseeded is not None:
             yield self._parent(*unseeded)
             return
-        for draw in _draws(program):
-            seeds = [seed for seed in program.of("seed") if _library(seed) in (draw.package, "")]
+        for draw in draws(program):
+            seeds = [seed for seed in program.of("seed") if library_of(seed) in (draw.package, "")]
             if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
                 continue
             before = [seed for seed in seeds if seed.number < draw.number] or seeds
             yield self._same(before[-1], draw)
             return
 
-    def _same(self, seed: Node, draw: _Draw) -> Finding:
+    def _same(self, seed: Node, draw: Draw) -> Finding:
         message = f"Every rank has the seed `{seed.args['seed'].text or seed.text}` and none of its own, so {draw.words}."
         explanation = (
             "Equal seeds are right until the model is made; kept for training they make the ranks' draws equal in every step, as "
@@ -123,84 +122,4 @@ finally:
             return "not-covered"
         if len(set(last.values())) < len(last):
             return "confirmed"
-        equal = any(inputs[a] & inputs[b] for a in inputs for b in inputs if a < b)
-        return "confirmed" if equal else "not-observed"
-
-
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """A draw that training rests on: where, from which library's stream, and what it means that all ranks make it alike."""
-
-    span: Span
-    package: str
-    number: int  # of the node before which the seed must stand
-    words: str
-    role: str
-
-
-def _library(seed: Node) -> str:
-    """Whose stream a seed starts: torch, numpy, random, or empty for all of them."""
-    what = seed.detail["what"]
-    if what.endswith("manual_seed") or what.endswith("manual_seed_all"):
-        return "torch"
-    if not what.endswith("seed") or what.endswith(("set_seed", "seed_all")):
-        return ""
-    return "numpy" if what.startswith(("np.", "numpy.")) else "random"
-
-
-def _only_in_parent(program: Program) -> tuple[Node, Node] | None:
-    """A seed before the ranks are spawned, and the call that spawns them, where no rank seeds its CPU generator."""
-    for spawn in program.of("spawn"):
-        if "nprocs" not in spawn.args:
-            continue  # a forked process has its parent's state
-        seeds = [n for n in program.of("seed") if _library(n) in ("torch", "") and "cuda" not in n.detail["what"]]
-        parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
-        ranks = [n for n in seeds if spawn.span in n.calls]
-        inside = any(spawn.span in n.calls for n in program.of("wrap"))
-        if parent and not ranks and inside:
-            return parent[0], spawn
-    return None
-
-
-def _draws(program: Program) -> Iterator[_Draw]:
-    """Draws in a training loop, in the model's forward, in the data set that is trained on; transforms that draw."""
-    trained = {loop for backward in program.of("backward") for loop in backward.loops}
-    innermost = {backward.loops[-1] for backward in program.of("backward") if backward.loops}
-    for node in program.of("random"):
-        here = trained & set(node.loops) and (node.grad is not False or node.loops[-1] in innermost)
-        if not node.detail["augments"] and here and not node.rank_guards and not _is_scalar(node):
-            words = f"`{node.text}` gives all ranks the same numbers in each step"
-            yield _Draw(node.span, node.detail["library"], node.number, words, "drawn in each step of training")
-    passes = training_passes(program)
-    for backward in program.of("backward"):
-        for forward in program.forwards_of(backward.target):
-            wrap = program.wraps().get(forward.object.key) if forward.object is not None else None
-            if wrap is not None and "module" in wrap.args:
-                yield from _sites(program, options(wrap.args["module"]), wrap.number, "the model")
-    for one in passes:
-        if one.made is None or "dataset" not in one.made.args or _seeds_workers(one.made):
-            continue
-        yield from _sites(program, options(one.made.args["dataset"]), one.made.number, "the data set")
-        for node in program.of("random"):
-            if node.detail["augments"] and node.number < one.made.number and not node.rank_guards:
-                words = f"the augmentation (`{node.text}`) is the same on all ranks for samples in the same place of a batch"
-                yield _Draw(node.span, "torch", one.made.number, words, "a transform that draws")
-
-
-def _is_scalar(node: Node) -> bool:
-    """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
-    return node.detail["library"] == "random" or (node.detail["library"] == "numpy" and node.text.endswith("()"))
-
-
-def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[_Draw]:
-    for value in values:
-        if isinstance(value, Obj):
-            for site in program.random_sites.get(value.key, []):
-                words = f"what {owner} draws (`{site.what}`) is the same on all ranks in each step"
-                yield _Draw(site.span, site.what.split(".")[0], number, words, f"drawn in {site.method}")
-
-
-def _seeds_workers(loader: Node) -> bool:
-    """Whether a loader gives its workers seeds or a generator that may know the rank."""
-    given = [loader.args[name] for name in ("worker_init_fn", "generator") if name in loader.args]
-    return any(value.taint & {RANK} or not value.text.startswith("None") for value in given)
+        return "confirmed" if any_equal(inputs) else "not-observed"

@@ -7,16 +7,12 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.launch.model import PYTHON, WORLD_SIZE
 from ddp_audit.program.loading import DISTRIBUTED, by_rank, shuffles
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, MISSING, RANDOM, Const, Value, World, defaults_in, evaluate
+from ddp_audit.program.values import CLOCK, MISSING, RANDOM, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._always import always_runs
-from ddp_audit_rules._one_node import one_node_only
-
-_ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
-_TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
+from ddp_audit_rules._one_node import ONE_NODE, TWO_NODES, one_node_only, starts_one_node
+from ddp_audit_rules._sampler_shares import numbers_of_group, shares_of, wrong_with
 
 
 class SamplerWrongWorld(Rule):
@@ -90,21 +86,20 @@ finally:
         given = [name for name in ("num_replicas", "rank") if name in node.args]
         if not given or "**" in node.args or by_rank(node.args.get("dataset")):
             return
-        one, two = _shares(node, _ONE_NODE), _shares(node, _TWO_NODES)
+        one, two = shares_of(node, ONE_NODE), shares_of(node, TWO_NODES)
         if one is None or two is None:
             return
-        worlds, shares, where = (_ONE_NODE, one, "two ranks") if _wrong(one) else (_TWO_NODES, two, "two nodes of two ranks")
-        wrong = _wrong(shares)
-        if not wrong or (worlds is _TWO_NODES and one_node_only(context.program)):
+        worlds, shares, where = (ONE_NODE, one, "two ranks") if wrong_with(one) else (TWO_NODES, two, "two nodes of two ranks")
+        wrong = wrong_with(shares)
+        if not wrong or (worlds is TWO_NODES and one_node_only(context.program)):
             return
         told = ", ".join(
             f"rank {world.rank}: part {rank} of {replicas}" for world, (replicas, rank) in zip(worlds, shares, strict=True)
         )
         message = f"On {where} this sampler {wrong} ({told})."
         explanation = "Without arguments the sampler asks the process group for both numbers."
-        launch = context.launch
-        works = worlds is _TWO_NODES and launch is not None and launch.nnodes == 1 and launch.kind not in (WORLD_SIZE, PYTHON)
-        if worlds is _TWO_NODES:
+        works = worlds is TWO_NODES and starts_one_node(context.launch)
+        if worlds is TWO_NODES:
             explanation += " On one node the numbers of the node are those of the job, so the script works there."
         related = [Related(node.span.path, node.span.line, name, f"{name}: {node.args[name].text}") for name in given]
         yield self.finding(
@@ -114,14 +109,14 @@ finally:
             related=related + guard_relations(node),
             severity="info" if works else None,
             guards=node.guards,
-            fix=_of_the_group(context.program, node, given),
+            fix=numbers_of_group(context.program, node, given),
         )
 
     def _seeds(self, program: Program, node: Node) -> Iterator[Finding]:
         seed = node.args.get("seed")
         if seed is None or shuffles(node) is False:
             return
-        values = [evaluate(seed, world) for world in _ONE_NODE]
+        values = [evaluate(seed, world) for world in ONE_NODE]
         drawn = seed.taint & {RANDOM, CLOCK} and not any(True for _ in program.of("seed")) and not node.rank_guards
         if not drawn and (MISSING in values or values[0] == values[1]):
             return
@@ -145,56 +140,3 @@ finally:
             return "not-covered"
         right = all(own == rank and replicas == run.world_size for rank, own, replicas in begun)
         return "not-observed" if right else "confirmed"
-
-
-def _of_the_group(program: Program, node: Node, given: list[str]) -> Fix | None:
-    """The numbers of the process group in the place of those that are not, where the group surely exists by then."""
-    init = next(program.of("init"), None)
-    if init is None or init.number > node.number or not always_runs(program, init) or program.frameworks & {"horovod"}:
-        return None
-    right = {
-        "num_replicas": lambda world: world.world_size,
-        "rank": lambda world: world.rank,
-    }
-    worlds = [*_ONE_NODE, *_TWO_NODES]
-    wrong = [name for name in given if any(_number(node.args[name], world, -1) != right[name](world) for world in worlds)]
-    calls = {"num_replicas": "num_replicas=dist.get_world_size()", "rank": "rank=dist.get_rank()"}
-    return Fix("unsafe", f"pass {' and '.join(calls[name] for name in wrong)}", " ".join(wrong)) if wrong else None
-
-
-def _shares(node: Node, worlds: list[World]) -> list[tuple[int, int]] | None:
-    """The number of replicas and the rank that a sampler is given on each rank of a job; None where one is not known."""
-    found: list[tuple[int, int]] = []
-    for world in worlds:
-        pair = [
-            _number(node.args.get("num_replicas"), world, world.world_size),
-            _number(node.args.get("rank"), world, world.rank),
-        ]
-        if pair[0] is None or pair[1] is None:
-            return None
-        found.append((pair[0], pair[1]))
-    return found
-
-
-def _number(value: Value | None, world: World, default: int) -> int | None:
-    if value is None or (isinstance(value, Const) and value.value is None):
-        return default
-    if any(default.open for default in defaults_in(value)):
-        return None  # made of options: what they are set to is not known
-    result = evaluate(value, world)
-    return result if isinstance(result, int) and not isinstance(result, bool) else None
-
-
-def _wrong(shares: list[tuple[int, int]]) -> str:
-    """What is wrong with the shares of the ranks of a job, in words; empty where each has a part of its own."""
-    replicas, ranks = {r for r, _ in shares}, [rank for _, rank in shares]
-    if len(replicas) > 1:
-        return "divides the data by numbers that differ between ranks"
-    count = replicas.pop()
-    if any(rank >= count for rank in ranks):
-        return "is given a rank outside of its replicas, and raises ValueError there"
-    if sorted(ranks) == list(range(len(shares))) and count == len(shares):
-        return ""
-    if set(ranks) == set(range(count)):
-        return "gives several ranks the same part, so that the whole set is gone through more than once in an epoch"
-    return "gives several ranks the same part and some parts to no rank"

@@ -1,0 +1,90 @@
+"""Random numbers that training rests on, the seeds of their streams, and whether the ranks have any seed at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ddp_audit.findings import Span
+from ddp_audit.program.loading import training_passes
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import RANK, Obj, Value, options
+from ddp_audit_rules._training import wrap_behind
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A draw that training rests on: where, from which library's stream, and what it means that all ranks make it alike."""
+
+    span: Span
+    package: str
+    number: int  # of the node before which the seed must stand
+    words: str
+    role: str
+
+
+def draws(program: Program) -> Iterator[Draw]:
+    """Draws in a training loop, in the model's forward, in the data set that is trained on; transforms that draw."""
+    trained = {loop for backward in program.of("backward") for loop in backward.loops}
+    innermost = {backward.loops[-1] for backward in program.of("backward") if backward.loops}
+    for node in program.of("random"):
+        here = trained & set(node.loops) and (node.grad is not False or node.loops[-1] in innermost)
+        if not node.detail["augments"] and here and not node.rank_guards and not _is_scalar(node):
+            words = f"`{node.text}` gives all ranks the same numbers in each step"
+            yield Draw(node.span, node.detail["library"], node.number, words, "drawn in each step of training")
+    for backward in program.of("backward"):
+        for forward in program.forwards_of(backward.target):
+            wrap = wrap_behind(program, forward)
+            if wrap is not None and "module" in wrap.args:
+                yield from _sites(program, options(wrap.args["module"]), wrap.number, "the model")
+    for one in training_passes(program):
+        if one.made is None or "dataset" not in one.made.args or _seeds_workers(one.made):
+            continue
+        yield from _sites(program, options(one.made.args["dataset"]), one.made.number, "the data set")
+        for node in program.of("random"):
+            if node.detail["augments"] and node.number < one.made.number and not node.rank_guards:
+                words = f"the augmentation (`{node.text}`) is the same on all ranks for samples in the same place of a batch"
+                yield Draw(node.span, "torch", one.made.number, words, "a transform that draws")
+
+
+def _is_scalar(node: Node) -> bool:
+    """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
+    return node.detail["library"] == "random" or (node.detail["library"] == "numpy" and node.text.endswith("()"))
+
+
+def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[Draw]:
+    for value in values:
+        if isinstance(value, Obj):
+            for site in program.random_sites.get(value.key, []):
+                words = f"what {owner} draws (`{site.what}`) is the same on all ranks in each step"
+                yield Draw(site.span, site.what.split(".")[0], number, words, f"drawn in {site.method}")
+
+
+def _seeds_workers(loader: Node) -> bool:
+    """Whether a loader gives its workers seeds or a generator that may know the rank."""
+    given = [loader.args[name] for name in ("worker_init_fn", "generator") if name in loader.args]
+    return any(value.taint & {RANK} or not value.text.startswith("None") for value in given)
+
+
+def library_of(seed: Node) -> str:
+    """Whose stream a seed starts: torch, numpy, random, or empty for all of them."""
+    what = seed.detail["what"]
+    if what.endswith("manual_seed") or what.endswith("manual_seed_all"):
+        return "torch"
+    if not what.endswith("seed") or what.endswith(("set_seed", "seed_all")):
+        return ""
+    return "numpy" if what.startswith(("np.", "numpy.")) else "random"
+
+
+def seeded_in_parent_only(program: Program) -> tuple[Node, Node] | None:
+    """A seed before the ranks are spawned, and the call that spawns them, where no rank seeds its CPU generator."""
+    for spawn in program.of("spawn"):
+        if "nprocs" not in spawn.args:
+            continue  # a forked process has its parent's state
+        seeds = [n for n in program.of("seed") if library_of(n) in ("torch", "") and "cuda" not in n.detail["what"]]
+        parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
+        ranks = [n for n in seeds if spawn.span in n.calls]
+        inside = any(spawn.span in n.calls for n in program.of("wrap"))
+        if parent and not ranks and inside:
+            return parent[0], spawn
+    return None
