@@ -2,6 +2,6 @@
 
 `worker` is what lives inside the traced processes, `boot` how it gets there. Outside of them `launcher` starts the command and
 watches it, `build` compiles the native kernel, and `errors` and `locked` read what processes leave beside their traces. Readers:
-`store` (whole runs, or while they live), `columns` with `book` and `shape` (many ranks), over `records`; `flight` and `dumps` read the
-Flight Recorder's files.
+`store` (whole runs, or while they live), `columns` with `book` and `shape` (many ranks), over `records`; `flight` and `dumps` read
+files of the Flight Recorder.
 """

@@ -5,8 +5,8 @@ tensor. Anything that goes wrong in it ends the tracing of that rank with one li
 
 `boot` decides whether this process is a rank to trace, `tracer` holds its state, `hook` records collectives at torch's
 dispatcher (or `native`, in C++), `patches` and `wrappers` record everything else, `frames` finds the user's lines, with `markers`.
-`ring` writes the file, whose bytes `layout` describes. `watch` is the thread that notes which collectives have returned, `node` asks
-for all ranks of a host, and `locked` tells the line of a process in which no Python runs.
+`ring` writes the file, whose bytes `layout` describes. `watch` is the thread that notes which collectives have returned, `node`
+asks for all ranks of a host, and `locked` tells the line of a process in which no Python runs.
 
 Evidence of silent faults: `fingerprint` hashes; `looks` at parameters, gradients and optimizers; `factor`, `evidence`,
 `evaluations`, `orders` and `places` for one fault each.
