@@ -22,10 +22,11 @@ class Groups:
 
     def __init__(self, run: RecordedRun) -> None:
         self._members: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        belong = {name: set(ranks) for name, ranks in run.groups.items()}  # thousands of ranks ask
         for rank, rank_run in sorted(run.ranks.items()):
             for event, _ in tally(rank_run.events, WRAP):
                 name = str(event.detail.get("group") or event.group or DEFAULT_GROUP)
-                known = run.groups.get(name)
+                known = belong.get(name)
                 if known is None or rank in known:
                     self._members[str(event.detail.get("model", ""))][name].add(rank)
 
