@@ -62,6 +62,8 @@ def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
 def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
 
     def read() -> str:
         progress = Progress("reading the trace")
@@ -75,6 +77,8 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = read()
     assert "reading the trace: 2 of 4 ranks (50 %)" in said and said.endswith("\r\x1b[K")
+    monkeypatch.setenv("CI", "true")
+    assert read() == ""
 
 
 def test_scattered_ranks_take_little_room() -> None:
