@@ -45,7 +45,7 @@ def _is_reached(node: Node) -> bool:
 
     A function that nothing here calls may be called by rank 0 alone.
     """
-    return bool(node.calls) or node.function == "<module>" or node.text.startswith("self.")
+    return node.is_called or node.text.startswith("self.")
 
 
 def _comes(node: Node, world: World) -> bool:

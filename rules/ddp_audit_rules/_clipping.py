@@ -8,6 +8,7 @@ from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Bound, Const, Expr, Value
 from ddp_audit_rules._accumulation import WINDOW
+from ddp_audit_rules._training import excludes
 
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _DIVIDES = re.compile(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
@@ -16,7 +17,7 @@ _DIVIDES = re.compile(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
 def step_after(program: Program, clip: Node) -> Node | None:
     """The step that uses what a clip has cut."""
     steps = [n for n in program.of("step") if n.number > clip.number and n.calls[:1] == clip.calls[:1]]
-    same = [n for n in steps if not exclude_each_other(n, clip)]
+    same = [n for n in steps if not excludes(n, clip)]
     # The step of the window may stand in the other arm of the condition that puts the micro-batch into no_sync().
     inside = any(block.test is None for block in clip.no_sync)
     return next(iter(same or [n for n in steps if inside and n.loops == clip.loops]), None)
@@ -24,14 +25,8 @@ def step_after(program: Program, clip: Node) -> Node | None:
 
 def backward_before(program: Program, clip: Node) -> Node | None:
     """The backward pass whose gradients a clip cuts."""
-    before = [n for n in program.of("backward") if n.number < clip.number and not exclude_each_other(n, clip)]
+    before = [n for n in program.of("backward") if n.number < clip.number and not excludes(n, clip)]
     return before[-1] if before else None
-
-
-def exclude_each_other(one: Node, other: Node) -> bool:
-    """Whether two places stand in different arms of one condition."""
-    against = {(g.span, not g.polarity) for g in other.guards}
-    return any((g.span, g.polarity) in against for g in one.guards)
 
 
 def _is_one(guard: Guard, other: Guard) -> bool:
@@ -55,12 +50,20 @@ def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node
     return False
 
 
-def is_scaled_loss(loss: Value | None) -> bool:
+def is_of_scaled_gradients(program: Program, clip: Node, step: Node, backward: Node) -> bool:
+    """Whether gradients carry the factor of a GradScaler when they are clipped, which the step takes out afterwards."""
+    if not step.detail.get("scaler") or not _is_scaled_loss(backward.target):
+        return False
+    unscaled = (n for n in program.of("unscale") if backward.number < n.number < clip.number and not excludes(n, clip))
+    return not any(True for _ in unscaled) and not _is_scaler_off(program)
+
+
+def _is_scaled_loss(loss: Value | None) -> bool:
     """Whether a loss carries the factor of a GradScaler."""
     return loss is not None and any(operation_of(value) == "scale" for value in behind(loss))
 
 
-def is_scaler_off(program: Program) -> bool:
+def _is_scaler_off(program: Program) -> bool:
     """Whether a scaler is made that does nothing."""
     made = [n for n in program.of("scaler") if n.detail["what"] == "made"]
     return any(isinstance(off := n.args.get("enabled"), Const) and off.value is False and off.default is None for n in made)

@@ -9,7 +9,7 @@ from math import prod
 
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import RecordedRun, same_file
-from ddp_audit.events import BATCH, FORWARD, Event
+from ddp_audit.events import BATCH, FORWARD, SAMPLER, Event
 from ddp_audit.findings import Finding, Span
 
 
@@ -48,15 +48,26 @@ def batches_of(events: Iterable[tuple[int, Event]]) -> dict[int, set[str]]:
     return found
 
 
-def trained_batches(finding: Finding, run: RecordedRun) -> dict[int, set[str]]:
-    """The fingerprints of each rank's batches at the loop or the forward that a finding names."""
-    places = [place for place in finding.related if place.role in ("loop", "forward")]
-    return batches_of(pair for place in places for pair in run.events_at(place.path, place.line))
-
-
 def any_equal(found: Mapping[int, set[str]]) -> bool:
     """Whether two ranks have one fingerprint in common."""
     return any(found[one] & found[other] for one, other in combinations(found, 2))
+
+
+def by_trained_batches(finding: Finding, run: RecordedRun) -> str:
+    """The verdict on batches at the loop and the forward that a finding names: confirmed where two ranks had an equal one."""
+    places = [place for place in finding.related if place.role in ("loop", "forward")]
+    found = batches_of(pair for place in places for pair in run.events_at(place.path, place.line))
+    if len(found) < 2:
+        return "not-covered"
+    return "confirmed" if any_equal(found) else "not-observed"
+
+
+def samples_alone(run: RecordedRun, finding: Finding) -> bool:
+    """Whether samplers began at a finding or at a loop that it names, each of them for one rank alone."""
+    places = [(finding.span.path, finding.span.line, finding.span.end_line)]
+    places += [(place.path, place.line, place.line) for place in finding.related if place.role == "loop"]
+    begun = [event for place in places for _, event in run.events_at(*place) if event.kind == SAMPLER]
+    return bool(begun) and all(int(event.detail.get("replicas") or 0) == 1 for event in begun)
 
 
 def totals(events: list[Event]) -> Iterator[tuple[float, Event]]:

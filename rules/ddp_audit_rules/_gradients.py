@@ -1,13 +1,16 @@
-"""Gradients that a program reduces itself: which collectives carry them, and what divides them by the number of ranks."""
+"""Gradients that a program reduces itself: which collectives carry them, what divides them, and what is before and after."""
 
 from __future__ import annotations
 
 import re
 
+from ddp_audit.findings import Related
 from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import attribute_path
+from ddp_audit.program.sync import forwards_behind, switches
 from ddp_audit.program.values import Const, Items, Unknown, Value
+from ddp_audit_rules._training import after, excludes, shares_loop
 
 _GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
 _MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
@@ -73,3 +76,29 @@ def _is_handed_on(target: Value | None) -> bool:
 
 def _root(value: Value | None) -> str:
     return "" if value is None else re.split(r"[.\[(]", value.text)[0]
+
+
+def backward_of(program: Program, node: Node) -> Node | None:
+    """The last backward before a reduction, in its order or around the loop that both stand in."""
+    found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
+    return max(found, key=lambda b: (b.number < node.number, b.number)) if found else None
+
+
+def step_before(program: Program, node: Node) -> Node | None:
+    """The step that comes between the backward and the reduction, where the reduction is lost before the next step."""
+    steps = [s for s in program.of("step") if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
+    backwards = [b for b in program.of("backward") if b.number < node.number and shares_loop(b, node)]
+    if not steps or not backwards or backwards[-1].number > steps[-1].number:
+        return None
+    for later in after(program, node, "step", "zero-grad", "backward"):
+        return None if later.kind == "step" else steps[-1]
+    return None
+
+
+def synced_wrap(program: Program, backward: Node) -> Related | None:
+    """The wrapper that reduces a backward's gradients itself, as a related place."""
+    for forward in forwards_behind(program, backward):
+        made = forward.object.made if forward.object is not None else None
+        if made is not None and not switches(program, forward):
+            return Related(made.path, made.line, "wrap", "averages gradients in backward")
+    return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ddp_audit.findings import Span
 from ddp_audit.program.loading import lines_with
-from ddp_audit.program.model import Node, Program
+from ddp_audit.program.model import Node, Program, common_start
+from ddp_audit_rules._always import always_runs
 
 
 def written_destroys(program: Program) -> list[Span]:
@@ -39,27 +40,35 @@ def init_beside_end(inits: list[Node], destroys: list[Node]) -> Span | None:
     init, destroy = inits[0], destroys[0]
     if len({n.span for n in inits}) != 1 or len({n.span for n in destroys}) != 1:
         return None
-    shared = _shared(init.calls, destroy.calls)
+    shared = common_start(init.calls, destroy.calls)
     return init.calls[shared] if shared < len(init.calls) else init.span
 
 
-def start_of_work(program: Program, init: Node) -> Span | None:
+def added_end(program: Program, init: Node, path: str) -> str:
+    """What a fix has to know that puts the work into `try:`: whether the group is always made, the lines of work and its call.
+
+    Empty where the work does not begin in the file of the given path.
+    """
+    start = _start_of_work(program, init)
+    if start is None or start.path != path:
+        return ""
+    how = "added" if always_runs(program, init) else "added-if-made"
+    above = _caller_of_work(program, init, start)
+    return f"{how} {start.line} {above.line if above is not None else 0}"
+
+
+def _start_of_work(program: Program, init: Node) -> Span | None:
     """The call that makes the group or leads to it, in the innermost function that goes on to train; None without training."""
     work = [n for n in program.of("wrap", "forward", "backward", "step") if n.number > init.number]
     if not work or sum(1 for n in program.of("init")) != 1:
         return None
-    shared = min(_shared(init.calls, node.calls) for node in work)
+    shared = min(common_start(init.calls, node.calls) for node in work)
     return init.calls[shared] if shared < len(init.calls) else init.span
 
 
-def caller_of_work(program: Program, init: Node, start: Span) -> Span | None:
+def _caller_of_work(program: Program, init: Node, start: Span) -> Span | None:
     """The call of the function in which the work begins, where this process makes it itself and it stands in the same file."""
     spawns = {node.span for node in program.of("spawn")}
     level = init.calls.index(start) if start in init.calls else len(init.calls)
     above = init.calls[level - 1] if level else None
     return above if above is not None and above.path == start.path and above not in spawns else None
-
-
-def _shared(one: tuple[Span, ...], other: tuple[Span, ...]) -> int:
-    """The number of calls with which both ways begin."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -43,7 +43,7 @@ def reports(program: Program) -> Iterator[Report]:
     evaluated = [n for n in program.of("forward") if n.grad is False]
     alone = bool(evaluated) and all(of_one_rank(n) for n in evaluated)
     for node in program.of("report", "jump"):
-        if node.function != "<module>" and not node.calls:
+        if not node.is_called:
             told = _returned(node)
             if told is not None and not alone:
                 yield told

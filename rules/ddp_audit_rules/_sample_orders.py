@@ -94,7 +94,7 @@ def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
 def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | None:
     """From what a draw is seeded differently on the ranks, and when it is not; None where all ranks draw alike."""
     spawns = [n for n in program.of("spawn") if n.span not in node.calls and n.number > node.number]
-    if node.rank_guards or spawns or (node.function != "<module>" and not node.calls):
+    if node.rank_guards or spawns or not node.is_called:
         return None
     seeds = [n for n in program.of("seed") if n.number < node.number and _seeds(n, library) and not n.rank_guards]
     if not seeds:

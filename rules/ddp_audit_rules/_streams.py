@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ddp_audit.program.model import Program
-from ddp_audit.program.values import RANDOM, RANK, Expr, Unknown, Value
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
 _FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
 _EVERYTHING = re.compile(r"everything|set_seed")
@@ -21,6 +21,12 @@ def one_stream(program: Program, library: str, before: int | None = None) -> boo
     if before is not None:
         own = own[-1:]
     return bool(own) and not any(seed.args["seed"].taint & {RANK, RANDOM} or seed.rank_guards for seed in own)
+
+
+def seed_of_all(seed: Node) -> object:
+    """The number that a seed is on all ranks; MISSING where it is not known, or another one on another rank."""
+    values = [evaluate(seed.args["seed"], World(rank, 2, 2)) for rank in (0, 1)] if "seed" in seed.args else []
+    return values[0] if values and MISSING not in values and values[0] == values[1] else MISSING
 
 
 def _library(function: str) -> str:

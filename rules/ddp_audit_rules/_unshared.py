@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ddp_audit.findings import Related
 from ddp_audit.program.loading import Pass, by_rank, draws_at_random, samplers_of, shares_out
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Obj, Value, World, constant, evaluate, options, truth, worlds
+from ddp_audit.program.values import MISSING, Obj, Value, constant, options, truth, worlds
+from ddp_audit_rules._streams import seed_of_all
 
 _DRAWING = ("WeightedRandomSampler",)
 
@@ -19,6 +21,14 @@ def trained_forward(program: Program, one: Pass) -> Node | None:
         if not cut:
             return forward
     return None
+
+
+def training_places(one: Pass, forward: Node) -> list[Related]:
+    """The loop over a loader and the forward in it that trains, as related places."""
+    return [
+        Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
+        Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
+    ]
 
 
 def gives_own_parts(program: Program, loader: Node) -> bool | None:
@@ -44,6 +54,16 @@ def _draws(sampler: Obj) -> bool:
     return sampler.cls in _DRAWING or (replacement is not None and truth(replacement, worlds()[0]) is not False)
 
 
+def takes_a_sampler(program: Program, loader: Node) -> bool:
+    """Whether a sampler of its own fits a loader: one that is made at one place, for training, where a process group may exist."""
+    if "**" in loader.args:
+        return False
+    inits = list(program.of("init"))
+    others = any(n.span == loader.span and n.calls != loader.calls for n in program.of("loader"))
+    evaluates = any(n.object is not None and n.object == loader.object and n.grad is False for n in program.of("iterate"))
+    return bool(inits) and not others and not evaluates and all(n.number <= loader.number for n in inits)
+
+
 def drawn_alike(program: Program, one: Pass) -> Node | None:
     """The seed after which a sampler draws with replacement the same on all ranks; None where it may draw otherwise."""
     assert one.made is not None
@@ -59,8 +79,7 @@ def drawn_alike(program: Program, one: Pass) -> Node | None:
     if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of("random", "draw")):
         return None  # the streams of some ranks, or of some runs, are others
     last = seeds[-1]
-    values = {evaluate(last.args["seed"], World(rank, 2, 2)) for rank in (0, 1)} if "seed" in last.args else set()
-    return last if len(values) == 1 and type(values.pop()) is int and last.number < one.iterate.number else None
+    return last if type(seed_of_all(last)) is int and last.number < one.iterate.number else None
 
 
 def same_order(program: Program, loader: Node) -> str:
@@ -76,7 +95,7 @@ def _equal_seed(program: Program) -> str | None:
     seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch") and not n.rank_guards]
     if not seeds:
         return None
-    values = {evaluate(n.args["seed"], World(rank, 2, 2)) for n in seeds[-1:] for rank in (0, 1)}
-    if len(values) != 1 or MISSING in values:
+    value = seed_of_all(seeds[-1])
+    if value is MISSING:
         return None
-    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or values.pop()}"
+    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or value}"

@@ -105,11 +105,6 @@ def is_checked(node: Node) -> bool:
     return any(FILES in guard.test.taint for guard in node.guards)
 
 
-def is_called(node: Node) -> bool:
-    """Whether the node's function is called from the script; one that nothing calls has callers that are not known."""
-    return node.function == "<module>" or bool(node.calls)
-
-
 def defaults_that_decide(node: Node) -> list[str]:
     """Options whose defaults make conditions on ranks let several through, as `name = value`."""
     found: dict[str, None] = {}

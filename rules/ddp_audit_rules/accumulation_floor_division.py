@@ -6,26 +6,15 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.launch.scaling import (
-    ACCUMULATION,
-    Job,
-    assigned_number,
-    conditions,
-    depends_on_world,
-    division_parts,
-)
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, Const, Expr, Value, World, defaults_in, evaluate
+from ddp_audit.launch.scaling import ACCUMULATION, Job, assigned_number, depends_on_world, division_parts
+from ddp_audit.program.model import Node, first_of_each_place
+from ddp_audit.program.values import MISSING, Const, Value, World, evaluate
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._floor_divisions import counts_one_node, example_of, is_remainder_checked, severity_of
 
 _WORLD_NAMES = re.compile(
     r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count", re.IGNORECASE
 )
-_GLOBAL_BATCH = re.compile(
-    r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
-)
-_BATCH = re.compile(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TOTAL = re.compile(r"val|eval|test|len\(|num_batches|batches|samples|epoch|avg|average|mean", re.IGNORECASE)
 
 
 class AccumulationFloorDivision(Rule):
@@ -91,8 +80,8 @@ dist.destroy_process_group()
                 continue
             raw = [left.default.name] if isinstance(left, Const) and left.default is not None and "." not in dividend else []
             names = " ".join([dividend, *raw])
-            severity = _severity(target, names, after)
-            if severity is None or _is_checked(program, left, dividend):
+            severity = severity_of(target, names, after)
+            if severity is None or is_remainder_checked(program, left, dividend):
                 continue
             if target:
                 quotients.add((node.span.path, target))
@@ -110,58 +99,15 @@ dist.destroy_process_group()
         if own is not None and not any(number.value == value for number in numbers):
             numbers.append(own)
         named = next((str(number) for number in numbers if number.name.rpartition(".")[2] in dividend), dividend)
-        example = _example(job, left, right)
+        example = example_of(job, left, right)
         message = f"{named} is divided by {divisor} and rounded down without a check of the remainder{example}."
         explanation = (
             "All ranks compute the same quotient, so nothing hangs; the update is made of fewer sequences than configured, "
             "and of none where the number is smaller than the divisor."
         )
-        if _counts_one_node(right) or "device_count" in divisor:
+        if counts_one_node(right) or "device_count" in divisor:
             explanation += " The divisor counts the devices of one node, so on several nodes it is not the world size."
         elif not depends_on_world(right) and _WORLD_NAMES.search(divisor):
             explanation += f" {divisor} is a number in the source and not the world size of the job."
         related = [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)
-
-
-def _severity(target: str, names: str, after: bool) -> str | None:
-    """Warning for accumulation counts and global batches, info for a process's batch, None for other divisions."""
-    if _NO_TOTAL.search(names) or _NO_TOTAL.search(target):
-        return None
-    if after or ACCUMULATION.search(target) or ACCUMULATION.search(names) or _GLOBAL_BATCH.search(names):
-        return "warning"
-    return "info" if _BATCH.search(names) else None
-
-
-def _is_checked(program: Program, left: Value, dividend: str) -> bool:
-    """Whether some condition of the program relates this dividend to the world size, or looks at its remainder."""
-    own = {default.name for default in defaults_in(left)}
-    word = re.compile(rf"(?<![\w.]){re.escape(dividend)}(?![\w.])")
-    for test, text in conditions(program):
-        if depends_on_world(test) or "%" in text:
-            named = {default.name for default in defaults_in(test)}
-            if own & named or word.search(text):
-                return True
-    return False
-
-
-def _counts_one_node(value: Value) -> bool:
-    return isinstance(value, Expr) and (
-        value.op in ("device_count", "local_world_size") or any(_counts_one_node(arg) for arg in value.args)
-    )
-
-
-def _example(job: Job, left: Value, right: Value) -> str:
-    """What the division makes of a job that leaves a remainder: the named one, else the smallest of at most 64 processes."""
-    sizes = [job.world_size] if job.world_size is not None else range(2, 65)
-    for size in sizes:
-        world = World(0, size, size)
-        value, by = evaluate(left, world), evaluate(right, world)
-        if type(value) is not int or type(by) is not int or by < 1:
-            return ""
-        if value % by:
-            made = value // by * by
-            return f": on {size} processes {value:,} // {by:,} = {value // by:,}, so {made:,} of {value:,} are done"
-        if not depends_on_world(right):
-            return f"; {value:,} // {by:,} leaves none now"
-    return ""

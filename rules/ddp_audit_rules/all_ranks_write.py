@@ -16,7 +16,6 @@ from ddp_audit_rules._writers import (
     SEVERAL,
     defaults_that_decide,
     in_turn,
-    is_called,
     is_checked,
     is_distributed,
     is_of_each_rank,
@@ -122,7 +121,7 @@ dist.destroy_process_group()
         explanation += " It does no harm where only one process runs this script, or where the path is another one on each rank."
         maker = next(program.of("init", "wrap"))
         related = [Related(maker.span.path, maker.span.line, maker.kind, "makes it a job of several ranks")]
-        confidence = "likely" if many == SEVERAL and fault.sure and is_called(node) else "possible"
+        confidence = "likely" if many == SEVERAL and fault.sure and node.is_called else "possible"
         return self.finding(
             node.span, message, explanation, related=guard_relations(node) + related, confidence=confidence,
             severity="warning" if assumed else fault.severity, guards=node.guards, fix=mended(program, node, many),

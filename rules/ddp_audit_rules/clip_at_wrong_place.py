@@ -11,12 +11,10 @@ from ddp_audit.program.reach import is_default, reduce_op
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._clipping import (
     backward_before,
-    exclude_each_other,
     is_divided_after,
     is_norm,
     is_norm_used,
-    is_scaled_loss,
-    is_scaler_off,
+    is_of_scaled_gradients,
     is_taken_more_often,
     step_after,
 )
@@ -87,17 +85,16 @@ dist.destroy_process_group()
         if not any(n.detail.get("style") == "ddp" for n in program.of("wrap")):
             return
         for clip in first_of_each_place(program.of("clip")):
-            finding = self._on_micro_step(program, clip) or self._scaled(program, clip)
+            step, backward = step_after(program, clip), backward_before(program, clip)
+            if step is None or backward is None:
+                continue
+            finding = self._on_micro_step(program, clip, step, backward) or self._scaled(program, clip, step, backward)
             if finding is not None:
                 yield finding
         if not program.frameworks & {"fsdp", "deepspeed", "colossalai"}:
             yield from self._summed_norms(program)
 
-    def _on_micro_step(self, program: Program, clip: Node) -> Finding | None:
-        step = step_after(program, clip)
-        backward = backward_before(program, clip)
-        if step is None or backward is None:
-            return None
+    def _on_micro_step(self, program: Program, clip: Node, step: Node, backward: Node) -> Finding | None:
         if not is_taken_more_often(program, clip, step, backward):
             return None
         message = (
@@ -112,13 +109,8 @@ dist.destroy_process_group()
         related += [Related(g.span.path, g.span.line, "guard", g.text) for g in step.guards if g not in clip.guards][-1:]
         return self.finding(clip.span, message, explanation, related=related, guards=clip.guards)
 
-    def _scaled(self, program: Program, clip: Node) -> Finding | None:
-        step = step_after(program, clip)
-        backward = backward_before(program, clip)
-        if step is None or backward is None or not step.detail.get("scaler") or not is_scaled_loss(backward.target):
-            return None
-        between = [n for n in program.of("unscale") if backward.number < n.number < clip.number and not exclude_each_other(n, clip)]
-        if between or is_scaler_off(program):
+    def _scaled(self, program: Program, clip: Node, step: Node, backward: Node) -> Finding | None:
+        if not is_of_scaled_gradients(program, clip, step, backward):
             return None
         message = (
             "The gradients still carry the factor of the GradScaler when they are clipped here, and the step of line "

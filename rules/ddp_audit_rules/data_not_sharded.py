@@ -11,9 +11,9 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs
-from ddp_audit_rules._evidence import any_equal, trained_batches
+from ddp_audit_rules._evidence import by_trained_batches
 from ddp_audit_rules._training import wrap_behind
-from ddp_audit_rules._unshared import drawn_alike, gives_own_parts, same_order, trained_forward
+from ddp_audit_rules._unshared import drawn_alike, gives_own_parts, same_order, takes_a_sampler, trained_forward, training_places
 
 
 class DataNotSharded(Rule):
@@ -99,49 +99,31 @@ finally:
     def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
         data = loader.args["dataset"].text or "the data set"
         same = same_order(program, loader)
+        ending = f", with the same batches, because {same}." if same else "."
         message = (
             f"No sampler of this loader knows the rank and `{data}` is not cut by rank, so every rank trains on all of it: W "
-            "processes do W times the work of one for each epoch"
+            f"processes do W times the work of one for each epoch{ending}"
         )
-        message += f", with the same batches, because {same}." if same else "."
+        harm = (
+            "Where the ranks shuffle with different seeds, each has its own order of the whole set; with equal seeds their batches "
+            "are equal and the other processes add nothing. "
+        )
+        if same:
+            harm = "With equal batches the average over the ranks is the gradient of one rank, so the other processes add nothing. "
         explanation = (
-            "DDP averages gradients; it does not touch the data. "
-            + (
-                "With equal batches the average over the ranks is the gradient of one rank, so the other processes add nothing. "
-                if same
-                else "Where the ranks shuffle with different seeds, each has its own order of the whole set; "
-                "with equal seeds their batches are equal and the other processes add nothing. "
-            )
-            + "It would be right if the data set held this rank's share only; that could not be seen here."
+            f"DDP averages gradients; it does not touch the data. {harm}"
+            "It would be right if the data set held this rank's share only; that could not be seen here."
         )
-        related = [Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader")]
-        related.append(Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"))
-        related += _wrap_of(program, forward)
-        related += [
-            Related(made.path, made.line, "data", "the data set, whole on each rank")
-            for option in options(loader.args["dataset"])
-            if isinstance(option, Obj) and (made := option.made) is not None
-        ]
-        return self.finding(
-            loader.span,
-            message,
-            explanation,
-            related=related + guard_relations(loader),
-            confidence="likely" if sure else "possible",
-            fix=self._sampler(program, loader) if sure else None,
-        )
-
-    def _sampler(self, program: Program, loader: Node) -> Fix | None:
-        """A sampler of the loader's own, where the loader is made at one place, for training, in a job with a process group."""
-        inits = list(program.of("init"))
-        others = [n for n in program.of("loader") if n.span == loader.span and n.calls != loader.calls]
-        takes = {
-            n.function for n in program.of("iterate") if n.object is not None and n.object == loader.object and n.grad is False
-        }
-        if not inits or others or takes or any(init.number > loader.number for init in inits) or "**" in loader.args:
-            return None
-        alone = not any(always_runs(program, init) for init in inits)
-        return Fix("unsafe", self.remedy, "unless-alone" if alone else "")
+        places = [option.made for option in options(loader.args["dataset"]) if isinstance(option, Obj) and option.made is not None]
+        related = _places(program, one, forward)
+        related += [Related(made.path, made.line, "data", "the data set, whole on each rank") for made in places]
+        related += guard_relations(loader)
+        confidence = "likely" if sure else "possible"
+        fix = None
+        if sure and takes_a_sampler(program, loader):
+            alone = not any(always_runs(program, init) for init in program.of("init"))
+            fix = Fix("unsafe", self.remedy, "unless-alone" if alone else "")
+        return self.finding(loader.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def _drawn(self, program: Program, one: Pass, loader: Node, forward: Node, seed: Node) -> Finding:
         sampler = samplers_of(loader)[0]
@@ -155,24 +137,18 @@ finally:
             "the average of the gradients is that of one rank. It would be right if something moved the generator of some ranks "
             "between the seed and the loop; that could not be seen here."
         )
-        related = [
-            Related(seed.span.path, seed.span.line, "seed", seed.text),
-            Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
-            Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
-            *_wrap_of(program, forward),
-            *guard_relations(loader),
-        ]
+        related = [Related(seed.span.path, seed.span.line, "seed", seed.text)]
+        related += [*_places(program, one, forward), *guard_relations(loader)]
         fix = Fix("display-only", "give the sampler a `generator=` whose seed differs by rank, or add the rank to the seed")
         return self.finding(loader.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
-        batches = trained_batches(finding, run)
-        if len(batches) < 2:
-            return "not-covered"
-        return "confirmed" if any_equal(batches) else "not-observed"
+        return by_trained_batches(finding, run)
 
 
-def _wrap_of(program: Program, forward: Node) -> list[Related]:
-    wrap = wrap_behind(program, forward)
-    return [] if wrap is None else [Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients")]
+def _places(program: Program, one: Pass, forward: Node) -> list[Related]:
+    places, wrap = training_places(one, forward), wrap_behind(program, forward)
+    if wrap is not None:
+        places.append(Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients"))
+    return places

@@ -14,7 +14,7 @@ from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl, places_for_user
 from ddp_audit_rules._evidence import has_fault
-from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
+from ddp_audit_rules._writers import SEVERAL, is_distributed, who
 
 _ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
 _MAYBE = "barrier"  # NCCL guesses a device by the rank where none is set and none was used; on usual machines it is the right one
@@ -90,7 +90,7 @@ dist.destroy_process_group()
             return
         if not every and any(True for _ in lines_with(program, r"set_device|cuda\.device\(|device_id\s*=")):
             return
-        late = next((n for n in sets if n.number > use.number and is_called(n)), None)
+        late = next((n for n in sets if n.number > use.number and n.is_called), None)
         if sets and late is None:
             return
         yield self._finding(program, use, late)
@@ -111,7 +111,7 @@ dist.destroy_process_group()
         ]
         if late is not None:
             related.append(Related(late.span.path, late.span.line, "device", late.text))
-        confidence = "likely" if is_called(use) and use.detail.get("op") != _MAYBE else "possible"
+        confidence = "likely" if use.is_called and use.detail.get("op") != _MAYBE else "possible"
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import DISTRIBUTED, by_rank, lines_with, loads_for_user, samplers_of, training_passes
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Obj, constant
+from ddp_audit.program.loading import loads_for_user, training_passes
+from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
-
-_REDUCES = ("all_reduce", "reduce", "all_reduce_coalesced")
-_GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object", "all_gather_into_tensor", "all_gather_single")
-_MENDED = (
-    r"gather_for_metrics|dedup|duplicate|unique|Unrepeated|\[\s*:\s*len\(|\[\s*:\s*[\w.]*(num|total|size|len)\w*\]|total_size|"
-    r"\{\s*(\w*id\w*|\w*ind(ex|ices)?\w*|idx|key)\s*:.*\bfor\b|remove_padding|"
-    r"\w\[\s*(int\()?(\w+\[[\"'](\w*_)?(id|ids|idx|uid|guid|index)[\"']\]|(image|sample|example|question|row|item)_?id)\)?\s*\]\s*=[^=]"
-)
+from ddp_audit_rules._evidence import samples_alone
+from ddp_audit_rules._padded_rows import GATHERS, combined_after, leaves_rows_out, padding_sampler
 
 
 class EvalPadding(Rule):
@@ -90,7 +81,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or any(True for _ in lines_with(program, _MENDED)):
+        if loads_for_user(program) or leaves_rows_out(program):
             return
         trained = {one.loader.key for one in training_passes(program)}
         loaders = {n.object.key: n for n in program.of("loader") if n.object is not None}
@@ -98,14 +89,14 @@ finally:
             loader = loaders.get(iterate.object.key) if iterate.object is not None else None
             if loader is None or iterate.grad is not False or loader.object is None or loader.object.key in trained:
                 continue
-            sampler = _padding_sampler(program, loader)
-            combined = _combined(program, iterate)
+            sampler = padding_sampler(program, loader)
+            combined = combined_after(program, iterate)
             if sampler is not None and combined is not None and not any("rank" in g.taint for g in iterate.guards):
                 yield self._finding(sampler, iterate, combined)
                 return
 
     def _finding(self, sampler: Node, iterate: Node, combined: Node) -> Finding:
-        gathers = combined.detail["op"] in _GATHERS
+        gathers = combined.detail["op"] in GATHERS
         message = (
             "This sampler repeats rows until all ranks have equally many, and the evaluation "
             + ("gathers" if gathers else "adds up")
@@ -124,45 +115,4 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Not-observed where the sampler had one replica."""
-        begun = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == SAMPLER]
-        begun += [
-            e
-            for place in finding.related
-            if place.role == "loop"
-            for _, e in run.events_at(place.path, place.line)
-            if e.kind == SAMPLER
-        ]
-        alone = begun and all(int(e.detail.get("replicas") or 0) == 1 for e in begun)
-        return "not-observed" if alone else "not-covered"
-
-
-def _padding_sampler(program: Program, loader: Node) -> Node | None:
-    """The node of a loader's DistributedSampler, where it is one that pads."""
-    nodes = {n.object.key: n for n in program.of("sampler") if n.object is not None}
-    for value in samplers_of(loader):
-        node = nodes.get(value.key) if isinstance(value, Obj) and value.cls == DISTRIBUTED else None
-        if node is None or by_rank(node.args.get("dataset")) or "**" in node.args:
-            continue
-        if "drop_last" not in node.args or constant(node.args["drop_last"]) is False:
-            return node
-    return None
-
-
-def _combined(program: Program, iterate: Node) -> Node | None:
-    """The collective that puts results of an evaluation together: after its loop, in the functions that run it, or inside it."""
-    for node in program.of("collective"):
-        if node.number <= iterate.number or node.detail["op"] not in (*_REDUCES, *_GATHERS):
-            continue
-        shared = sum(a == b for a, b in zip(node.calls, iterate.calls, strict=False))
-        near = shared == len(iterate.calls)
-        if shared == len(iterate.calls) - 1:  # beside the call of the function with the loop
-            near = [*node.calls, node.span][shared].path == iterate.calls[-1].path
-        if near and node.loops[: len(iterate.loops)] == iterate.loops and _is_result(node):
-            return node
-    return None
-
-
-def _is_result(node: Node) -> bool:
-    """Whether a collective carries what was computed, and not a flag or a gradient."""
-    text = node.target.text if node.target is not None else ""
-    return not re.search(r"grad|stop|flag|seed|weight|param|buffer", text) and not node.detail.get("hidden")
+        return "not-observed" if samples_alone(run, finding) else "not-covered"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import Pass, by_rank, class_text, lines_with, loads_for_user, training_passes
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Node, Program
+from ddp_audit.program.loading import Pass, class_text, loads_for_user, training_passes
+from ddp_audit.program.model import Node
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Made, Obj, Unknown, Value, constant, options
+from ddp_audit.program.values import Obj, Value, options
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._evidence import any_equal, trained_batches
-from ddp_audit_rules._seeded import without_seeded_draws
-
-_KNOWS = re.compile(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
-_DRAWS = re.compile(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
-_SPLITS = r"split_dataset_by_node|split_by_node|\.shard\(|distribute_by_node|splitter|\.sharding_filter"
+from ddp_audit_rules._evidence import by_trained_batches
+from ddp_audit_rules._iterables import is_divided, stream_of
+from ddp_audit_rules._unshared import trained_forward, training_places
 
 
 class IterableNotSharded(Rule):
@@ -90,9 +85,9 @@ finally:
         for one in training_passes(program):
             if one.made is None or one.made.span in seen or "dataset" not in one.made.args:
                 continue
-            stream = next((s for s in map(_stream, options(one.made.args["dataset"])) if s is not None), None)
-            forward = _forward(program, one)
-            if stream is not None and forward is not None and not _divided(program, one, stream):
+            stream = next((s for s in map(stream_of, options(one.made.args["dataset"])) if s is not None), None)
+            forward = trained_forward(program, one)
+            if stream is not None and forward is not None and not is_divided(program, one, stream):
                 seen.add(one.made.span)
                 yield self._finding(one, one.made, stream, forward)
 
@@ -106,60 +101,11 @@ finally:
             "batches the average over the ranks is the gradient of one rank, so the other processes add nothing. It would be right "
             "if the source itself gave each process other items, as a queue does; that could not be seen here."
         )
-        related = [
-            Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
-            Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
-        ]
+        related = training_places(one, forward)
         if isinstance(stream, Obj) and stream.made is not None:
             related.append(Related(stream.made.path, stream.made.line, "data", "the stream, whole on each rank"))
         return self.finding(loader.span, message, explanation, related=related + guard_relations(loader), guards=loader.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch at the loop or forward; not-observed where two had batches, none equal."""
-        batches = trained_batches(finding, run)
-        if len(batches) < 2:
-            return "not-covered"
-        return "confirmed" if any_equal(batches) else "not-observed"
-
-
-def _stream(data: Value) -> Value | None:
-    """The iterable data set that a value is: one of the project, or a streaming one of the datasets library."""
-    if isinstance(data, Obj):
-        return data if data.kind == "iterable-dataset" and isinstance(data.cls, ClassInfo) else None
-    for inner in behind(data):
-        if isinstance(inner, Unknown) and isinstance(inner.by, Made) and inner.by.name.endswith("load_dataset"):
-            streaming = inner.by.argument("streaming")
-            return data if streaming is not None and constant(streaming) is True else None
-    return None
-
-
-def _forward(program: Program, one: Pass) -> Node | None:
-    """The forward through a wrapper whose backward is in the loop, on batches that are not cut by rank."""
-    for forward in program.forwards_of(one.backward.target):
-        through = forward.kind == "forward" and forward.detail["through"] == "wrapper"
-        cut = any(by_rank(value) for value in forward.args.values()) or any("rank" in g.taint for g in forward.guards)
-        if through and not cut and forward.grad is not False and one.loop in forward.loops:
-            return forward
-    return None
-
-
-def _divided(program: Program, one: Pass, stream: Value) -> bool:
-    """Whether something gives each rank items of its own, or may do so where it was not followed."""
-    if by_rank(stream) or any(True for _ in lines_with(program, _SPLITS)):
-        return True
-    if any("rank" in g.taint for g in one.backward.guards):
-        return True
-    if not isinstance(stream, Obj):
-        return any(by_rank(inner) for inner in behind(stream))
-    assert isinstance(stream.cls, ClassInfo)
-    found = stream.cls.find("__iter__")
-    if found is None or stream.cls.outside_bases() - {"torch.utils.data.IterableDataset"}:
-        return True
-    texts = [class_text(stream.cls), class_text(found[0])]
-    held = [*(stream.info or ()), *program.contents.get(stream.key, {}).values()]
-    for value in held:
-        if isinstance(value, Obj) and isinstance(value.cls, ClassInfo):
-            texts.append(class_text(value.cls))
-        elif isinstance(value, Value) and any(by_rank(inner) for inner in behind(value)):
-            return True
-    return any(_KNOWS.search(text) or _DRAWS.search(without_seeded_draws(text)) for text in texts)
+        return by_trained_batches(finding, run)

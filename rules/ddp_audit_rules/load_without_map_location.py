@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable
 
-from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Unknown, defaults_in
+from ddp_audit.findings import Finding, Related
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl
-from ddp_audit_rules._writers import SEVERAL, is_called, is_distributed, who
+from ddp_audit_rules._loaded_states import has_state, is_from_cpu, loaded_states, to_cpu, unless_resumed
+from ddp_audit_rules._writers import SEVERAL, is_distributed, who
 
 
 class LoadWithoutMapLocation(Rule):
@@ -77,10 +75,10 @@ dist.destroy_process_group()
         program = context.program
         if not is_distributed(program) or not may_use_nccl(program):
             return
-        saves = [node for node in program.of("save") if _has_state(node)]
-        if any(_is_from_cpu(node) for node in saves):
+        saves = [node for node in program.of("save") if has_state(node)]
+        if any(is_from_cpu(node) for node in saves):
             return
-        states = _loaded_states(program)
+        states = loaded_states(program)
         for node in first_of_each_place(n for n in program.of("load") if n.number in states and who(program, n) == SEVERAL):
             where = node.args.get("map_location")
             if "**" in node.args or (where is not None and not (isinstance(where, Const) and where.value is None)):
@@ -99,82 +97,9 @@ dist.destroy_process_group()
         )
         related = [Related(used.span.path, used.span.line, "use", used.text), *guard_relations(node)]
         related += [Related(n.span.path, n.span.line, "save", "tags the tensors with their device") for n in saves[:1]]
-        confidence = "likely" if saves and is_called(node) else "possible"
-        guards, option = _unless_resumed(node, used, saves)
+        confidence = "likely" if saves and node.is_called else "possible"
+        guards, option = unless_resumed(node, used, saves)
         if option:
             message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
-        fix = _to_cpu(program, node)
+        fix = to_cpu(program, node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
-
-
-def _has_state(save: Node) -> bool:
-    """Whether the state of a model or optimizer is saved."""
-    content = save.args.get("obj")
-    return content is not None and any(operation_of(value) == "state_dict" for value in behind(content))
-
-
-def _to_cpu(program: Program, node: Node) -> Fix | None:
-    """The load to the CPU; none where parameters would stay there."""
-    if any("assign" in use.args for use in program.of("load-state")):
-        return None
-    only = _load_state_dict_alone(program, node.span)
-    return Fix("safe" if only else "unsafe", "load to the CPU (`map_location='cpu'`); load_state_dict copies from there")
-
-
-def _load_state_dict_alone(program: Program, load: Span) -> bool:
-    """Whether load_state_dict alone uses what a call at a place returns: as its argument, or by a name that nothing else uses."""
-    try:
-        tree = ast.parse(program.documents.get(load.path, ""))
-    except SyntaxError:
-        return False
-    scopes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))]
-    around = [n for n in scopes if isinstance(n, ast.Module) or n.lineno <= load.line <= (n.end_lineno or n.lineno)]
-    scope = max(around, key=lambda n: getattr(n, "lineno", 0))
-    given = [
-        a for n in ast.walk(scope) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict" for a in n.args
-    ]
-    inside = {id(part) for argument in given for part in ast.walk(argument)}
-    for statement in ast.walk(scope):
-        places = [n for n in ast.iter_child_nodes(statement) if isinstance(n, ast.Call) and n.lineno == load.line]
-        for call in places:
-            if call.col_offset + 1 != load.column:
-                continue
-            if id(call) in inside:
-                return True
-            if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
-                name = statement.targets[0].id
-                uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-                is_global = isinstance(scope, ast.Module) and len(scopes) > 1
-                return bool(uses) and not is_global and all(id(use) in inside for use in uses)
-    return False
-
-
-def _unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guard], str]:
-    """The guards of a load but for those that ask for its own path, and the option that is the path.
-
-    The default is no path at all, and goes on from nothing. What is given instead is taken to be what the script saves where
-    the part that is used of it is one that the script puts there.
-    """
-    part = re.search(r"""\[["'](\w+)["']\]$""", used.args["state"].text)
-    options = {default.name for default in defaults_in(node.args["path"])} if "path" in node.args else set()
-    if part is None or len(options) != 1 or not any(part.group(1) in (save.detail.get("content") or ()) for save in saves):
-        return list(node.guards), ""
-    asks = [g for g in node.guards if g.against_default and {default.name for default in defaults_in(g.test)} == options]
-    return [guard for guard in node.guards if guard not in asks], options.pop() if asks else ""
-
-
-def _is_from_cpu(save: Node) -> bool:
-    """Whether what is saved was brought to the CPU before."""
-    return ".cpu()" in save.text or any(operation_of(value) == "cpu" for value in behind(save.args["obj"]))
-
-
-def _loaded_states(program: Program) -> dict[int, Node]:
-    """The place where each load becomes the state of something, by the number of the load."""
-    found: dict[int, Node] = {}
-    for node in program.of("load-state"):
-        for value in behind(node.args["state"]) if "state" in node.args else ():
-            if isinstance(value, Unknown) and value.by is not None and value.by.name == "torch.load":
-                number = value.by.argument("number")
-                if isinstance(number, Const) and isinstance(number.value, int):
-                    found.setdefault(number.value, node)
-    return found

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, FACTOR
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import forwards_behind, switches
+from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._gradients import averages, divisions_of, has_group, is_of_gradients
-from ddp_audit_rules._training import after, excludes, shares_loop
+from ddp_audit_rules._gradients import averages, backward_of, divisions_of, has_group, is_of_gradients, step_before, synced_wrap
 
 _ON_TOP = (
     "DDP has averaged these gradients already, and this all-reduce adds the means of all ranks up, so each is as many times too "
@@ -86,10 +84,10 @@ dist.destroy_process_group()
         program = context.program
         reductions = [n for n in program.of("collective") if n.detail.get("op") == "all_reduce" and is_of_gradients(n)]
         for node in first_of_each_place(reductions):
-            backward = _backward_before(program, node)
+            backward = backward_of(program, node)
             if backward is None or has_group(node):
                 continue
-            step = _step_before(program, node)
+            step = step_before(program, node)
             divisions = divisions_of(program, node, backward)
             if step is not None:
                 yield self._late(node, step)
@@ -97,7 +95,7 @@ dist.destroy_process_group()
                 places = [Related(d.span.path, d.span.line, "division", "divides by the number of ranks") for d in divisions]
                 yield self._finding(node, _TWICE, places)
             elif not divisions and not averages(node):
-                wrapped = _synced_wrap(program, backward)
+                wrapped = synced_wrap(program, backward)
                 yield self._finding(node, _ON_TOP if wrapped else _UNDIVIDED, [] if wrapped is None else [wrapped])
 
     def _finding(self, node: Node, message: str, related: list[Related]) -> Finding:
@@ -136,29 +134,3 @@ dist.destroy_process_group()
         if not here:
             return "not-covered"
         return "confirmed" if any(e.origin == DDP_BUCKET for _, e in run.all_events()) else "not-observed"
-
-
-def _backward_before(program: Program, node: Node) -> Node | None:
-    """The last backward before a reduction, in its order or around the loop that both stand in."""
-    found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
-    return max(found, key=lambda b: (b.number < node.number, b.number)) if found else None
-
-
-def _step_before(program: Program, node: Node) -> Node | None:
-    """The step that comes between the backward and the reduction, where the reduction is lost before the next step."""
-    steps = [s for s in program.of("step") if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
-    backwards = [b for b in program.of("backward") if b.number < node.number and shares_loop(b, node)]
-    if not steps or not backwards or backwards[-1].number > steps[-1].number:
-        return None
-    for later in after(program, node, "step", "zero-grad", "backward"):
-        return None if later.kind == "step" else steps[-1]
-    return None
-
-
-def _synced_wrap(program: Program, backward: Node) -> Related | None:
-    """The wrapper that reduces a backward's gradients itself, as a related place."""
-    for forward in forwards_behind(program, backward):
-        made = forward.object.made if forward.object is not None else None
-        if made is not None and not switches(program, forward):
-            return Related(made.path, made.line, "wrap", "averages gradients in backward")
-    return None

@@ -11,7 +11,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, Value
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._shared_paths import clock_text, downloads, early_reads, own_names
-from ddp_audit_rules._writers import is_called, is_distributed, plain
+from ddp_audit_rules._writers import is_distributed, plain
 
 
 class PathDiffersByRank(Rule):
@@ -114,7 +114,7 @@ dist.destroy_process_group()
             else "Processes draw different numbers unless they were seeded alike before."
         )
         drawn = "uuid" in clock_text(path) or not any(True for _ in program.of("seed"))
-        confidence = "likely" if (CLOCK in path.taint or drawn) and is_called(node) else "possible"
+        confidence = "likely" if (CLOCK in path.taint or drawn) and node.is_called else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
@@ -130,7 +130,7 @@ dist.destroy_process_group()
             "others are slower by chance."
         )
         related = [Related(writer.span.path, writer.span.line, "write", writer.text), *guard_relations(writer)]
-        confidence = "likely" if is_called(reader) and writer.function == reader.function else "possible"
+        confidence = "likely" if reader.is_called and writer.function == reader.function else "possible"
         return self.finding(
             reader.span, message, explanation, related=related, confidence=confidence, guards=(*writer.guards, *reader.guards)
         )
@@ -145,6 +145,6 @@ dist.destroy_process_group()
             "The first run on a machine fails with a damaged archive, or downloads once for each rank. It goes well where the data "
             "is there already."
         )
-        confidence = "likely" if is_called(node) else "possible"
+        confidence = "likely" if node.is_called else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)

@@ -10,16 +10,7 @@ from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import headers_around, with_its_condition
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._always import always_runs
-from ddp_audit_rules._group_places import (
-    caller_of_work,
-    end_beside_init,
-    init_beside_end,
-    init_in_entry,
-    init_line_in,
-    start_of_work,
-    written_destroys,
-)
+from ddp_audit_rules._group_places import added_end, end_beside_init, init_beside_end, init_in_entry, init_line_in, written_destroys
 
 _TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
 
@@ -86,11 +77,11 @@ main()
         program = context.program
         if program.frameworks & _TEAR_DOWN:
             return
-        inits = [n for n in program.of("init") if n.calls or n.function == "<module>"]
+        inits = [n for n in program.of("init") if n.is_called]
         if not inits:
             return
         destroys = list(program.of("destroy"))
-        reached = [n for n in destroys if n.calls or n.function == "<module>"]
+        reached = [n for n in destroys if n.is_called]
         if any(n.detail.get("finally") for n in destroys):
             return
         written = [span for span in written_destroys(program) if span.path == program.entry]
@@ -131,13 +122,8 @@ main()
         span = init_in_entry(program, init)
         if span is not init.span:
             related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        start = start_of_work(program, init)
-        sure = confidence == "likely" and start is not None and start.path == span.path
-        fix = None
-        if sure and start is not None:
-            how = "added" if always_runs(program, init) else "added-if-made"
-            above = caller_of_work(program, init, start)
-            fix = Fix("unsafe", self.remedy, f"{how} {start.line} {above.line if above is not None else 0}")
+        detail = added_end(program, init, span.path) if confidence == "likely" else ""
+        fix = Fix("unsafe", self.remedy, detail) if detail else None
         return self.finding(span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import by_rank, trains
+from ddp_audit.program.loading import trains
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import function_text
-from ddp_audit.program.values import MISSING, World, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._drawn_windows import entered, is_window, seed_before
 from ddp_audit_rules._evidence import any_equal, batches_of
-
-_SET = re.compile(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
-_WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
 
 
 class RandomWindowsMayOverlap(Rule):
@@ -97,18 +92,18 @@ finally:
         program = context.program
         if not trains(program):
             return
-        draws = [node for node in program.of("draw") if _is_window(program, node)]
+        draws = [node for node in program.of("draw") if is_window(program, node)]
         by_place: dict[object, list[Node]] = {}
         for node in draws:
             by_place.setdefault(node.span, []).append(node)
         for nodes in by_place.values():
-            training = [n for n in nodes if not n.rank_guards and n.grad is not False and (n.calls or n.function == "<module>")]
+            training = [n for n in nodes if not n.rank_guards and n.grad is not False and n.is_called]
             if training:
                 others = [n for n in draws if n.rank_guards]
                 yield self._finding(program, training[0], others)
 
     def _finding(self, program: Program, node: Node, others: list[Node]) -> Finding:
-        seed, equal = _seed_before(program, node)
+        seed, equal = seed_before(program, node)
         message = f"Each rank draws its windows from the whole set with `{node.text}`, so windows of different ranks may overlap"
         severity = None
         if equal and not others and seed is not None:
@@ -127,7 +122,7 @@ finally:
             related.append(Related(seed.span.path, seed.span.line, "seed", said))
         if others:
             who = next((g.ranks() for n in others for g in n.rank_guards if g.ranks() != "some ranks"), "some ranks")
-            lines = ", ".join(f"{place}" for place in _entered(others))
+            lines = ", ".join(f"{place}" for place in entered(others))
             message += f"; {who} {'draws' if who == 'only rank 0' else 'draw'} from the same stream elsewhere too ({lines})"
             explanation += (
                 "The draws of the other path move the stream of the ranks that take it and of no other, so what those ranks train "
@@ -147,39 +142,3 @@ finally:
         """Confirmed where two ranks had an equal batch; otherwise not covered, since overlap inside batches leaves no mark."""
         trained = ((rank, event) for rank, event in run.all_events() if event.kind == FORWARD and event.detail.get("grad"))
         return "confirmed" if any_equal(batches_of(trained)) else "not-covered"
-
-
-def _is_window(program: Program, node: Node) -> bool:
-    """Whether a draw takes indices of a whole set that the same function then reads: no permutation, no part that differs by rank.
-
-    Weighted draws are importance sampling, and indices of something that is not read are random input.
-    """
-    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
-        return False
-    if any(by_rank(value) for value in node.args.values()):
-        return False
-    whole = _SET.search(node.text)
-    if whole is None:
-        return True
-    name = re.escape(next(group for group in whole.groups() if group))
-    return bool(re.search(rf"(?<![\w.]){name}\s*\[", function_text(program, node.span.path, node.span.line)))
-
-
-def _seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
-    """The last seed that all ranks set before a draw in the same library, and whether it is equal on all of them."""
-    library = node.detail["what"].split(".")[0]
-    seeds = [
-        n
-        for n in program.of("seed")
-        if n.number < node.number and not n.rank_guards and n.detail["what"].split(".")[0] == library and "cuda" not in n.text
-    ]
-    if not seeds:
-        return None, False
-    values = [evaluate(seeds[-1].args["seed"], World(rank, 2, 2)) for rank in (0, 1)]
-    return seeds[-1], MISSING not in values and values[0] == values[1]
-
-
-def _entered(others: list[Node]) -> list[str]:
-    """Where the paths to further draws leave the common one: the innermost call before the draw, each once."""
-    places = [(n.calls[-1] if n.calls else n.span) for n in others]
-    return list(dict.fromkeys(f"{place.path}:{place.line}" for place in places))[:3]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUFFERS, FORWARD, SYNC_BATCHNORM
 from ddp_audit.explore.alone import REBUILD, Lone, lone_forward
-from ddp_audit.findings import Finding, Fix, Related
+from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
-from ddp_audit.program.values import RANK, Const, World, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._always import always_runs, runs_with
 from ddp_audit_rules._lone_forwards import buffer_text, what_breaks, what_comes, where_buffers
+from ddp_audit_rules._rank_forwards import never_sends, only_some_ranks, others_forward_too, through_module
 from ddp_audit_rules._training import wrap_behind
 
 
@@ -73,13 +71,13 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and _only_some_ranks(n)]
+        lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and only_some_ranks(n)]
         for node in first_of_each_place(lone):
             wrap = wrap_behind(program, node)
-            if wrap is None or _never_sends(wrap):
+            if wrap is None or never_sends(wrap):
                 continue
             buffers = program.buffers_of(wrap)
-            if not buffers or _others_forward_too(program, node):
+            if not buffers or others_forward_too(program, node):
                 continue
             times = lone_forward(context.exploration, node)
             if not any(time.sent for time in times) and all(time.goes_on for time in times):
@@ -104,7 +102,7 @@ dist.destroy_process_group()
         explanation = " ".join((*where_buffers(buffers), *what_comes(node, times), *what_breaks(program, node, times)))
         return self.finding(
             node.span, message, explanation, related=list(dict.fromkeys(related)), guards=(*node.guards, *buffers[0].guards),
-            severity="error" if surely and not conditional else "warning", fix=_through_module(program, node, wrap),
+            severity="error" if surely and not conditional else "warning", fix=through_module(program, node, wrap),
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -114,44 +112,3 @@ dist.destroy_process_group()
         if sent and len(sent) < run.world_size:
             return "confirmed"
         return "not-observed" if any(event.kind == FORWARD for _, event in seen) else super().witness(finding, run)
-
-
-def _through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
-    """The call through the inner module, where the callee is a name and every call from this place is one of some ranks alone."""
-    name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
-    if name is None or not all(_only_some_ranks(other) for other in program.of("forward") if other.span == node.span):
-        return None
-    sure = runs_with(program, wrap, node) or always_runs(program, wrap)
-    inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
-    text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
-    return Fix("unsafe", text, "" if sure else "getattr")
-
-
-def _only_some_ranks(node: Node) -> bool:
-    """Whether the guards that depend on the rank let some ranks pass and keep others out, on every job that is looked at."""
-    by_rank = [g for g in node.guards if RANK in g.taint]
-    if not by_rank or any(g.taint - {RANK} for g in by_rank):
-        return False
-    sides: dict[tuple[int, int], set[bool]] = {}
-    for world in worlds(by_rank[0].world_size):
-        sides.setdefault((world.world_size, world.local_world_size), set()).add(all(_admits(world, g) for g in by_rank))
-    return all(passed == {True, False} for passed in sides.values())
-
-
-def _admits(world: World, guard: object) -> bool:
-    return guard.admits(world) is not False  # type: ignore[attr-defined]
-
-
-def _never_sends(wrap: Node) -> bool:
-    flag = wrap.args.get("broadcast_buffers", wrap.args.get("forward_sync_buffers"))
-    return isinstance(flag, Const) and flag.value is False
-
-
-def _others_forward_too(program: Program, node: Node) -> bool:
-    """Whether the ranks that stay out make a forward of the same wrapper in the other arm of the same condition."""
-    guard = next(g for g in node.guards if g.taint)
-    return any(
-        other.object == node.object and any(g.span == guard.span and g.polarity != guard.polarity for g in other.guards)
-        for other in program.of("forward")
-        if guard.via not in ("early-exit", "while")
-    )

@@ -110,14 +110,12 @@ finally:
             "that does not exist and ends with `invalid device ordinal`, while the ranks of the first node wait for it."
         )
         related = [Related(path, line, "rank", text) for path, line, text in assigned(context.program, node, name)]
-        related += [Related(n.span.path, n.span.line, "device", n.text) for n in nodes[1:]]
-        related += guard_relations(node)
+        related += [*(Related(n.span.path, n.span.line, "device", n.text) for n in nodes[1:]), *guard_relations(node)]
         one_node = starts_one_node(context.launch)
         if one_node:
             explanation += " The launch at hand has one node, where it works."
-        unknown_caller = node.function != "<module>" and not node.calls
         return self.finding(
-            node.span, message, explanation, related=related, confidence="possible" if unknown_caller else "likely",
+            node.span, message, explanation, related=related, confidence="likely" if node.is_called else "possible",
             severity="info" if one_node else None, fix=self._local_rank(context.program, index),
         )  # fmt: skip
 
@@ -127,8 +125,7 @@ finally:
 
     def _seed(self, nodes: list[Node]) -> Finding:
         node = nodes[0]
-        seeds = [evaluate(node.args["seed"], world) for world in TWO_NODES]
-        shown = ", ".join(f"rank {rank}: {seed}" for rank, seed in enumerate(seeds[:4]))
+        shown = ", ".join(f"rank {world.rank}: {evaluate(node.args['seed'], world)}" for world in TWO_NODES)
         message = (
             f"The seed `{node.args['seed'].text or node.text}` is made of the local rank, so on several nodes the ranks in "
             f"the same place of each node draw equal random numbers ({shown} on two nodes of two)."
@@ -143,12 +140,9 @@ finally:
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank set a device index at or above the number of ranks on its host."""
         hosts = {rank: event.detail.get("host") for rank, event in run.all_events() if event.kind == START}
-        seen = False
-        for rank, event in run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
-            index = event.detail.get("index")
-            if event.kind != DEVICE or not isinstance(index, int):
-                continue
-            seen = True
-            if index >= sum(host == hosts.get(rank) for host in hosts.values()):
-                return "confirmed"
-        return "not-observed" if seen else "not-covered"
+        own = finding.span
+        chosen = [(rank, e.detail.get("index")) for rank, e in run.events_at(own.path, own.line, own.end_line) if e.kind == DEVICE]
+        known = [(rank, index) for rank, index in chosen if isinstance(index, int)]
+        if any(index >= sum(host == hosts.get(rank) for host in hosts.values()) for rank, index in known):
+            return "confirmed"
+        return "not-observed" if known else "not-covered"

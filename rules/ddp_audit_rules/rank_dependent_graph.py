@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUCKET, FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import DATA, RANDOM, RANK, Obj
+from ddp_audit.program.model import Guard, Program
+from ddp_audit.program.values import RANDOM, Obj
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._conditional_parts import parting
 from ddp_audit_rules._model_parts import frozen, leaves, looked_into, uses
-from ddp_audit_rules._streams import draws, one_stream
 from ddp_audit_rules._training import is_set, reducer_gave_up, wrap_place
-
-_OF_SHAPE = re.compile(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
-_EMPTY = re.compile(r"(==|!=|>|<|<=|>=)\s*0\b|\b0\s*(==|!=|<|>)|^not\b")
 
 
 class RankDependentGraph(Rule):
@@ -97,7 +93,7 @@ dist.destroy_process_group()
             for leaf in leaves(program, module):
                 touching = used.get(leaf.key, [])
                 single = [node for node in touching if not node.detail["listed"]]
-                guard = _parting(program, single or touching)
+                guard = parting(program, single or touching)
                 if guard is not None and not frozen(program, leaf):
                     parts.setdefault(guard.span, (guard, []))[1].append(leaf)
             for guard, skipped in parts.values():
@@ -126,28 +122,3 @@ dist.destroy_process_group()
         waiting = [rank.waiting for rank in run.ranks.values() if rank.waiting is not None]
         stuck = any(event.origin == DDP_BUCKET for event in waiting)
         return "confirmed" if stuck or reducer_gave_up(run) else "not-observed"
-
-
-def _parting(program: Program, nodes: list[Node]) -> Guard | None:
-    """The condition that keeps a part from being used on some ranks; None where it is used on all of them or on none."""
-    outer: list[Guard] = []
-    for node in nodes:
-        differing = [guard for guard in node.guards if _differs(program, guard)]
-        if not differing:
-            return None
-        outer.append(differing[0])
-    if not outer or any(g.span == outer[0].span and g.polarity != outer[0].polarity for g in outer):
-        return None
-    return outer[0]
-
-
-def _differs(program: Program, guard: Guard) -> bool:
-    """Whether ranks can part at a condition inside a forward."""
-    taint = guard.taint
-    if RANK in taint:
-        return True
-    if RANDOM in taint or draws(guard.test):
-        numpy = re.search(r"\bnp\.|numpy", guard.text)
-        torch = draws(guard.test) or "torch." in guard.text
-        return not one_stream(program, "torch" if torch else "numpy" if numpy else "random")
-    return DATA in taint and (not _OF_SHAPE.search(guard.text) or bool(_EMPTY.search(guard.text)))

@@ -76,7 +76,7 @@ finally:
         program = context.program
         seen: set[object] = set()
         for node in program.of("sampler"):
-            if node.detail["cls"] != DISTRIBUTED or node.span in seen or (node.function != "<module>" and not node.calls):
+            if node.detail["cls"] != DISTRIBUTED or node.span in seen or not node.is_called:
                 continue
             for finding in (*self._shares(context, node), *self._seeds(program, node)):
                 seen.add(node.span)

@@ -9,7 +9,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import RANK, Value, differs, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._writers import ONE, ONE_A_NODE, is_called, is_distributed, who
+from ddp_audit_rules._writers import ONE, ONE_A_NODE, is_distributed, who
 
 _STATE = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "new_scale")
 
@@ -83,7 +83,7 @@ dist.destroy_process_group()
             "gradients overflow on all ranks or on none, so the scalers stay equal."
         )
         related = [Related(n.span.path, n.span.line, "scaler", n.text) for n in [node]] + guard_relations(node)
-        confidence = "likely" if is_called(node) else "possible"
+        confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

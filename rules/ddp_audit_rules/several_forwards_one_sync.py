@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.program.model import Node
+from ddp_audit.program.sync import forwards_behind
+from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._training import excludes, passes_at, reaches_step, reduced_by_hand, wrap_place
+from ddp_audit_rules._training import passes_at, reaches_step, reduced_by_hand, wrap_place
+from ddp_audit_rules._used_up import used_up_by
 
 
 class SeveralForwardsOneSync(Rule):
@@ -74,7 +75,7 @@ dist.destroy_process_group()
             by_wrapper = {f.object.key: f.object for f in forwards if f.object is not None}
             for wrapper in by_wrapper.values():
                 own = [f for f in forwards if f.object is not None and f.object.key == wrapper.key]
-                earlier = None if "inputs" in backward.args else _used_up_by(program, backward, own, wrapper)
+                earlier = None if "inputs" in backward.args else used_up_by(program, backward, own, wrapper)
                 if earlier is None or reduced_by_hand(program, backward):
                     continue
                 harm = reaches_step(program, backward, wrapper)
@@ -117,39 +118,3 @@ dist.destroy_process_group()
 def _line(node: Node, other: Node) -> int:
     """The line of a node; where another node of interest has the same one, that of the call that leads there."""
     return node.calls[-1].line if node.calls and node.span == other.span else node.span.line
-
-
-def _used_up_by(program: Program, backward: Node, own: list[Node], wrapper: Obj) -> Node | None:
-    """The backward that used up what the forwards of this one prepared: an earlier one, or itself in an earlier turn of a loop."""
-    if any(switches(program, f) for f in own):
-        return None
-    synced = [
-        n
-        for n in program.of("forward")
-        if n.object is not None and n.object.key == wrapper.key and n.grad is not False and n.detail.get("through") == "wrapper"
-    ]
-    common = min(_common(f, backward) for f in own)
-    inner = backward.loops[common:]
-    if inner and not any(inner[0] in f.loops for f in synced):
-        count = inner[0].count
-        once = isinstance(count, Const) and count.value in (0, 1)
-        if not once and not any(g.loops > common for g in backward.guards):
-            return backward
-    for earlier in program.of("backward"):
-        if earlier.number >= backward.number or earlier.loops != backward.loops or excludes(earlier, backward):
-            continue
-        before = [f for f in forwards_behind(program, earlier) if f.object is not None and f.object.key == wrapper.key]
-        if not before or any(switches(program, f) for f in before) or "inputs" in earlier.args:
-            continue
-        if max(f.number for f in own) > earlier.number or any(earlier.number < f.number < backward.number for f in synced):
-            continue
-        return earlier
-    return None
-
-
-def _common(one: Node, other: Node) -> int:
-    """The number of loops that two nodes share."""
-    return next(
-        (n for n, (a, b) in enumerate(zip(one.loops, other.loops, strict=False)) if a is not b),
-        min(len(one.loops), len(other.loops)),
-    )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import OUTSIDE
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import Key, owners_of, unwrapped
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj, options
+from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._streams import is_new
+from ddp_audit_rules._outside_modules import is_frozen, is_trained, outside_modules
 from ddp_audit_rules._training import reduced_by_hand, shared_again
 
 
@@ -71,14 +69,14 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        wraps = [w for w in program.of("wrap") if w.detail.get("style") == "ddp" and _trained(program, w)]
+        wraps = [w for w in program.of("wrap") if w.detail.get("style") == "ddp" and is_trained(program, w)]
         if not wraps or reduced_by_hand(program) or any(shared_again(program, w) for w in wraps[-1:]):
             return
         told: set[Span] = set()
         for optimizer in program.of("optimizer"):
-            for outside, part in _outside(program, optimizer):
+            for outside, part in outside_modules(program, optimizer):
                 where = part.span if part is not None else outside.made
-                if where is not None and where not in told and not _frozen(program, outside, optimizer):
+                if where is not None and where not in told and not is_frozen(program, outside):
                     told.add(where)
                     yield self._finding(program, optimizer, outside, part, wraps)
 
@@ -119,54 +117,3 @@ dist.destroy_process_group()
         if not compared:
             return "not-covered"
         return "confirmed" if any(len(values) > 1 for values in compared) else "not-observed"
-
-
-def _trained(program: Program, wrap: Node) -> bool:
-    """Whether something goes back through a wrapper."""
-    key = wrap.object.key if wrap.object is not None else None
-    return any(
-        f.object is not None and f.object.key == key for b in program.of("backward") for f in forwards_behind(program, b, None)
-    )
-
-
-def _outside(program: Program, optimizer: Node) -> Iterator[tuple[Obj, Node | None]]:
-    """The modules of an optimizer that have parameters outside of all wrappers, with the wrap of a part where there is one."""
-    owners, _ = owners_of(optimizer.args["params"])
-    modules = program.modules
-    covered: set[Key] = set()
-    for key in modules.wrapped:
-        covered |= modules.inside(key)
-    wrapped_places = {modules.objects[key].made for key in covered if key in modules.objects}
-    for module in dict.fromkeys(unwrapped(o.module) for o in owners):
-        if module is None or module.made is None or module.kind != "module" or module.key in covered:
-            continue
-        # The same place may be reached by another way on which it is wrapped.
-        if modules.made_by_rank(module.key) or module.made in wrapped_places or not _is_new(program, module):
-            continue
-        inside = modules.inside(module.key)
-        rest = {k for k in inside - covered if modules.objects.get(k) is not None and not modules.children.get(k)}
-        if any(modules.has_parameters(k) for k in rest):
-            parts = [w for w in program.of("wrap") if _holds(program, module, w)]
-            yield module, parts[0] if parts else None
-
-
-def _is_new(program: Program, module: Obj) -> bool:
-    """Whether a parameter that stands alone is made of new numbers, and is no copy of other parameters in another precision."""
-    if module.cls != "torch.nn.Parameter":
-        return True
-    return any(is_new(value) for value in program.modules.arguments.get(module.key, ()))
-
-
-def _holds(program: Program, module: Obj, wrap: Node) -> bool:
-    """Whether a wrapper is an attribute of a module."""
-    return wrap.object is not None and wrap.object.key in program.modules.wrappers_in.get(module.key, ())
-
-
-def _frozen(program: Program, module: Obj, optimizer: Node) -> bool:
-    """Whether the parameters of a module are switched off and never on."""
-    values = [
-        n.args["value"]
-        for n in program.of("requires-grad")
-        if n.object is not None and n.object.key == module.key and not n.detail["part"]
-    ]
-    return bool(values) and all(isinstance(v, Const) and v.value is False for v in values)

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import lines_with
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.values import RANK, Made, Obj, Unknown, Value, constant, options, the_object
+from ddp_audit.program.model import Node, first_of_each_place
+from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._streams import one_stream
+from ddp_audit_rules._replicas import drawn_apart, why_unequal
 from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
 
 _PARTED = r"skip_allreduce|params_and_buffers_to_ignore|\.allreduce\s*=\s*False"
@@ -77,11 +76,11 @@ dist.destroy_process_group()
             if found is None:
                 continue
             wrapper = found[0]
-            why = _unequal(program, node)
+            why = why_unequal(program, node)
             if why and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
                 yield self._changed(node, wrapper, why)
         for wrap in first_of_each_place(program.of("wrap")):
-            drawn = _drawn_apart(program, wrap)
+            drawn = drawn_apart(program, wrap)
             if drawn is not None:
                 yield self._never_sent(wrap, drawn)
 
@@ -111,49 +110,3 @@ dist.destroy_process_group()
         """Confirmed by parameters that differ between ranks."""
         places = [r for r in finding.related if r.role == "wrap"]
         return replicas_drift(run, places or [Related(finding.span.path, finding.span.line, "wrap", "")])
-
-
-def _unequal(program: Program, node: Node) -> str:
-    """Why ranks have different weights after a node; empty where they have not, as far as is known."""
-    guards = node.rank_guards
-    if guards and all(RANK in g.taint for g in guards):
-        other_arm = {(g.span, not g.polarity) for g in guards}
-        twins = [n for n in program.of(node.kind) if any((g.span, g.polarity) in other_arm for g in n.guards)]
-        return "" if twins else f"on {guards[-1].ranks().removeprefix('only ')} alone"
-    if guards:
-        return ""
-    if node.kind == "load-state":
-        return "from a file of each rank's own" if _path_of_rank(node.args.get("state")) else ""
-    if node.detail["what"] == "drawn" and not one_stream(program, "torch", node.number):
-        return "from random streams that differ between the ranks"
-    return ""
-
-
-def _path_of_rank(state: Value | None, depth: int = 0) -> bool:
-    """Whether a state dict was loaded from a path that holds the rank."""
-    if state is None or depth > 6:
-        return False
-    for option in options(state):
-        if isinstance(option, Unknown) and isinstance(option.by, Made):
-            if option.by.name == "torch.load":
-                return any(RANK in arg.taint for arg in option.by.args[:1])
-            if option.by.args and _path_of_rank(option.by.args[0], depth + 1):
-                return True
-    return False
-
-
-def _drawn_apart(program: Program, wrap: Node) -> Related | None:
-    """Where a module was made whose weights differ by rank and are not sent; None where they are sent, equal or not known."""
-    if constant(wrap.args.get("init_sync")) is not False or wrap.detail.get("style") != "ddp" or shared_again(program, wrap):
-        return None
-    wrapper = the_object(wrap.target, "ddp")
-    module = None if wrapper is None else unwrapped(wrapper)
-    if wrapper is None or module is None or module.made is None or not program.modules.has_parameters(module.key):
-        return None
-    loads = [module_of(n.target) for n in program.of("load-state") if not n.rank_guards]
-    if any(loaded is not None and loaded.key in (module.key, wrapper.key) for loaded in loads):
-        return None
-    made = module.made
-    after = next((n for n in program.nodes if n.span.path == made.path and n.span.line > made.line), wrap)
-    alike = one_stream(program, "torch", after.number)
-    return None if alike else Related(made.path, made.line, "model", "each rank draws its weights")

@@ -60,8 +60,9 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from ddp_audit.findings import Span
@@ -194,6 +195,11 @@ class Node:
     def place(self) -> str:
         """Where it is, for reports: `train.py:94`."""
         return f"{self.span.path}:{self.span.line}"
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the script comes here; a function that nothing calls has callers that are not known."""
+        return self.function == "<module>" or bool(self.calls)
 
     @property
     def rank_guards(self) -> tuple[Guard, ...]:
@@ -374,9 +380,14 @@ def first_of_each_place(nodes: Iterable[Node]) -> list[Node]:
     return list(seen.values())
 
 
+def common_start(one: Sequence[object], other: Sequence[object]) -> int:
+    """With how many equal elements two sequences begin: the calls that lead to two nodes, or the loops around them."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
 __all__ = [
     "MISSING", "Branch", "BufferSite", "BufferWrite", "CallItem", "ConfigValue", "Guard", "Item", "Loop", "LoopItem", "Node",
     "Program",
     "RandomSite", "TryItem",
-    "defaults_in", "evaluate", "first_of_each_place",
+    "common_start", "defaults_in", "evaluate", "first_of_each_place",
 ]  # fmt: skip
