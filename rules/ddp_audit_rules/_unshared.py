@@ -23,12 +23,15 @@ def trained_forward(program: Program, one: Pass) -> Node | None:
     return None
 
 
-def training_places(one: Pass, forward: Node) -> list[Related]:
-    """The loop over a loader and the forward in it that trains, as related places."""
-    return [
+def training_places(one: Pass, forward: Node, wrap: Node | None = None) -> list[Related]:
+    """The loop over a loader, the forward in it that trains and, where it is given, the wrapper, as related places."""
+    places = [
         Related(one.loop.span.path, one.loop.span.line, "loop", "the loop that trains on the loader"),
         Related(forward.span.path, forward.span.line, "forward", "the forward through the wrapper"),
     ]
+    if wrap is not None:
+        places.append(Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients"))
+    return places
 
 
 def gives_own_parts(program: Program, loader: Node) -> bool | None:

@@ -118,14 +118,8 @@ dist.destroy_process_group()
         else:
             span = place
         description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
-        return self.finding(
-            span,
-            message,
-            self._explain(job, launch, value),
-            related=related,
-            confidence="likely" if reached else "possible",
-            fix=Fix("display-only", description + keeping(job, launch, value)),
-        )
+        why, fix = self._explain(job, launch, value), Fix("display-only", description + keeping(job, launch, value))
+        return self.finding(span, message, why, related=related, confidence="likely" if reached else "possible", fix=fix)
 
     def _explain(self, job: Job, launch: Launch, value: int) -> str:
         text = (

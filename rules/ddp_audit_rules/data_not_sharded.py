@@ -115,7 +115,7 @@ finally:
             "It would be right if the data set held this rank's share only; that could not be seen here."
         )
         places = [option.made for option in options(loader.args["dataset"]) if isinstance(option, Obj) and option.made is not None]
-        related = _places(program, one, forward)
+        related = training_places(one, forward, wrap_behind(program, forward))
         related += [Related(made.path, made.line, "data", "the data set, whole on each rank") for made in places]
         related += guard_relations(loader)
         confidence = "likely" if sure else "possible"
@@ -138,17 +138,10 @@ finally:
             "between the seed and the loop; that could not be seen here."
         )
         related = [Related(seed.span.path, seed.span.line, "seed", seed.text)]
-        related += [*_places(program, one, forward), *guard_relations(loader)]
+        related += [*training_places(one, forward, wrap_behind(program, forward)), *guard_relations(loader)]
         fix = Fix("display-only", "give the sampler a `generator=` whose seed differs by rank, or add the rank to the seed")
         return self.finding(loader.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
         return by_trained_batches(finding, run)
-
-
-def _places(program: Program, one: Pass, forward: Node) -> list[Related]:
-    places, wrap = training_places(one, forward), wrap_behind(program, forward)
-    if wrap is not None:
-        places.append(Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that averages the gradients"))
-    return places

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.launch.environment import environment_faults
-from ddp_audit.launch.faults import launch_faults, local_rank_fault
-from ddp_audit.launch.jobs import Fault, job_faults, jobs_of
+from ddp_audit.launch.jobs import Fault
 from ddp_audit.launch.model import Launch, ProseClaim
-from ddp_audit.launch.prose import disagreement
 from ddp_audit.launch.ranks import rank_faults
 from ddp_audit.launch.scaling import launch_span, starts
-from ddp_audit.program.model import Program
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._launch_faults import by_claim, faults_of
 
 
 class LaunchMismatch(Rule):
@@ -67,15 +65,12 @@ if __name__ == "__main__":
     good = bad.replace("--nproc_per_node=3", "--nproc_per_node=2")
 
     def check(self, context: Context) -> Iterable[Finding]:
-        for claim, disagreeing in _by_claim(context.documented):
+        for claim, disagreeing in by_claim(context.documented):
             yield self._mismatch(context, claim, disagreeing)
         named = [context.launch] if context.launch is not None and starts(context.launch, context.program.entry) else []
         launches = [*context.documented, *named]
-        faults = [fault for job in jobs_of(context.documented, context.lines) for fault in job_faults(job, context.lines)]
-        faults += _once(fault for launch in launches for fault in launch_faults(launch, context.lines))
-        faults += _once(_local_rank(context.program, launches))
         taken: set[Span] = set()
-        for fault in faults:
+        for fault in faults_of(context, launches):
             span = _place(context, fault, taken)
             taken.add(span)
             yield self._fault(span, fault)
@@ -130,37 +125,3 @@ def _place(context: Context, fault: Fault, taken: set[Span]) -> Span:
     while span in taken:
         span = replace(span, column=span.column + 1)
     return span
-
-
-def _once(faults: Iterable[Fault]) -> list[Fault]:
-    """Faults of single launches, once a document and message: the commands of further nodes join the first one."""
-    found: dict[tuple[str | None, str, str], Fault] = {}
-    for fault in faults:
-        key = (fault.launches[0].path, fault.kind, fault.message)
-        known = found.get(key)
-        found[key] = fault if known is None else replace(known, launches=(*known.launches, *fault.launches))
-    return list(found.values())
-
-
-def _local_rank(program: Program, launches: Iterable[Launch]) -> Iterator[Fault]:
-    parses = [node for node in program.of("parse-args") if node.detail["flags"]]
-    for launch in launches:
-        for node in parses[:1]:
-            place = (node.span.path, node.span.line)
-            if starts(launch, program.entry):
-                fault = local_rank_fault(launch, node.detail["flags"], node.detail["strict"], place)
-                if fault is not None:
-                    yield fault
-
-
-def _by_claim(documented: Iterable[Launch]) -> Iterator[tuple[ProseClaim, list[tuple[Launch, str]]]]:
-    """The launches that disagree with their sentence, by sentence: those of one job share one."""
-    groups: dict[tuple[str | None, int], list[tuple[Launch, str]]] = {}
-    for launch in documented:
-        reason = disagreement(launch)
-        if reason is not None and launch.prose is not None:
-            groups.setdefault((launch.path, launch.prose.line), []).append((launch, reason))
-    for launches in groups.values():
-        claim = launches[0][0].prose
-        assert claim is not None
-        yield claim, launches

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.launch.model import DEEPSPEED, PYTHON, TORCH_LAUNCH, WORLD_SIZE, Launch
+from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import starts
-from ddp_audit.program.loading import lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import MISSING, constant
+from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._evidence import has_fault
-
-_ENVIRONMENT = (
-    r"LOCAL_RANK['\"]|SLURM_LOCALID|LOCAL_PROCESS|MPI_LOCALRANKID|get_node_local_rank|local_process_index|get_local_rank\("
-)
-_READ = r"\.local_rank\b(?!\s*=[^=])|\[['\"]local_rank['\"]\]"
-_ASSIGNED = r"\.local_rank\s*=[^=]|\[['\"]local_rank['\"]\]\s*=[^=]"
+from ddp_audit_rules._local_rank_option import ASSIGNED, ENVIRONMENT, READ, code_with, consequence, gives, handed_over
 
 
 class LegacyLocalRankArgument(Rule):
@@ -81,7 +74,7 @@ dist.destroy_process_group()
         launches = [*context.documented, *([context.launch] if context.launch is not None else [])]
         own = [one for one in launches if starts(one, program.entry) and one.kind not in (PYTHON, WORLD_SIZE)]
         for node in first_of_each_place(program.of("local-rank-argument")):
-            if _handed_over(own, node.detail["flags"]) or any(_gives(one) for one in own):
+            if handed_over(own, node.detail["flags"]) or any(gives(one) for one in own):
                 continue
             finding = self._finding(program, node, own)
             if finding is not None:
@@ -89,9 +82,9 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, node: Node, launches: Sequence[Launch]) -> Finding | None:
         option = str(node.detail["name"])
-        used = [(path, line) for path, line, _ in _code_with(program, _READ)]
-        set_elsewhere = any(True for _ in _code_with(program, _ASSIGNED))
-        from_environment = any(True for _ in _code_with(program, _ENVIRONMENT))
+        used = [(path, line) for path, line, _ in code_with(program, READ)]
+        set_elsewhere = any(True for _ in code_with(program, ASSIGNED))
+        from_environment = any(True for _ in code_with(program, ENVIRONMENT))
         if from_environment and used and not set_elsewhere:
             return None
         if not used or set_elsewhere:
@@ -105,7 +98,7 @@ dist.destroy_process_group()
         default = constant(node.args.get("default"))
         torchrun = next((one for one in launches if not one.passes_local_rank), None)
         told = f"{torchrun.where()} starts it by {torchrun.kind}, which" if torchrun is not None else "torchrun"
-        message = f"The local rank is read from {option}, and {told} passes no such argument: {_consequence(default, node)}."
+        message = f"The local rank is read from {option}, and {told} passes no such argument: {consequence(default, node)}."
         related = [Related(path, line, "use", program.line(path, line)) for path, line in used[:3]]
         if torchrun is not None and torchrun.path is not None and torchrun.line is not None:
             related.append(Related(torchrun.path, torchrun.line, "launch", torchrun.text))
@@ -129,33 +122,3 @@ dist.destroy_process_group()
         if len(chosen) < 2:
             return super().witness(finding, run) if len(run.ranks) > 1 and not chosen else "not-covered"
         return "confirmed" if len(set(chosen.values())) == 1 else "not-observed"
-
-
-def _code_with(program: Program, pattern: str) -> Iterable[tuple[str, int, str]]:
-    """Lines of code that a pattern is found in, without those that only declare the option."""
-    declares = re.compile(r"add_argument\((?!.*(?:environ|getenv))")
-    return (found for found in lines_with(program, pattern) if not declares.search(found[2]))
-
-
-def _handed_over(launches: Sequence[Launch], flags: Sequence[str]) -> bool:
-    """Whether every launch of several processes that is known passes the argument in a spelling that the parser knows."""
-    if not launches:
-        return False
-    return all(one.passes_local_rank and ("--local_rank" if one.kind == DEEPSPEED else "--local-rank") in flags for one in launches)
-
-
-def _gives(launch: Launch) -> bool:
-    return any(re.match(r"--local[-_]rank", word) for word in launch.script_args)
-
-
-def _consequence(default: object, node: Node) -> str:
-    """What the default makes of a run of several processes."""
-    if "required=True" in node.text:
-        return "the parser ends every process"
-    if default == -1:
-        return "it stays -1 in every process, which then takes itself for the only one or fails on the device"
-    if default is MISSING:
-        return "it keeps its default in every process"
-    if default is None:
-        return "it stays None in every process, which is no device"
-    return f"it stays {default} in every process, so all ranks of a node use device {default}"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Unknown
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._accumulation import is_made_of_window, is_window_itself, window_of
 from ddp_audit_rules._evidence import looks_at, totals
-from ddp_audit_rules._losses import MEAN, SUM, Loss, loss_of, scale_matters, scales_by_hand, trained_by_ddp
+from ddp_audit_rules._loss_factors import divided_before_engine, scaled_by_window, scaled_by_world
+from ddp_audit_rules._losses import MEAN, SUM, loss_of, scale_matters, scales_by_hand, trained_by_ddp
+
+_BY_ENGINE = "Leave the division to Accelerate, or make it with gradient_accumulation_steps=1. All ranks are wrong alike."
 
 
 class WrongLossFactor(Rule):
@@ -81,17 +82,16 @@ dist.destroy_process_group()
             return
         for backward in first_of_each_place(program.of("backward")):
             if "engine" in backward.args:
-                yield from self._by_engine(backward)
-                continue
-            if not trained_by_ddp(program, backward):
+                message = divided_before_engine(backward)
+                if message:
+                    yield self.finding(backward.span, message, _BY_ENGINE, guards=backward.guards)
                 continue
             loss = loss_of(backward.target)
-            if loss.is_global or loss.reduced == SUM:
+            if not trained_by_ddp(program, backward) or loss.is_global or loss.reduced == SUM:
                 continue
-            if loss.worlds:
-                yield from self._by_world(program, backward, loss)
-            else:
-                yield from self._by_window(program, backward, loss)
+            message = scaled_by_world(loss) if loss.worlds else scaled_by_window(program, backward, loss)
+            if message:
+                yield self._finding(program, backward, message, loss.reduced == MEAN and scale_matters(program))
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """By what the losses of this backward were multiplied by, where each is one mean over its batch."""
@@ -104,59 +104,6 @@ dist.destroy_process_group()
         known = [(total, int(event.detail[key])) for total, event in found for key in ("replicas", "passes")]
         told = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
         return "confirmed" if told else "not-covered"
-
-    def _by_world(self, program: Program, backward: Node, loss: Loss) -> Iterator[Finding]:
-        down = loss.worlds < 0
-        if not down and loss.reduced != MEAN:
-            return
-        power = "" if abs(loss.worlds) == 1 else f" to the power of {abs(loss.worlds)}"
-        does = "divided by" if down else "multiplied by"
-        times = "one part in as many as there are ranks" if down else "as many times as there are ranks"
-        message = (
-            f"The loss is {does} the world size{power} before this backward, and DDP averages the gradients over the ranks by "
-            f"itself, so they are {times} {'of' if down else ''} what one process with the whole batch gets.".replace("  ", " ")
-        )
-        sure = loss.reduced == MEAN and scale_matters(program)
-        yield self._finding(program, backward, message, sure)
-
-    def _by_window(self, program: Program, backward: Node, loss: Loss) -> Iterator[Finding]:
-        """Accumulated micro-batches: how often the loss is divided by their number."""
-        if loss.opaque or loss.reduced != MEAN:
-            return
-        window = window_of(program, backward)
-        if window is None:
-            return
-        count = sum(is_window_itself(divisor, window) for divisor in loss.divisors) + sum(
-            is_made_of_window(factor, window) for factor in loss.factors
-        )
-        if count == 1 or (count == 0 and (loss.divisors or loss.factors)):
-            return
-        name = window.text or (str(window.value) if isinstance(window, Const) else "the window")
-        if count == 0:
-            message = (
-                f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a step "
-                "uses as many times the gradient of the whole batch."
-            )
-        else:
-            message = f"The loss is divided by `{name}` {count} times before this backward, so the gradient is that much too small."
-        yield self._finding(program, backward, message, scale_matters(program))
-
-    def _by_engine(self, backward: Node) -> Iterator[Finding]:
-        """A loss that is divided by the window before Accelerate does so."""
-        engine = backward.args["engine"]
-        by = engine.by if isinstance(engine, Unknown) else None
-        window = by.argument("gradient_accumulation_steps") if by is not None else None
-        if window is None or (isinstance(window, Const) and window.value in (None, 1) and window.default is None):
-            return
-        if not any(is_window_itself(divisor, window) for divisor in loss_of(backward.target).divisors):
-            return
-        name = window.text or (str(window.value) if isinstance(window, Const) else "its number of micro-batches")
-        message = (
-            f"The loss is divided by `{name}` before this backward, and Accelerator.backward divides by its "
-            "gradient_accumulation_steps as well, so the gradient is that much too small."
-        )
-        explanation = "Leave the division to Accelerate, or make it with gradient_accumulation_steps=1. All ranks are wrong alike."
-        yield self.finding(backward.span, message, explanation, guards=backward.guards)
 
     def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
         explanation = (
