@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import gc
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
@@ -53,7 +53,7 @@ def audit(
     with seen.part() as asked:
         launch = launch_of(options)
         explicit = explicit_overrides(options)
-    with _without_collection():
+    with no_collection():
         project = Project(
             paths,
             options.exclude,
@@ -88,18 +88,6 @@ def audit(
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
     result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
     return result
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Without the search for cycles: syntax trees have none, and it would go through all of them again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def rule_names(rules: Iterable[Rule]) -> dict[str, str]:

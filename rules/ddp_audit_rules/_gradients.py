@@ -69,15 +69,6 @@ def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
     return first_of_each_place(found)
 
 
-def _is_handed_on(target: Value | None) -> bool:
-    """Whether nothing is known of a value but a plain name, as of one that comes out of a list of pairs."""
-    return isinstance(target, Unknown) and target.by is None and target.text.isidentifier() and not target.deps
-
-
-def _root(value: Value | None) -> str:
-    return "" if value is None else re.split(r"[.\[(]", value.text)[0]
-
-
 def backward_of(program: Program, node: Node) -> Node | None:
     """The last backward before a reduction, in its order or around the loop that both stand in."""
     found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
@@ -102,3 +93,12 @@ def synced_wrap(program: Program, backward: Node) -> Related | None:
         if made is not None and not switches(program, forward):
             return Related(made.path, made.line, "wrap", "averages gradients in backward")
     return None
+
+
+def _is_handed_on(target: Value | None) -> bool:
+    """Whether nothing is known of a value but a plain name, as of one that comes out of a list of pairs."""
+    return isinstance(target, Unknown) and target.by is None and target.text.isidentifier() and not target.deps
+
+
+def _root(value: Value | None) -> str:
+    return "" if value is None else re.split(r"[.\[(]", value.text)[0]

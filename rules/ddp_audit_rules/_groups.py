@@ -2,169 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from ddp_audit.program.model import Guard, Loop, Node, Program
-from ddp_audit.program.reach import at, group_of, is_default, issues, members, rank_list, turns, worlds_by_size
-from ddp_audit.program.values import (
-    MISSING,
-    RANK,
-    Alt,
-    Const,
-    Expr,
-    Items,
-    Obj,
-    Unknown,
-    Value,
-    World,
-    differs,
-    evaluate,
-    the_object,
-)
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.reach import group_of, is_default, issues, members, worlds_by_size
+from ddp_audit.program.values import Const, Unknown, Value, World, evaluate, the_object
+from ddp_audit_rules._group_creations import Misuse, creations, in_loops, lists_in_turn, worlds_of
 
 _ROOTS = ("src", "dst")
 _POSITION = "torch.distributed.get_rank"  # with a group: the position in it
+_COUNTS_ALL = (
+    "{0} counts all ranks of the job and not those of the group. The position in the group goes into group_{0}, and "
+    "dist.get_global_rank(group, position) translates it."
+)
 _REDUCES = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Misuse:
-    """One place of the kind, in two sentences."""
-
-    node: Node
-    message: str
-    explanation: str
-    severity: str | None = None
 
 
 def misuses(program: Program) -> Iterator[Misuse]:
     """Every such place; one may come several times."""
-    yield from _creations(program)
-    yield from _in_loops(program)
+    yield from creations(program)
+    yield from in_loops(program)
     yield from _roots(program)
     yield from _roots_of_turns(program)
     yield from _own_positions(program)
     yield from _outsiders(program)
-
-
-# ---- groups that are not made alike
-
-
-def _creations(program: Program) -> Iterator[Misuse]:
-    made = [n for n in program.of("new-group") if not _is_local(n)]
-    first = worlds_of(program)[0]
-    for node in made:
-        ranks = node.args.get("ranks")
-        if ranks is not None and RANK in differs(ranks, worlds_of(program)) and not _only_itself(ranks, program):
-            yield Misuse(
-                node,
-                f"Each rank asks here for a group of other ranks ({ranks.text or node.text}); new_group must be called by all "
-                "ranks with the same lists in the same order.",
-                "The groups of the process are counted, and ranks that give one number to different groups meet under one "
-                "name or never. A rank makes the groups of the others too and keeps its own: "
-                "`for ranks in lists: group = new_group(ranks)`.",
-            )
-            return
-        listed = ranks if _made_in_turn(node, first) is None else None  # where the lists are known, they tell
-        guard = next((g for g in node.guards if listed is not None and _asks_for_own(g, listed)), None)
-        if guard is not None:
-            yield Misuse(
-                node,
-                f"Only the members of a group make it here ({guard.text}); new_group must be called by all ranks, also by those "
-                "that are no members.",
-                "The groups of a process are counted, so that from here on one group has different names on the ranks: they look "
-                "for each other under these, and the next group, or the first collective on one, waits until the timeout. A rank "
-                "makes the groups of the others too and keeps its own.",
-            )
-            return
-    for one, other in _pairs(program):
-        mine, theirs = ([n for n in made if issues(n, world) and _made_in_turn(n, first) is None] for world in (one, other))
-        asked = [_listed(n, one) for n in mine], [_listed(n, other) for n in theirs]
-        if len(mine) == len(theirs) and all(a == b or MISSING in (a, b) for a, b in zip(*asked, strict=True)):
-            continue
-        ours, others = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
-        if ours or others:
-            yield _made_by_some((ours or others)[0], others[0] if ours and others else None)
-            return
-
-
-def _in_loops(program: Program) -> Iterator[Misuse]:
-    """new_group in a loop over known lists, under a test of membership: each rank makes the groups alone that it is in."""
-    for node in program.of("new-group"):
-        for job in worlds_by_size(program.world_size):
-            made = [_made_in_turn(node, world) for world in job]
-            asked = [own for own in made if own is not None]
-            if len(asked) < len(made) or all(one == other for one, other in itertools.pairwise(asked)):
-                continue
-            if any(len(ranks) > 1 for own in asked for ranks in own):
-                yield Misuse(
-                    node,
-                    "Each rank makes only the groups here that it is a member of; new_group must be called by all ranks with the "
-                    "same lists in the same order.",
-                    "The groups of the process are counted, and ranks that give one number to different groups meet under one "
-                    "name or never. A rank makes the groups of the others too and keeps its own: "
-                    "`group = new_group(ranks)` for every list, with the test around the keeping alone.",
-                )
-                break
-
-
-def _made_in_turn(node: Node, world: World) -> list[tuple[int, ...]] | None:
-    """The lists of which a rank makes groups in the loop around, under `if rank in ranks`; None where that is not the form."""
-    ranks, loop = node.args.get("ranks"), node.loops[-1] if node.loops else None
-    tests = [guard for guard in node.guards if guard.taint]
-    if ranks is None or loop is None or _is_local(node) or len(tests) != 1 or not tests[0].polarity:
-        return None
-    test = tests[0].test
-    if not isinstance(test, Expr) or test.op != "in" or test.args[1] != ranks:
-        return None
-    found = _lists_in_turn(ranks, loop, world)
-    mine = evaluate(test.args[0], world)
-    lists = [listed for listed in found if isinstance(listed, tuple)]
-    return [listed for listed in lists if mine in listed] if lists and len(lists) == len(found) and mine is not MISSING else None
-
-
-def _lists_in_turn(ranks: Value, loop: Loop, world: World) -> list[object]:
-    """The lists of ranks that the turns of a loop make groups of, as far as they can be computed."""
-    over, found = loop.over, list[object]()
-    if isinstance(over, Items) and over.keys is None and not over.many:
-        found = [evaluate(item, world) for item in over.items]
-    elif isinstance(over, Items) and len(over.items) == 1:
-        found = [evaluate(over.items[0], here) for here in turns(over, world)]
-    elif isinstance(over, Obj) and over.kind == "range" and isinstance(numbers := evaluate(over, world), tuple):
-        found = [evaluate(ranks, at(loop.leaf, index, world)) for index in range(len(numbers))]
-    return [rank_list(listed) for listed in found]
-
-
-def _asks_for_own(guard: Guard, ranks: Value) -> bool:
-    """Whether a condition asks if this rank is in the list of several that a group is made of: `if rank in ranks`."""
-    test = guard.test
-    if not (guard.polarity and isinstance(test, Expr) and test.op == "in" and RANK in test.args[0].taint):
-        return False
-    return isinstance(ranks, Alt) and test.args[1] == ranks
-
-
-def _made_by_some(node: Node, other: Node | None) -> Misuse:
-    if other is not None:
-        message = (
-            "The ranks create their groups in different orders, or with different lists: some make this one while the others "
-            f"make that of line {other.span.line}."
-        )
-    else:
-        guard = next((g for g in node.guards if g.taint), None)
-        who = "some ranks" if guard is None else guard.ranks()
-        message = f"{who[:1].upper()}{who[1:]} can reach this new_group; all ranks must call it, also those that are no members."
-    return Misuse(
-        node,
-        message,
-        "The groups of a process are counted, so that from here on one group has different names on the ranks: they look for "
-        "each other under these, and the next group, or the first collective on one, waits until the timeout. It does no harm "
-        "only where no group is made later, and this one's members are the ranks that get here.",
-    )
-
-
-# ---- roots and callers outside of the group
 
 
 def _roots(program: Program) -> Iterator[Misuse]:
@@ -183,8 +44,7 @@ def _roots(program: Program) -> Iterator[Misuse]:
                     node,
                     f"{name} is {root} here, a global rank that is not in the group (ranks {ranks}): the members that "
                     f"call this {node.detail['op']} get a ValueError.",
-                    f"{name} counts all ranks of the job and not those of the group. The position in the group goes into "
-                    f"group_{name}, and dist.get_global_rank(group, position) translates it.",
+                    _COUNTS_ALL.format(name),
                 )
                 break
 
@@ -200,7 +60,7 @@ def _roots_of_turns(program: Program) -> Iterator[Misuse]:
         if not isinstance(root, Const) or type(root.value) is not int or place is None or ranks is None or not place.loops:
             continue
         for job in worlds_by_size(program.world_size):
-            lists = [_lists_in_turn(ranks, place.loops[-1], world) for world in job]
+            lists = [lists_in_turn(ranks, place.loops[-1], world) for world in job]
             known = all(one == lists[0] and all(isinstance(listed, tuple) for listed in one) for one in lists)
             others = [listed for listed in lists[0] if isinstance(listed, tuple) and listed and root.value not in listed]
             callers = {world.rank for world in job if issues(node, world)}
@@ -210,8 +70,7 @@ def _roots_of_turns(program: Program) -> Iterator[Misuse]:
                     node,
                     f"{name} is {root.value} on every rank here, and the groups of line {place.span.line} that it is not in (such "
                     f"as that of ranks {members}) get a ValueError in this {node.detail['op']}.",
-                    f"{name} counts all ranks of the job and not those of the group. The position in the group goes into "
-                    f"group_{name}, and dist.get_global_rank(group, position) translates it.",
+                    _COUNTS_ALL.format(name),
                 )
                 break
 
@@ -266,37 +125,6 @@ def _outsiders(program: Program) -> Iterator[Misuse]:
                 "use the value.",
                 severity="warning",
             )
-
-
-def worlds_of(program: Program) -> list[World]:
-    """Every rank of every job that is looked at."""
-    return [world for job in worlds_by_size(program.world_size) for world in job]
-
-
-def _pairs(program: Program) -> Iterator[tuple[World, World]]:
-    for job in worlds_by_size(program.world_size):
-        yield from itertools.pairwise(job)
-
-
-def _listed(node: Node, world: World) -> object:
-    """The ranks that a call asks for on one rank: a sorted tuple, None for all, or MISSING."""
-    ranks = node.args.get("ranks")
-    if ranks is None or is_default(ranks):
-        return None
-    listed = rank_list(evaluate(ranks, world))
-    return tuple(sorted(listed)) if isinstance(listed, tuple) else MISSING
-
-
-def _only_itself(ranks: Value, program: Program) -> bool:
-    """Whether each rank asks for a group of one: then nobody looks for anybody."""
-    listed = [evaluate(ranks, world) for world in worlds_of(program)]
-    return all(isinstance(found, tuple) and len(found) == 1 for found in listed)
-
-
-def _is_local(node: Node) -> bool:
-    """Whether only the members need to call: they meet under a name that is made of the list."""
-    value = node.args.get("use_local_synchronization")
-    return value is not None and not (isinstance(value, Const) and not value.value)
 
 
 def _asks_for_members(node: Node, group: Value) -> bool:

@@ -30,22 +30,12 @@ from ddp_audit.program.values import (
 )
 
 _SENT = ("input_tensor", "input", "tensor", "tensors", "output_tensor")  # what a rank brings; the first that is given
-_EQUAL_SIZES = frozenset(
-    [
-        "all_reduce",
-        "broadcast",
-        "reduce",
-        "all_gather",
-        "all_gather_into_tensor",
-        "gather",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-    ]
-)
+_EQUAL_SIZES = {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "reduce_scatter",
+    "reduce_scatter_tensor",
+}  # fmt: skip
 _ROOT_LISTS = {"gather": ("gather_list", "dst"), "scatter": ("scatter_list", "src"), "gather_object": ("object_gather_list", "dst")}
 _MEASURE = re.compile(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
-
-
 _SETTLES = re.compile(r"broadcast|reduce|gather|scatter|sync|recv")  # what gives others the result
 
 

@@ -11,6 +11,7 @@ from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value, defaults_in, the_object
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._lengths import divided_names, growth, is_open, lengths
+from ddp_audit_rules._schedules import is_stepped_in, prepare_of
 
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
 _PREPARED_ONCE = r"split_batches\s*=\s*True|step_scheduler_with_optimizer\s*=\s*False"
@@ -90,7 +91,7 @@ dist.destroy_process_group()
         """A scheduler that Accelerate steps once for each process, made for the updates of one."""
         if "accelerate" not in program.frameworks or is_open(steps) or name in ("T_max", "total_iters"):
             return None
-        prepare = next((one for one in program.of("prepare") if _is_among(node, one)), None)
+        prepare = prepare_of(program, node)
         if prepare is None or depends_on_world(steps) or any(True for _ in lines_with(program, _PREPARED_ONCE)):
             return None
         inside = {option.key for value in prepare.args.values() if (option := the_object(value, "loader")) is not None}
@@ -110,7 +111,7 @@ dist.destroy_process_group()
     def _plain(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
         if program.frameworks & {"accelerate", "deepspeed", "composer", "colossalai"} or is_open(steps):
             return None
-        passes = [one for one in training_passes(program) if one.made is not None and _steps_in(program, node, one.loop)]
+        passes = [one for one in training_passes(program) if one.made is not None and is_stepped_in(program, node, one.loop)]
         shared = [p for p in passes if p.made is not None and any(shares_out(program, s) for s in samplers_of(p.made))]
         times = growth(steps)
         known = lengths(program, steps)
@@ -145,17 +146,3 @@ dist.destroy_process_group()
             "differs; on one process the numbers are equal, which is why it is seen only after scaling out."
         )
         return self.finding(node.span, message, explanation, related=related, guards=node.guards)
-
-
-def _is_among(scheduler: Node, prepare: Node) -> bool:
-    key = scheduler.object.key if scheduler.object is not None else None
-    return prepare.detail["framework"] == "accelerate" and any(
-        (found := the_object(value, "scheduler")) is not None and found.key == key for value in prepare.args.values()
-    )
-
-
-def _steps_in(program: Program, scheduler: Node, loop: object) -> bool:
-    """Whether the scheduler is stepped in a loop over batches, as far as is known which one is stepped."""
-    key = scheduler.object.key if scheduler.object is not None else None
-    stepped = [one for one in program.of("schedule-step") if one.object is None or one.object.key == key]
-    return any(any(around is loop for around in one.loops) for one in stepped)

@@ -10,7 +10,8 @@ from ddp_audit.events import COLLECTIVE, EXCEPTION, GROUP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.reach import group_of
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._groups import Misuse, misuses
+from ddp_audit_rules._group_creations import Misuse
+from ddp_audit_rules._groups import misuses
 from ddp_audit_rules._parted import counts_at, parted
 
 

@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage where there is no trace."""
-    from ddp_audit.trace.columns import no_collection
+    from ddp_audit.collection import no_collection
 
     with no_collection():
         return _run(args)

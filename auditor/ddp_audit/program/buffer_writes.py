@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.model import BufferWrite
+from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo
 
 if TYPE_CHECKING:
@@ -18,23 +19,7 @@ _SHARES = re.compile(r"gather|all_reduce|reduce_|broadcast|all_to_all|scatter_ob
 
 def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:
     """The writes of each module of the project, with those of the modules inside it."""
-    by_class = {id(info): info for info in lw.classes_of.values()}
-    of_class = {number: _in_class(info) for number, info in by_class.items()}
-    own = {key: of_class[id(info)] for key, info in lw.classes_of.items()}
-    own = {key: writes for key, writes in own.items() if writes}
-    if not own:
-        return {}
-    found: dict[tuple[object, ...], list[BufferWrite]] = {}
-    for root in {*own, *lw.children}:
-        seen, queue = {root}, [root]
-        while queue:
-            inside = lw.children.get(queue.pop(), set()) - seen
-            seen |= inside
-            queue += inside
-        writes = {write for key in seen for write in own.get(key, ())}
-        if writes:
-            found[root] = sorted(writes, key=lambda write: (write.span.path, write.span.line, write.span.column))
-    return found
+    return sites_of_modules(lw, _in_class)
 
 
 def _in_class(info: ClassInfo) -> list[BufferWrite]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
@@ -10,6 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.model import RandomSite
 from ddp_audit.program.names import called, kind_of_class
 from ddp_audit.program.order import in_order, unordered
+from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo, Frame
 from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
 
@@ -100,23 +102,7 @@ def transform(lw: Lowering, node: ast.Call, name: str) -> None:
 
 def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:
     """The draws in the methods of each module and data set of the project, with those of the modules inside it."""
-    by_class = {id(info): info for info in lw.classes_of.values()}
-    of_class = {number: _in_class(lw, info) for number, info in by_class.items()}
-    own = {key: of_class[id(info)] for key, info in lw.classes_of.items()}
-    own = {key: sites for key, sites in own.items() if sites}
-    found: dict[tuple[object, ...], list[RandomSite]] = {}
-    if not own:
-        return found
-    for root in {*own, *lw.children}:
-        seen, queue = {root}, [root]
-        while queue:
-            inside = lw.children.get(queue.pop(), set()) - seen
-            seen |= inside
-            queue += inside
-        sites = {site for key in seen for site in own.get(key, ())}
-        if sites:
-            found[root] = sorted(sites, key=lambda site: (site.span.path, site.span.line, site.span.column))
-    return found
+    return sites_of_modules(lw, partial(_in_class, lw))
 
 
 def contents(lw: Lowering) -> dict[tuple[object, ...], dict[str, Value]]:

@@ -7,18 +7,17 @@ is asked for. `load_columns` gives the run that `store.load_run` gives, with eve
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 from ddp_audit import events
+from ddp_audit.collection import no_collection
 from ddp_audit.compare.bulk import Places, Tracks
 from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
@@ -97,18 +96,6 @@ def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
         else:
             found.feed(rank, events_of_rank)
     return found
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keeps Python from looking for garbage among the many objects of a large run, where there is none."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _read(path: str, rank: int, book: Book) -> Reader:

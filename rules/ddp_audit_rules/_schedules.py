@@ -1,0 +1,25 @@
+"""What becomes of a learning-rate scheduler after it is made: which call prepares it, and whether a loop steps it."""
+
+from __future__ import annotations
+
+from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.values import the_object
+
+
+def prepare_of(program: Program, scheduler: Node) -> Node | None:
+    """The call of Accelerate's `prepare` that is given the scheduler."""
+    return next((one for one in program.of("prepare") if _is_among(scheduler, one)), None)
+
+
+def _is_among(scheduler: Node, prepare: Node) -> bool:
+    key = scheduler.object.key if scheduler.object is not None else None
+    return prepare.detail["framework"] == "accelerate" and any(
+        (found := the_object(value, "scheduler")) is not None and found.key == key for value in prepare.args.values()
+    )
+
+
+def is_stepped_in(program: Program, scheduler: Node, loop: Loop) -> bool:
+    """Whether the scheduler is stepped in a loop over batches, as far as is known which one is stepped."""
+    key = scheduler.object.key if scheduler.object is not None else None
+    stepped = [one for one in program.of("schedule-step") if one.object is None or one.object.key == key]
+    return any(any(around is loop for around in one.loops) for one in stepped)
