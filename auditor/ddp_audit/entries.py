@@ -239,7 +239,7 @@ def documented_of(project: Project, entry: SourceFile, program: Program) -> tupl
 
 def spawned_launches(program: Program) -> list[Launch]:
     """The processes that the script starts itself, one launch a place."""
-    if not any(True for _ in program.of("spawn")):
+    if not program.has("spawn"):
         return []
     from ddp_audit.launch.spawned import spawned_launches as read
 

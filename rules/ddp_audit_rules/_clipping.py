@@ -54,8 +54,8 @@ def is_of_scaled_gradients(program: Program, clip: Node, step: Node, backward: N
     """Whether gradients carry the factor of a GradScaler when they are clipped, which the step takes out afterwards."""
     if not step.detail.get("scaler") or not _is_scaled_loss(backward.target):
         return False
-    unscaled = (n for n in program.of("unscale") if backward.number < n.number < clip.number and not excludes(n, clip))
-    return not any(True for _ in unscaled) and not _is_scaler_off(program)
+    unscaled = [n for n in program.of("unscale") if backward.number < n.number < clip.number and not excludes(n, clip)]
+    return not unscaled and not _is_scaler_off(program)
 
 
 def _is_scaled_loss(loss: Value | None) -> bool:

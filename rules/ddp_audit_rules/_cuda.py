@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import Const, Value, options
 
@@ -25,6 +25,6 @@ def places_for_user(program: Program) -> bool:
     """Whether a framework, or the environment, gives each process its device."""
     if program.frameworks & _FRAMEWORKS:
         return True
-    if "transformers" in program.frameworks and any(True for _ in lines_with(program, r"\w*Trainer\(|TrainingArguments")):
+    if "transformers" in program.frameworks and has_line(program, r"\w*Trainer\(|TrainingArguments"):
         return True
-    return any(True for _ in lines_with(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device"))
+    return has_line(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device")

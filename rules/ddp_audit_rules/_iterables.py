@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddp_audit.program.loading import Pass, by_rank, class_text, lines_with
+from ddp_audit.program.loading import Pass, by_rank, class_text, has_line
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Program
 from ddp_audit.program.state import ClassInfo
@@ -29,7 +29,7 @@ def stream_of(data: Value) -> Value | None:
 
 def is_divided(program: Program, one: Pass, stream: Value) -> bool:
     """Whether something gives each rank items of its own, or may do so where it was not followed."""
-    if by_rank(stream) or any(True for _ in lines_with(program, _SPLITS)):
+    if by_rank(stream) or has_line(program, _SPLITS):
         return True
     if any("rank" in g.taint for g in one.backward.guards):
         return True

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Alt, Const, Expr, Made, Unknown, Value, World, evaluate
@@ -204,12 +204,12 @@ def trained_by_ddp(program: Program, backward: Node) -> bool:
 
 def scales_by_hand(program: Program) -> bool:
     """Whether the code scales gradients itself, or says how they are reduced."""
-    return any(True for _ in lines_with(program, _OWN_SCALING))
+    return has_line(program, _OWN_SCALING)
 
 
 def scale_matters(program: Program) -> bool:
     """Whether the scale of the gradients reaches the weights: optimizers of Adam's kind divide it out, unless it is clipped."""
-    if any(True for _ in program.of("clip")):
+    if program.has("clip"):
         return True
     kinds = {str(n.object.cls) for n in program.of("step") if n.object is not None and n.object.kind == "optimizer"}
     return bool(kinds) and all(kind.rsplit(".", 1)[-1] in ("SGD", "ASGD", "LBFGS", "LARS", "FusedSGD") for kind in kinds)

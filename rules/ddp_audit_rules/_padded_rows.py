@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddp_audit.program.loading import DISTRIBUTED, by_rank, lines_with, samplers_of
+from ddp_audit.program.loading import DISTRIBUTED, by_rank, has_line, samplers_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Obj, constant
 
@@ -19,7 +19,7 @@ _MENDED = (
 
 def leaves_rows_out(program: Program) -> bool:
     """Whether the code says somewhere that rows are told apart, or that those beyond the number of rows are dropped."""
-    return any(True for _ in lines_with(program, _MENDED))
+    return has_line(program, _MENDED)
 
 
 def padding_sampler(program: Program, loader: Node) -> Node | None:

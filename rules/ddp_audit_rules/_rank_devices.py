@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line, lines_with
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit_rules._device_numbers import is_device, ranks_past_the_end, repeats_on_nodes
 
@@ -43,7 +43,7 @@ def unused_local_ranks(program: Program, path: str) -> Iterator[tuple[str, Span]
 def has_local_rank(program: Program) -> bool:
     """Whether torchrun starts the job, which sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
     others = r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"
-    by_others = any(True for _ in lines_with(program, others)) or any(True for _ in program.of("spawn"))
+    by_others = has_line(program, others) or program.has("spawn")
     return not by_others and not program.frameworks
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddp_audit.findings import Related
-from ddp_audit.program.loading import DISTRIBUTED, lines_with, samplers_of, training_passes
+from ddp_audit.program.loading import DISTRIBUTED, has_line, samplers_of, training_passes
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
 from ddp_audit_rules._cuts import cut_by_rank
@@ -81,9 +81,9 @@ def _by_prepare(program: Program) -> Iterator[Division]:
 
 
 def _by_lightning(program: Program) -> Iterator[Division]:
-    if "lightning" not in program.frameworks or _switched_off(program) or any(True for _ in program.of("prepare", "wrap")):
+    if "lightning" not in program.frameworks or _switched_off(program) or program.has("prepare", "wrap"):
         return
-    if not any(True for _ in lines_with(program, r"\bTrainer\(|LightningModule|LightningDataModule")):
+    if not has_line(program, r"\bTrainer\(|LightningModule|LightningDataModule"):
         return
     for loader in program.of("loader"):
         cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
@@ -108,4 +108,4 @@ def _skips(guard: Guard, leaf: str) -> bool:
 
 
 def _switched_off(program: Program) -> bool:
-    return any(True for _ in lines_with(program, _SWITCHES))
+    return has_line(program, _SWITCHES)

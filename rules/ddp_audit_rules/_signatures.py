@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.findings import Related
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.reach import group_of, is_default, issues, met_in_branches, worlds_by_size
@@ -146,7 +146,7 @@ def _on_cpu(program: Program) -> Iterator[Mismatch]:
     starts = list(program.of("init"))
     if not starts or any(constant(n.args.get("backend")) != "nccl" or not _is_fixed(n.args["backend"]) for n in starts):
         return
-    if any(True for _ in lines_with(program, r"set_default_(device|tensor_type)|with torch\.device|with device")):
+    if has_line(program, r"set_default_(device|tensor_type)|with torch\.device|with device"):
         return
     for node in program.of("collective"):
         sent = _sent(node)

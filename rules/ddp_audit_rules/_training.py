@@ -68,7 +68,7 @@ def reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:
         if mine and node.kind == "zero-grad" and all(any(g is own for own in backward.guards) for g in node.guards):
             return None if unsure else False
         unsure = unsure or (mine is None and node.kind == "step")
-    return None if unsure or not any(True for _ in program.of("step")) else False
+    return None if unsure or not program.has("step") else False
 
 
 def trained_after(program: Program, wrapper: Obj, node: Node) -> Node | None:

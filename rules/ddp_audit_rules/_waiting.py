@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import group_of, is_default
 from ddp_audit.program.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
@@ -60,7 +60,7 @@ def waits(program: Program) -> Iterator[Wait]:
 
 def _in_frameworks(program: Program) -> Iterator[Wait]:
     """Contexts of Accelerate and Trainer that let the main process through first, where no other timeout is given."""
-    if not program.frameworks & {"accelerate", "transformers"} or any(True for _ in lines_with(program, _TIMEOUT)):
+    if not program.frameworks & {"accelerate", "transformers"} or has_line(program, _TIMEOUT):
         return
     for node in program.of("long-work"):
         if node.detail["first"] and node.detail["seconds"] is None and not _is_cached(node):

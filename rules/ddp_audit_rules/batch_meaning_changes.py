@@ -92,7 +92,7 @@ dist.destroy_process_group()
 
     def _fixed(self, context: Context) -> Iterable[Finding]:
         program, world = context.program, context.launch.world_size if context.launch is not None else None
-        makes = any(True for _ in program.of("init", "wrap")) or bool(program.frameworks & {"lightning", "accelerate", "fsdp"})
+        makes = program.has("init", "wrap") or bool(program.frameworks & {"lightning", "accelerate", "fsdp"})
         for fixed in fixed_devices(program) if makes else ():
             devices = int(fixed.devices.value)
             if world == devices:
@@ -136,7 +136,7 @@ dist.destroy_process_group()
         made, default, words = found
         fixed = all(is_option(rate) for _, rate in rates(program)) and bool(rates(program))
         plain = not any(str(getattr(node.object, "cls", "")).endswith(_ADAPTIVE) for node, _ in rates(program))
-        if not (says_all(f"{default.name.replace('_', ' ')} {words}") and any(True for _ in program.of("init", "wrap"))):
+        if not (says_all(f"{default.name.replace('_', ' ')} {words}") and program.has("init", "wrap")):
             return
         rest = " The learning rate is that of the option too." if fixed and plain else ""
         yield self.finding(

@@ -8,7 +8,7 @@ from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, GROUP
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -88,7 +88,7 @@ dist.destroy_process_group()
         sets = [n for n in every if not isinstance(n.args["index"], Const)]
         if any(n.number < use.number for n in sets):
             return
-        if not every and any(True for _ in lines_with(program, r"set_device|cuda\.device\(|device_id\s*=")):
+        if not every and has_line(program, r"set_device|cuda\.device\(|device_id\s*="):
             return
         late = next((n for n in sets if n.number > use.number and n.is_called), None)
         if sets and late is None:
@@ -145,4 +145,4 @@ def _uses_current(program: Program, node: Node) -> bool:
 
 def _on_devices(program: Program) -> bool:
     """Whether tensors are put on CUDA devices at all, and the backend is surely not gloo."""
-    return any(True for _ in program.of("device", "current-device"))
+    return program.has("device", "current-device")

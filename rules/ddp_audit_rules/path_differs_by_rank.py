@@ -113,7 +113,7 @@ dist.destroy_process_group()
             if CLOCK in path.taint
             else "Processes draw different numbers unless they were seeded alike before."
         )
-        drawn = "uuid" in clock_text(path) or not any(True for _ in program.of("seed"))
+        drawn = "uuid" in clock_text(path) or not program.has("seed")
         confidence = "likely" if (CLOCK in path.taint or drawn) and node.is_called else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -77,7 +77,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if any(True for _ in lines_with(program, _STRIPS)):
+        if has_line(program, _STRIPS):
             return
         for node in first_of_each_place(program.of("load-state")):
             strict = node.args.get("strict")

@@ -10,7 +10,7 @@ from ddp_audit.compare.faults import BUFFERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import lines_with, loads_for_user
+from ddp_audit.program.loading import has_line, loads_for_user
 from ddp_audit.program.model import BufferSite, Node, Program
 from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -136,6 +136,6 @@ finally:
 
 def _mended(program: Program) -> bool:
     """Whether something in the script makes statistics equal, or normalises over all ranks."""
-    if any(True for _ in lines_with(program, _MENDED)):
+    if has_line(program, _MENDED):
         return True
     return any("buffers(" in loop.text for node in program.of("collective") for loop in node.loops)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 
@@ -105,10 +105,10 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not any(True for _ in program.of("backward")) or not any(True for _ in program.of("init", "wrap")):
+        if not program.has("backward") or not program.has("init", "wrap"):
             return
         loads = _resumes(program)
-        if not loads or any(True for _ in lines_with(program, r"get_rng_state|random\.getstate|random\.get_state")):
+        if not loads or has_line(program, r"get_rng_state|random\.getstate|random\.get_state"):
             return
         for node in first_of_each_place(program.of("save")):
             if _lacks_state(program, node):
@@ -135,7 +135,7 @@ finally:
 
 def _resumes(program: Program) -> list[Node]:
     """Loads of a checkpoint in a script that restores an optimizer."""
-    restores = any(True for _ in lines_with(program, r"opt\w*(\[\w+\])?\.load_state_dict\("))
+    restores = has_line(program, r"opt\w*(\[\w+\])?\.load_state_dict\(")
     return list(program.of("load")) if restores else []
 
 
@@ -146,5 +146,5 @@ def _lacks_state(program: Program, save: Node) -> bool:
         return False
     if any(_STATE.search(key) for key in keys):
         return False
-    told = any(True for _ in program.of("set-epoch"))
+    told = program.has("set-epoch")
     return not (told and any(_EPOCH.search(key) for key in keys))

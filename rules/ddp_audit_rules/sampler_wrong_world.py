@@ -117,7 +117,7 @@ finally:
         if seed is None or shuffles(node) is False:
             return
         values = [evaluate(seed, world) for world in ONE_NODE]
-        drawn = seed.taint & {RANDOM, CLOCK} and not any(True for _ in program.of("seed")) and not node.rank_guards
+        drawn = seed.taint & {RANDOM, CLOCK} and not program.has("seed") and not node.rank_guards
         if not drawn and (MISSING in values or values[0] == values[1]):
             return
         message = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
 from ddp_audit.launch.scaling import depends_on_world
-from ddp_audit.program.loading import lines_with, samplers_of, shares_out, training_passes
+from ddp_audit.program.loading import has_line, samplers_of, shares_out, training_passes
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value, defaults_in, the_object
 from ddp_audit.rule import Context, Rule
@@ -92,7 +92,7 @@ dist.destroy_process_group()
         if "accelerate" not in program.frameworks or is_open(steps) or name in ("T_max", "total_iters"):
             return None
         prepare = prepare_of(program, node)
-        if prepare is None or depends_on_world(steps) or any(True for _ in lines_with(program, _PREPARED_ONCE)):
+        if prepare is None or depends_on_world(steps) or has_line(program, _PREPARED_ONCE):
             return None
         inside = {option.key for value in prepare.args.values() if (option := the_object(value, "loader")) is not None}
         for _, of, _ in lengths(program, steps):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -69,7 +69,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if any(True for _ in lines_with(program, _PARTED)):  # experts: each rank has its own parameters on purpose
+        if has_line(program, _PARTED):  # experts: each rank has its own parameters on purpose
             return
         for node in first_of_each_place(program.of("load-state", "write")):
             found = wrapped_by_then(program, node)

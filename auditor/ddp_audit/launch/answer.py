@@ -143,7 +143,7 @@ def _random_batches(program: Program, now: Update, before: Update | None) -> lis
     draws = next((node for node in program.of("draw")), None)
     seed = next((node for node in program.of("seed") if RANK in node.args["seed"].taint), None)
     seeded = f", seeded with its rank at {seed.span.path}:{seed.span.line}" if seed is not None else ""
-    if any(True for _ in program.of("sampler")):
+    if program.has("sampler"):
         return [
             "The sampler deals the same shuffled order out over more or fewer processes: with K kept an update has the same "
             "samples up to the padding at the end, but dropout and augmentation draw from "

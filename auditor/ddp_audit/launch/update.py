@@ -24,7 +24,7 @@ from ddp_audit.launch.scaling import (
     divisibility_checks,
     division_parts,
 )
-from ddp_audit.program.loading import lines_with
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value
 
@@ -247,7 +247,7 @@ def _is_divided(program: Program, number: Number | None) -> bool:
     if number is None:
         return False
     divided = rf"\b{re.escape(number.name.rpartition('.')[2])}\b\s*//?=?\s*[\w.(]*(?:{WORLD_NAMES.pattern})"
-    return any(True for _ in lines_with(program, rf"(?i){divided}"))
+    return has_line(program, rf"(?i){divided}")
 
 
 def _plain_accumulation(constants: Constants) -> int:

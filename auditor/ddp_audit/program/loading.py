@@ -179,7 +179,7 @@ def loads_for_user(program: Program) -> bool:
     """Whether a framework shares the data out and passes the epoch on by itself."""
     if program.frameworks & {"accelerate", "lightning", "composer", "colossalai", "dgl"}:
         return True
-    return "transformers" in program.frameworks and any(True for _ in lines_with(program, r"\w*Trainer\("))
+    return "transformers" in program.frameworks and has_line(program, r"\w*Trainer\(")
 
 
 def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:
@@ -188,6 +188,11 @@ def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]
         text = program.documents.get(path)
         for number, code in _lines_in("\n".join(lines) if text is None else text, pattern):
             yield path, number, code
+
+
+def has_line(program: Program, pattern: str) -> bool:
+    """Whether a pattern is found in a line of code of the files read, without comments."""
+    return any(True for _ in lines_with(program, pattern))
 
 
 @functools.lru_cache(maxsize=16_384)

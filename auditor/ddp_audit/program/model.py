@@ -345,6 +345,10 @@ class Program:
         """The nodes of some kinds, in order."""
         return (n for n in self.nodes if n.kind in kinds)
 
+    def has(self, *kinds: str) -> bool:
+        """Whether there is a node of one of some kinds."""
+        return any(n.kind in kinds for n in self.nodes)
+
     def node(self, number: int) -> Node:
         """A node by its number, as `deps` of a value name forwards."""
         return self.nodes[number]
