@@ -37,6 +37,7 @@ def is_remainder_checked(program: Program, left: Value, dividend: str) -> bool:
 
 
 def counts_one_node(value: Value) -> bool:
+    """Whether a divisor is made of the devices or the processes of one node."""
     return isinstance(value, Expr) and (
         value.op in ("device_count", "local_world_size") or any(counts_one_node(arg) for arg in value.args)
     )

@@ -22,6 +22,7 @@ def only_some_ranks(node: Node) -> bool:
 
 
 def never_sends(wrap: Node) -> bool:
+    """Whether the wrapper's option keeps its buffers from being sent."""
     flag = wrap.args.get("broadcast_buffers", wrap.args.get("forward_sync_buffers"))
     return isinstance(flag, Const) and flag.value is False
 

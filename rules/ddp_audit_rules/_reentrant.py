@@ -14,6 +14,7 @@ from ddp_audit_rules._training import excludes
 
 
 def is_reentrant(node: Node) -> bool:
+    """Whether a checkpoint is surely re-entrant, by its option or by default."""
     given = node.args["use_reentrant"]
     return isinstance(given, Const) and given.value in (True, None) and not (given.default is not None and given.default.open)
 

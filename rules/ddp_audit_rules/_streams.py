@@ -43,6 +43,7 @@ def draws(value: Value) -> bool:
 
 
 def is_new(value: Value, depth: int = 0) -> bool:
+    """Whether a value is made of new numbers, such as `torch.randn` or `torch.zeros` gives."""
     if depth > 6:
         return False
     if isinstance(value, Expr):

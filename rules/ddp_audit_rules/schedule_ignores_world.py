@@ -99,14 +99,11 @@ dist.destroy_process_group()
             loader = the_object(of, "loader")
             if loader is None or loader.key in inside:
                 return None  # the length before the loader is shared out counts the batches of all processes
-        return self._finding(
-            program,
-            node,
-            steps,
+        message = (
             f"{name} counts the updates of one process, and Accelerate steps a prepared scheduler once for each process, so on W "
-            "processes the schedule ends after a W-th of the training.",
-            [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)],
+            "processes the schedule ends after a W-th of the training."
         )
+        return self._finding(node, steps, message, [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)])
 
     def _plain(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
         if program.frameworks & {"accelerate", "deepspeed", "composer", "colossalai"} or is_open(steps):
@@ -138,9 +135,9 @@ dist.destroy_process_group()
             )
         else:
             return None
-        return self._finding(program, node, steps, message, related)
+        return self._finding(node, steps, message, related)
 
-    def _finding(self, program: Program, node: Node, steps: Value, message: str, related: list[Related]) -> Finding:
+    def _finding(self, node: Node, steps: Value, message: str, related: list[Related]) -> Finding:
         explanation = (
             f"The number is {steps.text or 'given here'}. All ranks compute the same schedule, so nothing hangs and no rank "
             "differs; on one process the numbers are equal, which is why it is seen only after scaling out."

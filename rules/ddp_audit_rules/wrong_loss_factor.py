@@ -12,6 +12,7 @@ from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._evidence import looks_at, totals
 from ddp_audit_rules._loss_factors import divided_before_engine, scaled_by_window, scaled_by_world
 from ddp_audit_rules._losses import MEAN, SUM, loss_of, scale_matters, scales_by_hand, trained_by_ddp
+from ddp_audit_rules._training import wrap_behind
 
 _BY_ENGINE = "Leave the division to Accelerate, or make it with gradient_accumulation_steps=1. All ranks are wrong alike."
 
@@ -93,6 +94,19 @@ dist.destroy_process_group()
             if message:
                 yield self._finding(program, backward, message, loss.reduced == MEAN and scale_matters(program))
 
+    def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
+        explanation = (
+            "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another meaning "
+            "than in a run of one process. Optimizers of Adam's kind hide it until gradients are clipped."
+        )
+        related: list[Related] = []
+        for forward in program.forwards_of(backward.target)[:1]:
+            wrap = wrap_behind(program, forward)
+            related.append(Related(forward.span.path, forward.span.line, "forward", forward.text))
+            related += [] if wrap is None else [Related(wrap.span.path, wrap.span.line, "wrap", "averages the gradients")]
+        confidence = "likely" if sure else "possible"
+        return self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
+
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """By what the losses of this backward were multiplied by, where each is one mean over its batch."""
         from ddp_audit.compare.factors import is_near
@@ -104,18 +118,3 @@ dist.destroy_process_group()
         known = [(total, int(event.detail[key])) for total, event in found for key in ("replicas", "passes")]
         told = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
         return "confirmed" if told else "not-covered"
-
-    def _finding(self, program: Program, backward: Node, message: str, sure: bool) -> Finding:
-        explanation = (
-            "All ranks are wrong alike, so nothing differs between them and nothing fails: the learning rate has another meaning "
-            "than in a run of one process. Optimizers of Adam's kind hide it until gradients are clipped."
-        )
-        related = [Related(n.span.path, n.span.line, "forward", n.text) for n in program.forwards_of(backward.target)[:1]]
-        wraps = program.wraps()
-        related += [
-            Related(wrap.span.path, wrap.span.line, "wrap", "averages the gradients")
-            for n in program.forwards_of(backward.target)[:1]
-            if n.object is not None and (wrap := wraps.get(n.object.key)) is not None
-        ]
-        confidence = "likely" if sure else "possible"
-        return self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
