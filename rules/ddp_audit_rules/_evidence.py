@@ -1,4 +1,4 @@
-"""What a recorded run knows of silent faults, as witnesses ask for it."""
+"""What a recorded run knows of silent faults, batches and samplers, as witnesses ask for it."""
 
 from __future__ import annotations
 
