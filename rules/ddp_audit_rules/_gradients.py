@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ddp_audit.findings import Related
 from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import attribute_path
 from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Const, Items, Unknown, Value
+from ddp_audit.program.values import Const, Expr, Items, Unknown, Value
 from ddp_audit_rules._training import after, excludes, shares_loop
 
 _GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
+# Settings and measures that are named after gradients.
+_COUNTED = re.compile(r"\w*grad(ient)?s?_?(acc\w*|clip\w*|norm\w*)", re.IGNORECASE)
 _MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
 
 
@@ -62,11 +65,25 @@ def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
         if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
             continue
         text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
-        of_gradient = bool(_GRADIENT.search(text)) or (root and _root(scale.target) == root)
+        of_gradient = bool(_GRADIENT.search(_COUNTED.sub("", text))) or (root and _root(scale.target) == root)
         of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
         if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
             found.append(scale)
     return first_of_each_place(found)
+
+
+def sure_divisions(divisions: Sequence[Node], node: Node, backward: Node) -> list[Node]:
+    """Those by the number of ranks itself, and not by what gets smaller with it, beside the reduction or the backward."""
+    near = (node.function, backward.function)
+    return [d for d in divisions if d.function in near and _power(d.args["by"]) * (1 if d.detail["op"] == "/" else -1) > 0]
+
+
+def _power(value: Value) -> int:
+    """The power in which the number of ranks stands in a value: 1 in `world_size`, -1 in `8 // world_size`, 0 where it does not."""
+    if isinstance(value, Expr) and len(value.args) == 2 and value.op in ("*", "/", "//"):
+        left, right = map(_power, value.args)
+        return left + right if value.op == "*" else left - right
+    return int(counts_ranks(value))
 
 
 def backward_of(program: Program, node: Node) -> Node | None:

@@ -56,6 +56,12 @@ def loss_of(value: Value | None) -> Loss:
     return loss
 
 
+def adds_up(program: Program, value: Value | None) -> bool:
+    """Whether a loss is the sum over its elements, or may be: where that is not seen, and some loss of the program is one."""
+    reduced = loss_of(value).reduced
+    return reduced == SUM or (reduced != MEAN and has_line(program, r"""reduction\s*=\s*["']sum["']"""))
+
+
 def _read(value: Value, loss: Loss, depth: int) -> None:
     if depth > 40:
         loss.opaque = True

@@ -9,7 +9,17 @@ from ddp_audit.events import COLLECTIVE, DDP_BUCKET, FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._gradients import averages, backward_of, divisions_of, has_group, is_of_gradients, step_before, synced_wrap
+from ddp_audit_rules._gradients import (
+    averages,
+    backward_of,
+    divisions_of,
+    has_group,
+    is_of_gradients,
+    step_before,
+    sure_divisions,
+    synced_wrap,
+)
+from ddp_audit_rules._losses import adds_up
 
 _ON_TOP = (
     "DDP has averaged these gradients already, and this all-reduce adds the means of all ranks up, so each is as many times too "
@@ -37,8 +47,9 @@ class ManualGradientAveraging(Rule):
     )
     quiet = (
         "A division of the gradient, of the loss before its backward or of the learning rate by the number of ranks; ReduceOp.AVG; "
-        "a reduction over a group that is given; norms, counts and flags; gradients inside an autograd function; a redundant mean "
-        "on top of DDP's, which changes nothing; optimizers that divide by themselves, as far as that is visible."
+        "a sum over the ranks of a loss that is a sum over the batch; a reduction over a group that is given; norms, counts and "
+        "flags; gradients inside an autograd function; a redundant mean on top of DDP's, which changes nothing; optimizers that "
+        "divide by themselves, as far as that is visible."
     )
     confirmed = (
         "For a sum on top of DDP: gradients that are the number of ranks times what the backward left (the silent fault "
@@ -91,11 +102,13 @@ dist.destroy_process_group()
             divisions = divisions_of(program, node, backward)
             if step is not None:
                 yield self._late(node, step)
-            elif len(divisions) > 1 or (divisions and averages(node)):
-                places = [Related(d.span.path, d.span.line, "division", "divides by the number of ranks") for d in divisions]
+            elif len(sure := sure_divisions(divisions, node, backward)) > 1 or (sure and averages(node)):
+                places = [Related(d.span.path, d.span.line, "division", "divides by the number of ranks") for d in sure]
                 yield self._finding(node, _TWICE, places)
             elif not divisions and not averages(node):
                 wrapped = synced_wrap(program, backward)
+                if wrapped is None and adds_up(program, backward.target):
+                    continue  # the sum of sums is that of the whole batch, on any number of ranks
                 yield self._finding(node, _ON_TOP if wrapped else _UNDIVIDED, [] if wrapped is None else [wrapped])
 
     def _finding(self, node: Node, message: str, related: list[Related]) -> Finding:

@@ -421,6 +421,30 @@ for step in range(4):
     optimizer.step()
     optimizer.zero_grad()
 """,
+    ("DDP110", "a sum of losses that are sums, inside of the model"): BY_HAND + """
+class Loss(nn.Module):
+    def forward(self, x, y):
+        return nn.functional.cross_entropy(x, y, reduction="sum")
+loss_of = Loss()
+for step in range(4):
+    loss_of(net(torch.randn(8, 4)), torch.zeros(8).long()).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    ("DDP110", "micro-batches that get fewer with more ranks"): BY_HAND + """
+grad_accum_steps = 8 // dist.get_world_size()
+grad_scale = 1 / grad_accum_steps
+max_length = 4096 // (grad_accum_steps * dist.get_world_size())
+for step in range(4):
+    for micro in range(grad_accum_steps):
+        (net(torch.randn(8, 4)).mean() * grad_scale).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+    optimizer.step()
+    optimizer.zero_grad()
+""",
     ("DDP110", "a redundant mean on top of DDP"): WRAPPED + """
 for step in range(4):
     model(torch.randn(8, 4)).mean().backward()
