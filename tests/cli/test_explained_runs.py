@@ -31,6 +31,7 @@ for step in range(8):
     optimizer.zero_grad()
     model(torch.randn(2, args.width)).sum().backward()
     optimizer.step()
+del model  # before the group, or the end may hang: gloo's thread and the interpreter wait for each other
 dist.destroy_process_group()
 """
 

@@ -32,6 +32,7 @@ for step in range(3):
 print("trained", flush=True)
 BARRIER
 dist.all_reduce(torch.ones(1))
+del model  # before the group, or the end may hang: gloo's thread and the interpreter wait for each other
 dist.destroy_process_group()
 """
 GUARDED = """\

@@ -34,6 +34,11 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    del (
+        model,
+        output,
+        loss,
+    )  # before the group: what frees the reducer last waits for gloo's thread, which may wait for the interpreter
     dist.destroy_process_group()
 
 
