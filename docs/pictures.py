@@ -6,22 +6,18 @@ alone.
 
 from __future__ import annotations
 
-import fcntl
 import io
-import os
-import pty
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
+from terminal import at_terminal
 
 DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
@@ -53,25 +49,7 @@ FRAME = """\
 
 def printed(words: Sequence[str], folder: Path) -> str:
     """What `ddp-audit` with these words prints in a folder to a terminal of WIDTH columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
-    bare = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    environment = {**bare, "TERM": "xterm", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "ddp_audit", *words]
-    running = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    parts = []
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(ours)
-    running.wait()
-    return b"".join(parts).decode("utf-8").replace("\r\n", "\n")
+    return at_terminal(words, folder, WIDTH, {"TERM": "xterm"})[1]
 
 
 def picture(name: str, text: str) -> str:

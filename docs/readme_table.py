@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from marked import with_part
+
 from ddp_audit.rule import load_rules
 
 README = Path(__file__).parent.parent / "README.md"
@@ -21,11 +23,7 @@ def table() -> str:
 
 def with_table(text: str) -> str:
     """The README with the table as it is now. Raises ValueError where the marks are missing."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("README.md has no place for the table of rules")
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+    return with_part(text, BEGIN, END, table())
 
 
 if __name__ == "__main__":

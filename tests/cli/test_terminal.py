@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from unicodedata import east_asian_width
 
@@ -20,14 +16,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from flight_dumps import Recorder, write
 from generated_traces import generate
+from terminal import BARE, at_terminal
 
 ROOT = Path(__file__).parents[2]
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?3[0-7]m")
-BARE = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
 
 
 @pytest.fixture(scope="module")
@@ -39,27 +36,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()  # Maß\n", "utf-8"
     )
     return folder
-
-
-def at_terminal(words: list[str], folder: Path, **settings: str) -> tuple[int, str]:
-    """Exit code and output of a command whose output is a terminal of 80 columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
-    environment = {**BARE, "TERM": "xterm-256color", **settings}
-    command = [sys.executable, "-m", "ddp_audit", *words]
-    running = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    parts = []
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(ours)
-    return running.wait(), b"".join(parts).decode("utf-8").replace("\r\n", "\n")
 
 
 COMMANDS = [
@@ -86,7 +62,7 @@ def test_lines_fit_the_terminal(words: str, example: Path) -> None:
 @pytest.mark.parametrize("words", ["train.py", "diff trace"])
 def test_colours_are_taken_back(words: str, example: Path) -> None:
     assert COLOUR.search(at_terminal(words.split(), example)[1])
-    assert not COLOUR.search(at_terminal(words.split(), example, NO_COLOR="1")[1])
+    assert not COLOUR.search(at_terminal(words.split(), example, settings={"NO_COLOR": "1"})[1])
 
 
 @pytest.mark.parametrize("words", ["train.py --format terminal", "diff trace"])
