@@ -11,13 +11,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_audit.findings import Finding
+from ddp_audit.findings import Finding, fingerprint_of
 
 VERSION = 1
+_MOST_EQUAL = 1000  # findings of one rule on equal lines of a file
 
 
 class BaselineError(Exception):
@@ -76,6 +77,22 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror or error}") from None
     return len(ordered)
+
+
+def rebased(entries: Iterable[Entry], old: str, new: str) -> list[Entry]:
+    """Entries of the baseline file `old` as they stand in the file `new`, which may lie in another folder."""
+    before, after = _folder_of(old), _folder_of(new)
+    if before == after:
+        return list(entries)
+    return [_at(entry, _path_from(after, os.path.join(before, entry.path))) for entry in entries]
+
+
+def _at(entry: Entry, path: str) -> Entry:
+    """An entry with its path written in another way. What tells equal lines of a file apart is in its fingerprint alone."""
+    for number in range(_MOST_EQUAL):
+        if entry.fingerprint == fingerprint_of(entry.code, entry.path, entry.text, number):
+            return replace(entry, path=path, fingerprint=fingerprint_of(entry.code, path, entry.text, number))
+    return replace(entry, path=path)  # a fingerprint that was edited: it matched nothing before and matches nothing now
 
 
 def compare(

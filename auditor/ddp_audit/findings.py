@@ -73,8 +73,7 @@ class Finding:
 
     def fingerprint_at(self, path: str) -> str:
         """The fingerprint with the path written in another way."""
-        text = "\0".join((self.code, path, " ".join(self.source_line.split()), str(self.occurrence)))
-        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
+        return fingerprint_of(self.code, path, " ".join(self.source_line.split()), self.occurrence)
 
     def to_json(self) -> dict[str, object]:
         """The object of the documented JSON form: verdict only where a trace gave one, fix null where there is none."""
@@ -97,6 +96,12 @@ class Finding:
         if self.verdict is not None:
             out["verdict"] = self.verdict
         return out
+
+
+def fingerprint_of(code: str, path: str, text: str, occurrence: int) -> str:
+    """The fingerprint of a finding on a line whose words are `text`, with single spaces between them."""
+    joined = "\0".join((code, path, text, str(occurrence)))
+    return hashlib.sha256(joined.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def number_occurrences(findings: list[Finding]) -> None:

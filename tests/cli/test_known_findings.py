@@ -115,6 +115,18 @@ def test_rewriting_keeps_what_was_not_looked_at_and_drops_what_is_gone(known: Pa
     ]
 
 
+def test_what_was_not_looked_at_is_kept_in_another_folder(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("two.py").write_text("import torch.distributed\nc = 'SLIGHT'\nc = 'SLIGHT'\n")
+    main([".", "--write-baseline", "known.json"])
+    Path("sub").mkdir()
+    assert main(["one.py", "--baseline", "known.json", "--write-baseline", "sub/known.json"]) == 0
+    paths = [entry["path"] for entry in json.loads(Path("sub/known.json").read_text())["findings"]]
+    assert paths == ["../one.py", "../one.py", "../two.py", "../two.py"]
+    capsys.readouterr()
+    assert main([".", "--strict", "--baseline", "sub/known.json"]) == 0
+    assert last_note(capsys) == "0 new, 4 known, 0 gone (baseline sub/known.json)"
+
+
 def test_errors_still_fail(known: Path) -> None:
     Path("broken.py").write_text("a = (\n")
     assert check() == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -30,6 +31,13 @@ if dist.get_rank() == 0:
 """
 
 
+CAPABILITIES = types.ClientCapabilities(
+    workspace=types.WorkspaceClientCapabilities(
+        did_change_watched_files=types.DidChangeWatchedFilesClientCapabilities(dynamic_registration=True)
+    )
+)
+
+
 class Client(LanguageClient):
     """Keeps the last diagnostics of each document."""
 
@@ -37,12 +45,17 @@ class Client(LanguageClient):
         super().__init__("tests", "1")
         self.last: dict[str, list[types.Diagnostic]] = {}
         self.told: list[str] = []
+        self.watched: list[str] = []
         self.came = asyncio.Event()
 
         @self.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
         def _published(params: types.PublishDiagnosticsParams) -> None:
             self.last[params.uri] = list(params.diagnostics)
             self.came.set()
+
+        @self.feature(types.CLIENT_REGISTER_CAPABILITY)
+        def _registered(params: types.RegistrationParams) -> None:
+            self.watched += [watcher["globPattern"] for one in params.registrations for watcher in one.register_options["watchers"]]
 
         @self.feature(types.WINDOW_SHOW_MESSAGE)
         def _shown(params: types.ShowMessageParams) -> None:
@@ -62,7 +75,7 @@ def in_session(folder: Path, talk: Callable[[Client, str], Awaitable[None]]) -> 
         client = Client()
         await client.start_io(sys.executable, "-m", "ddp_audit", "server", cwd=str(folder))
         root = folder.as_uri()
-        await client.initialize_async(types.InitializeParams(types.ClientCapabilities(), root_uri=root))
+        await client.initialize_async(types.InitializeParams(CAPABILITIES, root_uri=root))
         client.initialized(types.InitializedParams())
         uri = (folder / "train.py").as_uri()
         document = types.TextDocumentItem(uri, "python", 1, (folder / "train.py").read_text(encoding="utf-8"))
@@ -131,6 +144,31 @@ def test_what_cannot_be_read_or_set_is_told(folder: Path) -> None:
         saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
         await client.after(lambda: client.text_document_did_save(saved))
         assert len(client.told) == 1 and "did you mean 'select'" in client.told[0]
+
+    in_session(folder, talk)
+
+
+def test_what_the_baseline_knows_is_not_shown(folder: Path) -> None:
+    (folder / "ddp-audit.toml").write_text("baseline = 'known.json'\nignore = ['DDP604']\n")
+
+    async def talk(client: Client, uri: str) -> None:
+        assert "**/ddp-audit.toml" in client.watched and "**/*.json" in client.watched
+        assert {d.code for d in client.last[uri]} == {"DDP112", "DDP201"}
+        assert len(client.told) == 1 and "known.json" in client.told[0]  # it is not there yet: all is new
+
+        write = [sys.executable, "-m", "ddp_audit", ".", "--write-baseline", "known.json"]
+        assert subprocess.run(write, cwd=folder, capture_output=True, check=False).returncode == 0
+        event = types.FileEvent((folder / "known.json").as_uri(), types.FileChangeType.Created)
+        changed = types.DidChangeWatchedFilesParams([event])
+        await client.after(lambda: client.workspace_did_change_watched_files(changed))
+        assert client.last[uri] == []
+
+        new = "import os\n" + SCRIPT + "if dist.get_rank() == 1:\n    dist.all_reduce(torch.ones(1))\n"
+        change = types.TextDocumentContentChangeWholeDocument(new)
+        identifier = types.VersionedTextDocumentIdentifier(2, uri)
+        await client.after(lambda: client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change])))
+        assert [(d.code, d.range.start.line) for d in client.last[uri]] == [("DDP201", 13)]
+        assert len(client.told) == 1
 
     in_session(folder, talk)
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ddp_audit.baseline import BaselineError, Comparison, compare, read_baseline, write_baseline
+from ddp_audit.baseline import BaselineError, Comparison, compare, read_baseline, rebased, write_baseline
 from ddp_audit.cli.parser import Usage
 from ddp_audit.outcome import AuditResult
 from ddp_audit.report.summary import count
@@ -43,7 +43,8 @@ class Known:
         if self._written is None or self._last is None:
             return
         try:
-            number = write_baseline(self._written, [*self._last.new, *self._last.known], self._last.unseen)
+            unseen = rebased(self._last.unseen, self._name or self._written, self._written)
+            number = write_baseline(self._written, [*self._last.new, *self._last.known], unseen)
         except BaselineError as error:
             raise Usage(f"--write-baseline: {error}") from None
         result.findings = []
@@ -61,8 +62,8 @@ def _baseline_name(args: argparse.Namespace, config: Config) -> str | None:
     if args.baseline is not None:
         name: str = args.baseline
         return name
-    if config.baseline is None or config.path is None:
+    path = config.baseline_file
+    if path is None:
         return None
-    path = Path(config.path).parent / config.baseline
     # The settings may name the file that this run is the first to write.
     return None if args.write_baseline is not None and not path.exists() else path.as_posix()

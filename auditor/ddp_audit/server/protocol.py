@@ -11,8 +11,10 @@ from pygls.uris import from_fs_path, to_fs_path
 from ddp_audit import __version__
 from ddp_audit.findings import Finding, Related
 from ddp_audit.server.session import Change, Session, page
+from ddp_audit.source.config import SETTINGS
 from ddp_audit.source.files import SourceError
 
+_WATCHED = (*SETTINGS, "*.json")  # a baseline is a .json mostly; which one it is the settings say
 _SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
     "warning": types.DiagnosticSeverity.Warning,
@@ -26,6 +28,7 @@ class Server(LanguageServer):
     def __init__(self) -> None:
         super().__init__("ddp-audit", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.session = Session()
+        self._told: dict[str, str] = {}  # by document, so that a message does not come back with every key
 
     def look_at(self, uri: str, text: str | None = None) -> None:
         """Audits a document and publishes what was found in it."""
@@ -35,12 +38,31 @@ class Server(LanguageServer):
         if text is not None:
             self.session.texts[path] = text.replace("\r\n", "\n")
         trouble = self.session.audit(path)
-        if trouble:
+        if trouble != self._told.get(path, "") and trouble:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"ddp-audit: {trouble}"))
+        self._told[path] = trouble
         lines = self.session.texts.get(path, "").split("\n")
         found = [diagnostic(finding, lines) for finding in self.session.findings[path]]
         found += [_unreadable(error) for error in self.session.errors[path]]
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+
+    def look_again(self) -> None:
+        """Audits every open document anew: what changed on the disk may concern any of them."""
+        for path in list(self.session.texts):
+            uri = from_fs_path(path)
+            if uri is not None:
+                self.look_at(uri)
+
+    def watch(self) -> None:
+        """Asks the client to tell of changes of settings and baselines, where it can."""
+        workspace = self.client_capabilities.workspace
+        able = None if workspace is None else workspace.did_change_watched_files
+        if able is None or not able.dynamic_registration:
+            return
+        watchers = [types.FileSystemWatcher(f"**/{name}") for name in _WATCHED]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+        registration = types.Registration("ddp-audit-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        self.client_register_capability(types.RegistrationParams([registration]))
 
 
 def serve() -> None:
@@ -51,6 +73,16 @@ def serve() -> None:
 def make_server() -> Server:
     """The server with its features."""
     server = Server()
+
+    @server.feature(types.INITIALIZED)
+    def initialized(params: types.InitializedParams) -> None:
+        server.watch()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def changed_on_disk(params: types.DidChangeWatchedFilesParams) -> None:
+        paths = [path for change in params.changes if (path := to_fs_path(change.uri)) is not None]
+        if any(path.endswith(SETTINGS) or path in server.session.baselines for path in paths):
+            server.look_again()
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: types.DidOpenTextDocumentParams) -> None:
@@ -63,10 +95,7 @@ def make_server() -> Server:
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def saved(params: types.DidSaveTextDocumentParams) -> None:
-        for path in list(server.session.texts):  # what was saved may be imported by the others
-            uri = from_fs_path(path)
-            if uri is not None:
-                server.look_at(uri)
+        server.look_again()  # what was saved may be imported by the others
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def closed(params: types.DidCloseTextDocumentParams) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_audit.audit import Options, UsageError, audit, installed_rules
+from ddp_audit.audit import AuditResult, Options, UsageError, audit, installed_rules
+from ddp_audit.baseline import BaselineError, compare, read_baseline
 from ddp_audit.cli.check import project_options
 from ddp_audit.findings import Finding
 from ddp_audit.report.pages import page_of, suppression_pages
 from ddp_audit.rule import Rule
-from ddp_audit.source.config import ConfigError, find_config
+from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError, display_path
 from ddp_audit.source.suppress import first_line
 
@@ -29,15 +30,22 @@ class Change:
 
 @dataclass(slots=True)
 class Session:
-    """The open documents by absolute path, and the findings in each. Paths in findings are relative to the server's folder."""
+    """The open documents by absolute path, and the findings in each. Paths in findings are relative to the server's folder.
+
+    What the baseline of the settings knows is no finding here, as it is none for `check`.
+    """
 
     texts: dict[str, str] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     errors: dict[str, list[SourceError]] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)  # of the last audit
+    baselines: set[str] = field(default_factory=set)  # absolute paths of those that the settings of open documents name
 
     def audit(self, path: str) -> str:
-        """Audits one open document with the texts of the others over the disk; a line about what kept it from that, or nothing."""
+        """Audits one open document with the texts of the others over the disk; a line about what kept it from that, or nothing.
+
+        With a baseline that cannot be read every finding counts as new, and the line says so.
+        """
         overlay = {name: text.encode() for name, text in self.texts.items()}
         try:
             config = find_config(Path(path))
@@ -55,10 +63,23 @@ class Session:
             self.findings[path], self.errors[path] = [], []
             return str(error)
         shown = display_path(path)
+        new, trouble = self._not_in_baseline(result, config)
         self.rules = list(result.rules.values())
-        self.findings[path] = [finding for finding in result.findings if finding.span.path == shown]
+        self.findings[path] = [finding for finding in new if finding.span.path == shown]
         self.errors[path] = [error for error in result.errors if error.path == shown]
-        return ""
+        return trouble
+
+    def _not_in_baseline(self, result: AuditResult, config: Config) -> tuple[list[Finding], str]:
+        """The findings that the baseline of the settings does not know, and a line where it cannot be read."""
+        if config.baseline_file is None:
+            return result.findings, ""
+        name = config.baseline_file.as_posix()
+        self.baselines.add(str(config.baseline_file.absolute()))
+        try:
+            entries = read_baseline(name)
+        except BaselineError as error:
+            return result.findings, f"{error}; all findings are shown"
+        return compare(result.findings, entries, result.looked_at, result.codes, baseline=name).new, ""
 
     def close(self, path: str) -> None:
         """Forgets a document."""

@@ -12,6 +12,7 @@ from typing import Any
 from ddp_audit.findings import CONFIDENCES, SEVERITIES
 from ddp_audit.source.paths import display_path
 
+SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 
 
@@ -43,6 +44,11 @@ class Config:
     def folder(self) -> Path:
         """The folder that paths in the settings are relative to."""
         return Path() if self.path is None else Path(self.path).parent
+
+    @property
+    def baseline_file(self) -> Path | None:
+        """The file of known findings."""
+        return None if self.baseline is None else self.folder / self.baseline
 
 
 HELPERS = ("rank", "local-rank", "world-size", "main-process", "wrap", "barrier")
