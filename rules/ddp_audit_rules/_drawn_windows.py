@@ -8,7 +8,7 @@ from ddp_audit.program.loading import by_rank
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import MISSING
-from ddp_audit_rules._streams import seed_of_all
+from ddp_audit_rules._streams import seed_of_all, seeds_of
 
 _SET = re.compile(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
 _WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
@@ -32,12 +32,7 @@ def is_window(program: Program, node: Node) -> bool:
 
 def seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
     """The last seed that all ranks set before a draw in the same library, and whether it is equal on all of them."""
-    library = node.detail["what"].split(".")[0]
-    seeds = [
-        n
-        for n in program.of("seed")
-        if n.number < node.number and not n.rank_guards and n.detail["what"].split(".")[0] == library and "cuda" not in n.text
-    ]
+    seeds = [n for n in seeds_of(program, node.detail["library"]) if n.number < node.number and not n.rank_guards]
     if not seeds:
         return None, False
     return seeds[-1], seed_of_all(seeds[-1]) is not MISSING

@@ -13,6 +13,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.order import HASHES, LISTING, unordered
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Const, Items, Made, Obj, Unknown, Value, options
+from ddp_audit_rules._streams import seeds_of
 
 _SHUFFLES = {
     "random.shuffle": "random", "random.sample": "random", "numpy.random.shuffle": "numpy", "numpy.random.permutation": "numpy",
@@ -96,7 +97,7 @@ def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | Non
     spawns = [n for n in program.of("spawn") if n.span not in node.calls and n.number > node.number]
     if node.rank_guards or spawns or not node.is_called:
         return None
-    seeds = [n for n in program.of("seed") if n.number < node.number and _seeds(n, library) and not n.rank_guards]
+    seeds = [n for n in seeds_of(program, library) if n.number < node.number and not n.rank_guards]
     if not seeds:
         known = {(n.span.path, n.span.line) for n in program.of("seed")}
         calls = lines_with(program, r"(?<!def )\b\w*(seed|set_determin)\w*\(")
@@ -108,17 +109,6 @@ def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | Non
     if any(guard.against_default for guard in last.guards):
         return "a generator that no seed starts by default", f"With the seed of line {last.span.line} all ranks draw alike."
     return None
-
-
-def _seeds(seed: Node, library: str) -> bool:
-    what = seed.detail["what"]
-    if "cuda" in what:
-        return False
-    if what.endswith("manual_seed"):
-        return library == "torch"
-    if what.endswith(("set_seed", "everything")):
-        return True
-    return library == ("numpy" if what.startswith(("np.", "numpy.")) else "random")
 
 
 def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[Cause]:

@@ -1,14 +1,14 @@
-"""Random numbers: whether all ranks draw the same ones, and whether a value was drawn or made of new numbers."""
+"""Random numbers: the seeds of a stream, whether all ranks draw the same, and whether a value was drawn or made of new numbers."""
 
 from __future__ import annotations
 
 import re
 
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
+from ddp_audit.program.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
+_UNEQUAL = frozenset({RANK, RANDOM, CLOCK})
 _FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
-_EVERYTHING = re.compile(r"everything|set_seed")
 
 
 def one_stream(program: Program, library: str, before: int | None = None) -> bool:
@@ -16,22 +16,21 @@ def one_stream(program: Program, library: str, before: int | None = None) -> boo
 
     It is seeded with values that are equal on all ranks; with `before` the last seed before that node counts alone.
     """
-    seeds = [n for n in program.of("seed") if before is None or n.number < before]
-    own = [n for n in seeds if _library(n.detail["what"]) == library] or [n for n in seeds if _EVERYTHING.search(n.detail["what"])]
+    seeds = [n for n in seeds_of(program, library) if before is None or n.number < before]
     if before is not None:
-        own = own[-1:]
-    return bool(own) and not any(seed.args["seed"].taint & {RANK, RANDOM} or seed.rank_guards for seed in own)
+        seeds = seeds[-1:]
+    return bool(seeds) and not any(seed.args["seed"].taint & _UNEQUAL or seed.rank_guards for seed in seeds)
+
+
+def seeds_of(program: Program, *streams: str) -> list[Node]:
+    """The seeds that start one of some streams: torch (the default generator on the CPU), cuda, numpy, random."""
+    return [node for node in program.of("seed") if not node.detail["streams"].isdisjoint(streams)]
 
 
 def seed_of_all(seed: Node) -> object:
     """The number that a seed is on all ranks; MISSING where it is not known, or another one on another rank."""
     values = [evaluate(seed.args["seed"], World(rank, 2, 2)) for rank in (0, 1)] if "seed" in seed.args else []
     return values[0] if values and MISSING not in values and values[0] == values[1] else MISSING
-
-
-def _library(function: str) -> str:
-    root = function.split(".")[0]
-    return "numpy" if root == "np" else root
 
 
 def draws(value: Value) -> bool:

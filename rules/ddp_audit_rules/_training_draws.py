@@ -9,6 +9,7 @@ from ddp_audit.findings import Span
 from ddp_audit.program.loading import training_passes
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import RANK, Obj, Value, options
+from ddp_audit_rules._streams import seeds_of
 from ddp_audit_rules._training import wrap_behind
 
 
@@ -66,14 +67,9 @@ def _seeds_workers(loader: Node) -> bool:
     return any(value.taint & {RANK} or not value.text.startswith("None") for value in given)
 
 
-def library_of(seed: Node) -> str:
-    """Whose stream a seed starts: torch, numpy, random, or empty for all of them."""
-    what = seed.detail["what"]
-    if what.endswith("manual_seed") or what.endswith("manual_seed_all"):
-        return "torch"
-    if not what.endswith("seed") or what.endswith(("set_seed", "seed_all")):
-        return ""
-    return "numpy" if what.startswith(("np.", "numpy.")) else "random"
+def seeds_behind(program: Program, draw: Draw) -> list[Node]:
+    """The seeds that a draw may follow: one of torch may be made on the CPU or on a GPU."""
+    return seeds_of(program, *(("torch", "cuda") if draw.package == "torch" else (draw.package,)))
 
 
 def seeded_in_parent_only(program: Program) -> tuple[Node, Node] | None:
@@ -81,7 +77,7 @@ def seeded_in_parent_only(program: Program) -> tuple[Node, Node] | None:
     for spawn in program.of("spawn"):
         if "nprocs" not in spawn.args:
             continue  # a forked process has its parent's state
-        seeds = [n for n in program.of("seed") if library_of(n) in ("torch", "") and "cuda" not in n.detail["what"]]
+        seeds = seeds_of(program, "torch")
         parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
         ranks = [n for n in seeds if spawn.span in n.calls]
         inside = any(spawn.span in n.calls for n in program.of("wrap"))

@@ -6,7 +6,7 @@ from ddp_audit.findings import Related
 from ddp_audit.program.loading import Pass, by_rank, draws_at_random, samplers_of, shares_out
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Obj, Value, constant, options, truth, worlds
-from ddp_audit_rules._streams import seed_of_all
+from ddp_audit_rules._streams import seed_of_all, seeds_of
 
 _DRAWING = ("WeightedRandomSampler",)
 
@@ -78,7 +78,7 @@ def drawn_alike(program: Program, one: Pass) -> Node | None:
         return None
     if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(data):
         return None
-    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch")]
+    seeds = seeds_of(program, "torch")
     if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of("random", "draw")):
         return None  # the streams of some ranks, or of some runs, are others
     last = seeds[-1]
@@ -95,7 +95,7 @@ def same_order(program: Program, loader: Node) -> str:
 
 def _equal_seed(program: Program) -> str | None:
     """What gives all ranks one seed of torch, in words; None where nothing does."""
-    seeds = [n for n in program.of("seed") if n.detail["what"].startswith("torch") and not n.rank_guards]
+    seeds = [n for n in seeds_of(program, "torch") if not n.rank_guards]
     if not seeds:
         return None
     value = seed_of_all(seeds[-1])

@@ -9,6 +9,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._streams import seeds_of
 
 _MODEL = re.compile(r"model|state_dict|net|weights|params|generator|encoder|decoder", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"optim|(^|_)opt(_|$|\d)", re.IGNORECASE)
@@ -120,7 +121,7 @@ finally:
             f"The checkpoint holds {keys} and no random or sampler state, so a run that resumes from it draws its data "
             "from the start of its random streams again."
         )
-        seeds = [n for n in program.of("seed") if n.number < node.number and n.detail["what"].startswith("torch")]
+        seeds = [n for n in seeds_of(program, "torch") if n.number < node.number]
         draws = [n for n in program.of("draw") if not n.rank_guards]
         related = [Related(n.span.path, n.span.line, "load", "resumes from it") for n in first_of_each_place(loads)[:1]]
         related += [Related(n.span.path, n.span.line, "seed", "starts the stream of each process again") for n in seeds[:1]]

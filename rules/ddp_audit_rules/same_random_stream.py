@@ -12,7 +12,7 @@ from ddp_audit.program.loading import trains
 from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._evidence import any_equal, has_fault
-from ddp_audit_rules._training_draws import Draw, draws, library_of, seeded_in_parent_only
+from ddp_audit_rules._training_draws import Draw, draws, seeded_in_parent_only, seeds_behind
 
 
 class SameRandomStream(Rule):
@@ -78,7 +78,7 @@ finally:
             yield self._parent(*unseeded)
             return
         for draw in draws(program):
-            seeds = [seed for seed in program.of("seed") if library_of(seed) in (draw.package, "")]
+            seeds = seeds_behind(program, draw)
             if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
                 continue
             before = [seed for seed in seeds if seed.number < draw.number] or seeds

@@ -1,4 +1,4 @@
-"""What calls of torch mean, continued: samplers and loaders, random draws, files, devices, seeds, processes."""
+"""What calls of torch mean, continued: samplers and loaders, random draws, files, devices, processes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     generator = kwargs.get("generator")
     name = library_of(lw.eval(node.func))
     if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
-        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node))
+        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node), library=name.split(".")[0])
     else:
         note_random(lw, node, name, kwargs)
     return generic(args, kwargs, text, frozenset({RANDOM}), name or "?")
@@ -206,15 +206,6 @@ def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     if "rank" in join_taint(*parts):
         lw.emit("device", node, args={"index": index}, via="torch.device")
     return Expr(op="device", args=tuple(parts), taint=join_taint(*parts), text=lw.text(node))
-
-
-@contract("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all",
-          "numpy.random.seed", "random.seed",
-          "lightning.seed_everything", "pytorch_lightning.seed_everything",
-          "transformers.set_seed", "accelerate.utils.set_seed")  # fmt: skip
-def _seed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("seed", node, args={"seed": args[0] if args else Unknown()}, what=called(node))
-    return Unknown()
 
 
 @contract(

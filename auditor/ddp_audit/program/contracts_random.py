@@ -1,4 +1,4 @@
-"""Random numbers: which calls draw from a process's own generators, where modules and data sets do, what transforms do."""
+"""Random numbers: which calls seed a process's own generators or draw from them, where modules, data sets and transforms do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddp_audit.program.names import called, kind_of_class
 from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo, Frame
-from ddp_audit.program.values import RANDOM, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
+from ddp_audit.program.values import RANDOM, RANK, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -81,6 +81,36 @@ def _shuffle(name: str) -> Contract:
 
 
 BY_NAME.update({name: _shuffle(name) for name in ("random.shuffle", "numpy.random.shuffle")})
+
+
+def _seed(streams: tuple[str, ...]) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = args[0] if args else next((kwargs[name] for name in ("seed", "a") if name in kwargs), None)
+        if given is None:  # each process takes one from the system, but Lightning's releases differ in that
+            given = Unknown() if streams == _ALL else Unknown(taint=frozenset({RANDOM}))
+        by_rank = kwargs.get("device_specific", Const(value=False))
+        if not isinstance(by_rank, Const) or by_rank.value:  # Accelerate adds the number of the process
+            given = Unknown(taint=given.taint | {RANK}, text=given.text)
+        lw.emit("seed", node, args={"seed": given}, streams=frozenset(streams))
+        return Unknown()
+
+    return call
+
+
+_ALL = ("random", "numpy", "torch", "cuda")
+_SEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("torch", "cuda"): ("torch.manual_seed", "torch.random.manual_seed", "torch.seed", "torch.random.seed"),
+    ("torch",): ("torch.default_generator.manual_seed",),
+    ("cuda",): ("torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "torch.cuda.seed", "torch.cuda.seed_all",
+                "torch.cuda.random.manual_seed", "torch.cuda.random.manual_seed_all"),
+    ("numpy",): ("numpy.random.seed",),
+    ("random",): ("random.seed",),
+    _ALL: ("accelerate.utils.set_seed", "accelerate.utils.random.set_seed", "transformers.set_seed",
+           "transformers.trainer_utils.set_seed", "diffusers.training_utils.set_seed", "lightning.seed_everything",
+           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything", "pytorch_lightning.seed_everything",
+           "pytorch_lightning.utilities.seed.seed_everything", "lightning_fabric.seed_everything"),
+}  # fmt: skip
+BY_NAME.update({name: _seed(streams) for streams, functions in _SEEDS.items() for name in functions})
 
 
 def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -31,8 +31,8 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
 | current-device | something is put on the process's current CUDA device: `.cuda()`, `.to("cuda")`, `device="cuda"` | |
 | forced-device | an option that names a device, or `cpu`, is overwritten by the process's CUDA device | args: old, value |
-| seed | torch.manual_seed and its like | args: seed |
-| draw | random indices drawn from a whole set | detail what |
+| seed | torch.manual_seed and its like | args: seed; detail streams: of torch, cuda, numpy, random those that it starts |
+| draw | random indices drawn from a whole set | detail what, library |
 | optimizer | an optimizer is made | target: the optimizer; args: params, lr |
 | scheduler, schedule-step | a learning-rate scheduler is made, stepped | target: the scheduler; args: T_max, total_steps, .. |
 | requires-grad | requires_grad of parameters is set | target: their module or wrapper; args: value; detail part: only some |
