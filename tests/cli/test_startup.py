@@ -54,25 +54,43 @@ def test_the_audit_needs_no_torch_and_json_none_of_the_heavy_packages(tmp_path: 
 # What a run from the cache needs: the command line, the file of the run, what it looked at, and a report.
 WARM = """\
 ddp_audit ddp_audit.cli ddp_audit.cli.parser ddp_audit.cli.check ddp_audit.cli.known ddp_audit.cli.fixing ddp_audit.cli.explained
-ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.cache.runs ddp_audit.cache.files ddp_audit.findings ddp_audit.outcome ddp_audit.source
-ddp_audit.source.config ddp_audit.source.documents ddp_audit.source.paths ddp_audit.source.problems ddp_audit.source.seen
-ddp_audit.source.unchanged ddp_audit.report ddp_audit.report.json ddp_audit.report.summary ddp_audit.report.text ddp_audit_rules
+ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.cache.reports ddp_audit.cache.runs ddp_audit.cache.files
+ddp_audit.findings ddp_audit.outcome ddp_audit.source ddp_audit.source.config ddp_audit.source.documents ddp_audit.source.paths
+ddp_audit.source.problems ddp_audit.source.seen ddp_audit.source.unchanged ddp_audit.report ddp_audit.report.json
+ddp_audit.report.summary ddp_audit.report.text ddp_audit_rules
 """
+TRUSTING = (
+    "from ddp_audit.source import unchanged\nunchanged._TICK = -(10**18)\n"  # files that were written just now are old enough
+)
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_run_from_the_cache_imports_next_to_nothing(tmp_path: Path, form: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("backward()", "backward()\n    if dist.get_rank() == 0: dist.barrier()"))
     everything = PROBE.replace("*(name for name in watched if sys.modules.get(name) is not None)", "*sys.modules")
-    command = [sys.executable, "-c", everything, "torch", "", f"train.py,--format,{form}"]
-    cold, warm = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60) for _ in range(2)]
+
+    def run(program: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+        command = [sys.executable, "-c", program, "torch", "", f"train.py,--format,{form}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return done, set(done.stderr.splitlines()[-1].split())
+
+    cold, _ = run(everything)
+    warm, imported = run(everything)
     assert warm.stdout == cold.stdout != ""
     assert warm.returncode == cold.returncode == 1
-    imported = set(warm.stderr.splitlines()[-1].split())
     assert {name for name in imported if name.startswith("ddp_audit")} <= set(WARM.split())
     assert imported.isdisjoint(
         ("libcst", "networkx", "rich", "yaml", "numpy", "subprocess", "tempfile", "difflib", "multiprocessing")
     )
+    run(TRUSTING + everything)
+    again, imported = run(everything)
+    assert (again.stdout, again.returncode) == (cold.stdout, 1)
+    assert {name for name in imported if name.startswith("ddp_audit")} == {
+        *("ddp_audit", "ddp_audit.cli", "ddp_audit.cache", "ddp_audit.cache.reports", "ddp_audit_rules")
+    }
+    bare = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, timeout=60)
+    imported -= set(bare.stdout.split())  # an environment may have its own ideas of what Python starts with
+    assert imported.isdisjoint(("argparse", "json", "re", "typing", "dataclasses", "enum", "hashlib", "pathlib", "collections"))
 
 
 @pytest.mark.parametrize("words", [["rules"], ["explain", "DDP401"], ["--version"], ["--help"], ["check", "--help"]])

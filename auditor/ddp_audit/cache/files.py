@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ddp_audit.cache.reports import cache_path
 from ddp_audit.findings import Finding, Fix, Related, Span
 
 MOST_BYTES = 300_000_000
 MOST_RUNS = 100  # whole audits
+MOST_REPORTS = 100
 MOST_PARTS = 30  # sets of entries
 MOST_TOOLS = 30  # states of the tool and the rules
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)  # what a damaged file can lead to
@@ -20,11 +21,7 @@ DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, 
 
 def cache_folder() -> Path:
     """Where the files lie: DDP_AUDIT_CACHE, or `ddp-audit` in the user's cache folder."""
-    own = os.environ.get("DDP_AUDIT_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "ddp-audit"
+    return Path(cache_path())
 
 
 def document_of(finding: Finding) -> dict[str, Any]:
@@ -45,18 +42,26 @@ def read(path: Path) -> Any:
 
 
 def write(path: Path, document: object) -> None:
+    """Writes a document into a file, as `put` does."""
+    try:
+        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    except ValueError:
+        return
+    put(path, data)
+
+
+def put(path: Path, data: bytes) -> None:
     """Puts a file in its place in one step, and drops the oldest of too many. Where that cannot be done nothing is kept."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         try:
             part.write_bytes(data)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
         _drop_old(path.parent)
-    except (OSError, ValueError):
+    except OSError:
         return
 
 
@@ -71,13 +76,13 @@ def touch(path: Path) -> None:
 def _drop_old(folder: Path) -> None:
     """Drops what was used longest ago, where there is too much. Parts that a killed process left go the same way."""
     found = []
-    for path in [path for sort in ("run", "parts", "tool") for path in folder.glob(f"{sort}-*")]:
+    for path in [path for sort in ("run", "parts", "tool", "report") for path in folder.glob(f"{sort}-*")]:
         try:
             status = path.stat()
         except OSError:  # another process was faster
             continue
         found.append((status.st_mtime, path, status.st_size))
-    left = {"run": MOST_RUNS, "parts": MOST_PARTS, "tool": MOST_TOOLS}
+    left = {"run": MOST_RUNS, "report": MOST_REPORTS, "parts": MOST_PARTS, "tool": MOST_TOOLS}
     room = MOST_BYTES
     for _, path, size in sorted(found, reverse=True):
         sort = path.name.partition("-")[0]

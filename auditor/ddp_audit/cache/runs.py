@@ -9,6 +9,7 @@ not kept, their entries are. The files are for one machine and one user: a hash 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddp_audit import __version__
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
+from ddp_audit.cache.reports import installed_paths, tool_paths
 from ddp_audit.outcome import AuditResult, Options
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
@@ -31,13 +33,19 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def cached_audit(paths: Sequence[str], options: Options, tell: Tell | None = None) -> AuditResult:
-    """What `audit` gives, as far as possible from the cache. Raises UsageError."""
+def cached_audit(
+    paths: Sequence[str], options: Options, tell: Tell | None = None, held: unchanged.Held | None = None
+) -> AuditResult:
+    """What `audit` gives, as far as possible from the cache. Where it went without errors, `held` takes up what it rests on.
+
+    Raises UsageError.
+    """
+    held = {} if held is None else held
     began = time.time_ns()
     tool = (__version__, sys.version, _tool(options.rule_folders), str(Path.cwd()))
     folder = cache_folder()
     run = folder / f"run-{_hash(*tool, repr(list(paths)), repr(replace(options, jobs=1)))}.json"
-    found = _load(run, options.rule_folders, began)
+    found = _load(run, options.rule_folders, began, held)
     if found is not None:
         return found
     from ddp_audit.audit import audit
@@ -48,7 +56,8 @@ def cached_audit(paths: Sequence[str], options: Options, tell: Tell | None = Non
         result = audit(paths, options, memory=memory, tell=tell)
     memory.save()
     if not result.errors:
-        files.write(run, {"seen": unchanged.held(seen, began), "result": _document(result)})
+        held.update(unchanged.held(seen, began))
+        files.write(run, {"seen": held, "result": _document(result)})
     return result
 
 
@@ -73,9 +82,9 @@ def _tool(folders: Sequence[str]) -> str:
     import ddp_audit_rules
 
     roots = [*ddp_audit.__path__, *ddp_audit_rules.__path__, *folders]
-    sources = {root: sorted(_sources(root)) for root in roots}
-    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    kept = cache_folder() / f"tool-{_hash(repr((sources, [(path, unchanged.guard_of(path)) for path in installed])))}.json"
+    sources = {root: [path for path in tool_paths([root]) if path.endswith(".py")] for root in roots}
+    states = [(path, unchanged.guard_of(path)) for path in (*itertools.chain(*sources.values()), *installed_paths())]
+    kept = cache_folder() / f"tool-{_hash(repr((list(sources), states)))}.json"
     try:
         return str(files.read(kept)["hash"])
     except files.DAMAGE:
@@ -84,27 +93,14 @@ def _tool(folders: Sequence[str]) -> str:
         return found
 
 
-def _hash_of_tool(sources: Mapping[str, Sequence[tuple[str, list[int] | None]]]) -> str:
+def _hash_of_tool(sources: Mapping[str, Sequence[str]]) -> str:
     from ddp_audit.rule_loading import distributions_with_rules
 
     total = hashlib.sha256()
-    for root, states in sources.items():
-        for path, _ in states:
+    for root, paths in sources.items():
+        for path in paths:
             total.update(os.path.relpath(path, root).encode(errors="surrogateescape") + digest_of(path).encode())
     return total.hexdigest() + repr(distributions_with_rules())
-
-
-def _sources(folder: str) -> Iterator[tuple[str, list[int] | None]]:
-    """Path and guard of each Python file below a folder."""
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    yield entry.path, unchanged.guard_of(entry.path)
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    yield from _sources(entry.path)
-    except OSError:
-        return
 
 
 class _Late(Mapping[str, V]):
@@ -135,7 +131,7 @@ def _rules(codes: Sequence[str], folders: Sequence[str]) -> dict[str, Rule]:
     return {rule.code: rule for rule in installed_rules(folders) if rule.code in codes}
 
 
-def _load(run: Path, folders: Sequence[str], began: int) -> AuditResult | None:
+def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -> AuditResult | None:
     """The result of a run that still holds; None for any other, and for one that is damaged."""
     try:
         document = files.read(run)
@@ -156,6 +152,7 @@ def _load(run: Path, folders: Sequence[str], began: int) -> AuditResult | None:
         result.sources = _Late(readable, lambda: {path: _text_of(path).split("\n") for path in readable})
     except files.DAMAGE:
         return None
+    held.update(document["seen"])
     if fresher:
         files.write(run, document)
     else:

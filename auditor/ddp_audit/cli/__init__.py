@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
 
-from ddp_audit.cli.parser import Parser, Usage
+from ddp_audit.cache import reports
+
+TYPE_CHECKING = False  # as type checkers read it: a report that is printed again needs no typing, and no argparse
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddp_audit.cli.parser import Parser
 
 # Command to its line in the help. A command's module has add_parser(subparsers) and run(args) -> exit code.
 COMMANDS = {
@@ -31,17 +35,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _let_all_text_out()
     try:
-        code = _dispatch(words)
+        command = _command(words)
+        code = reports.again(words) if command == "check" else None
+        if code is None:
+            code = _dispatch(command, words)
         sys.stdout.flush()
         return code
-    except Usage as error:
-        print(f"ddp-audit: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:
         # The reader of our output has gone (`ddp-audit .. | head`). Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as the shell reports a writer that SIGPIPE ended
     except Exception as error:
+        from ddp_audit.cli.parser import Usage
+
+        if isinstance(error, Usage):
+            print(f"ddp-audit: {error}", file=sys.stderr)
+            return 2
         if os.environ.get("DDP_AUDIT_DEBUG"):
             raise
         text = " ".join(str(error).split())
@@ -59,27 +68,36 @@ def _let_all_text_out() -> None:
         sys.stdout.reconfigure(encoding="utf-8" if is_ascii else None, errors="backslashreplace")
 
 
-def _dispatch(words: list[str]) -> int:
-    if words and words[0] in COMMANDS:
-        command = words[0]
-    elif words and words[0] in ("-h", "--help", "--version"):
-        _top_level().parse_args(words[:1])
-        return 0
-    elif not words:
+def _command(words: Sequence[str]) -> str:
+    """The command that words ask for; empty where they ask for the help or the version."""
+    if not words or words[0] in ("-h", "--help", "--version"):
+        return ""
+    return words[0] if words[0] in COMMANDS else "check"
+
+
+def _dispatch(command: str, words: Sequence[str]) -> int:
+    if not words:
         _top_level().print_help(sys.stderr)
         return 2
-    else:
-        command = "check"
-        words.insert(0, command)
-    module = importlib.import_module(f"ddp_audit.cli.{command}")
+    if not command:
+        _top_level().parse_args(words[:1])
+        return 0
+    from importlib import import_module
+
+    from ddp_audit.cli.parser import Parser
+
+    module = import_module(f"ddp_audit.cli.{command}")
     parser = Parser(prog="ddp-audit")
     module.add_parser(parser.add_subparsers(dest="command", parser_class=Parser))
-    code: int = module.run(parser.parse_args(words))
+    args = parser.parse_args(words if words[0] == command else [command, *words])
+    args.words = words
+    code: int = module.run(args)
     return code
 
 
 def _top_level() -> Parser:
     from ddp_audit import __version__
+    from ddp_audit.cli.parser import Parser
 
     lines = "\n".join(f"  {name:<9}{text}" for name, text in COMMANDS.items())
     parser = Parser(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ddp_audit.cache import reports
 from ddp_audit.cli import explained, fixing, known
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.cli.progress import Auditing
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.outcome import AuditResult, Options, UsageError
-from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config
+from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config, settings_paths
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
+    from ddp_audit.source.unchanged import Held
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -80,6 +84,8 @@ def _processes(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Audits and reports. Raises Usage."""
+    began = time.time_ns()
+    held: Held = {}
     fixing.check_options(args)
     paths, overlay = _inputs(args)
     explained.check_options(args)
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
                 else:
                     from ddp_audit.cache.runs import cached_audit
 
-                    result = cached_audit(paths, options, tell)
+                    result = cached_audit(paths, options, tell, held)
             baseline.hold(result)
             return result
 
@@ -123,9 +129,22 @@ def run(args: argparse.Namespace) -> int:
     chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")
     strict = bool(config.strict) if args.strict is None else args.strict
     explained.check_format(args, chosen)
-    _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
     code = result.exit_code(strict)
-    return 0 if code == 1 and args.exit_zero else code
+    code = 0 if code == 1 and args.exit_zero else code
+    if held and args.output is None and _is_the_same_again(args, chosen, baseline):
+        text = io.StringIO()
+        write_report(result, chosen, text, args.statistics, strict=strict)
+        sys.stdout.write(text.getvalue())
+        reports.keep(args.words, held, map(str, settings_paths(Path(paths[0]))), options.rule_folders, text.getvalue(), code, began)
+    else:
+        _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
+    return code
+
+
+def _is_the_same_again(args: argparse.Namespace, form: str, baseline: known.Known) -> bool:
+    """Whether a report depends on nothing but what its audit rests on, and all of it goes to standard output."""
+    plain = form in ("text", "json", "sarif", "github") and (form == "text" or not args.statistics)
+    return plain and not (args.trace or args.explain_run or baseline.is_used)
 
 
 def _inputs(args: argparse.Namespace) -> tuple[list[str], dict[str, bytes]]:

@@ -28,6 +28,11 @@ class Known:
             except BaselineError as error:
                 raise Usage(f"--baseline: {error}") from None
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a baseline is read or written."""
+        return self._name is not None or self._written is not None
+
     def hold(self, result: AuditResult) -> None:
         """Takes the known findings out of a result and says in a note how many those were."""
         name = self._name or ""

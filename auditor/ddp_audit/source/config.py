@@ -14,6 +14,7 @@ from ddp_audit.source.paths import display_path
 
 SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
+_OWN = "ddp-audit.toml"
 
 
 class ConfigError(Exception):
@@ -94,18 +95,22 @@ def find_config(start: Path) -> Config:
     ddp-audit.toml comes before pyproject.toml in one folder; a pyproject.toml without the table is passed over.
     Raises ConfigError.
     """
-    folder = start.absolute()
-    for candidate in (folder, *folder.parents):
-        own = candidate / "ddp-audit.toml"
-        if own.is_file():
-            return _config(_load(own), own)
-        project = candidate / "pyproject.toml"
-        if project.is_file():
-            tool = _load(project).get("tool")
-            table = tool.get("ddp-audit") if isinstance(tool, dict) else None
-            if table is not None:
-                return _config(table, project)
+    for path in settings_paths(start):
+        if not path.is_file():
+            continue
+        if path.name == _OWN:
+            return _config(_load(path), path)
+        tool = _load(path).get("tool")
+        table = tool.get("ddp-audit") if isinstance(tool, dict) else None
+        if table is not None:
+            return _config(table, path)
     return Config()
+
+
+def settings_paths(start: Path) -> list[Path]:
+    """Each path that `find_config` would look for settings at, in order."""
+    folder = start.absolute()
+    return [candidate / name for candidate in (folder, *folder.parents) for name in (_OWN, "pyproject.toml")]
 
 
 def _load(path: Path) -> dict[str, Any]:

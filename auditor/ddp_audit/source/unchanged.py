@@ -53,25 +53,30 @@ def guard_of(path: str) -> Guard:
 
 
 def _guards(sort: str, path: str, value: str, began: int) -> dict[str, Guard]:
-    if sort == "kinds" or value == UNREADABLE or value.startswith(LINKED):
+    if sort == "kinds" or value == UNREADABLE:
         return {}  # a kind is what stat tells
     names = [path]
     if sort == "documents":
         folder = path.removesuffix("*")
-        if _has_links(folder):
-            return {}
-        names = [folder, *_candidates(folder, path != folder)]
+        names = [folder, *_links(folder), *_candidates(folder, path != folder)]
+    elif value.startswith(LINKED):
+        names += _links(path)
     guards = {name: guard_of(name) for name in names}
-    trusted = all(guard is not None and max(guard[:2]) <= began - _TICK for guard in guards.values())
-    return guards if trusted else {}
+    return guards if all(is_old(guard, began) for guard in guards.values()) else {}
 
 
-def _has_links(folder: str) -> bool:
+def is_old(guard: Guard, began: int) -> bool:
+    """Whether what a guard tells was so for long enough before an audit began that it can be trusted."""
+    return guard is not None and max(guard[:2]) <= began - _TICK
+
+
+def _links(folder: str) -> list[str]:
+    """The links in a folder: what they lead to may change while the folder does not. `guard_of` is of what they lead to."""
     try:
         with os.scandir(folder) as entries:
-            return any(entry.is_symlink() for entry in entries)
+            return [entry.path for entry in entries if entry.is_symlink()]
     except OSError:
-        return False
+        return []
 
 
 def _candidates(folder: str, python: bool) -> list[str]:
