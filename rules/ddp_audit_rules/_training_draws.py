@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ddp_audit.findings import Span
 from ddp_audit.program.loading import training_passes
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import RANK, Obj, Value, options
-from ddp_audit_rules._streams import seeds_of
+from ddp_audit.program.values import RANDOM, RANK, Const, Obj, Value, options
+from ddp_audit_rules._streams import draws as made_by_chance
+from ddp_audit_rules._streams import seed_of_all, seeds_of
 from ddp_audit_rules._training import wrap_behind
 
 
@@ -70,6 +71,25 @@ def _seeds_workers(loader: Node) -> bool:
 def seeds_behind(program: Program, draw: Draw) -> list[Node]:
     """The seeds that a draw may follow: one of torch may be made on the CPU or on a GPU."""
     return seeds_of(program, *(("torch", "cuda") if draw.package == "torch" else (draw.package,)))
+
+
+def place_for_seeds(program: Program, seed: Node) -> str:
+    """The line of the loop that trains and the number that a seed is, `-` where it is not known, as a fix needs them.
+
+    Empty where a seed by rank does not belong before that loop: it stands in another file, or the ranks must draw alike in it.
+    """
+    backward = next((n for n in program.of("backward") if n.loops), None)
+    if backward is None:
+        return ""
+    loop = backward.loops[0]
+    inside = [n for n in program.nodes if any(one.span == loop.span for one in n.loops)]
+    after = [n for n in program.of("split") if inside and n.number >= inside[0].number and "generator" not in n.args]
+    chance = any(made_by_chance(g.test) or RANDOM in g.test.taint for n in inside for g in n.guards)
+    if loop.span.path != seed.span.path or seed in inside or seed.number > inside[0].number or after or chance:
+        return ""
+    value = seed.args["seed"]
+    number = seed_of_all(seed) if isinstance(value, Const) and value.default is None and not value.deps else None
+    return f"{loop.span.line} {number if type(number) is int else '-'}"
 
 
 def seeded_in_parent_only(program: Program) -> tuple[Node, Node] | None:

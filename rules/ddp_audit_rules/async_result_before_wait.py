@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 
@@ -97,7 +97,15 @@ dist.destroy_process_group()
         if condition is not None:
             related.append(Related(condition.span.path, condition.span.line, "guard", f"it is waited for under: {condition.text}"))
         severity = "warning" if condition is not None else None
-        return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)
+        fix = Fix(_safety(program, node), self.remedy) if started is not None and started.path == node.span.path else None
+        return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards, fix=fix)
+
+
+def _safety(program: Program, use: Node) -> str:
+    """Safe where a wait ends as soon as all ranks have started the operation, because nothing can keep them from it."""
+    issued = use.detail["issued"]
+    by_all = issued is not None and not program.node(issued).rank_guards
+    return "safe" if by_all and not program.has("point-to-point", "new-group") else "unsafe"
 
 
 def _waits_before(program: Program, use: Node) -> Iterator[Node]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, GROUP
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Const
@@ -112,7 +112,10 @@ dist.destroy_process_group()
         if late is not None:
             related.append(Related(late.span.path, late.span.line, "device", late.text))
         confidence = "likely" if use.is_called and use.detail.get("op") != _MAYBE else "possible"
-        return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards)
+        fix = None
+        if not program.has("spawn") and "rank" not in init.args:  # torchrun, or what sets LOCAL_RANK as it does
+            fix = Fix("unsafe", self.remedy, "where-cuda" if has_line(program, r"cuda\.is_available\(") else "")
+        return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by ranks that get here without a device of their own, or with device 0 on several."""

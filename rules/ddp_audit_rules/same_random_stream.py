@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SEED
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import trains
-from ddp_audit.program.model import Node
+from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._evidence import any_equal, has_fault
-from ddp_audit_rules._training_draws import Draw, draws, seeded_in_parent_only, seeds_behind
+from ddp_audit_rules._training_draws import Draw, draws, place_for_seeds, seeded_in_parent_only, seeds_behind
 
 
 class SameRandomStream(Rule):
@@ -82,10 +82,10 @@ finally:
             if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
                 continue
             before = [seed for seed in seeds if seed.number < draw.number] or seeds
-            yield self._same(before[-1], draw)
+            yield self._same(program, before[-1], draw)
             return
 
-    def _same(self, seed: Node, draw: Draw) -> Finding:
+    def _same(self, program: Program, seed: Node, draw: Draw) -> Finding:
         message = f"Every rank has the seed `{seed.args['seed'].text or seed.text}` and none of its own, so {draw.words}."
         explanation = (
             "Equal seeds are right until the model is made; kept for training they make the ranks' draws equal in every step, as "
@@ -93,7 +93,9 @@ finally:
             "are ranks. It is meant so where ranks must agree, as in tensor parallelism."
         )
         related = [Related(draw.span.path, draw.span.line, "draw", draw.role), *guard_relations(seed)]
-        return self.finding(seed.span, message, explanation, related=related, guards=seed.guards)
+        where = place_for_seeds(program, seed)
+        fix = Fix("unsafe", self.remedy, f"before-loop {draw.package} {where}") if where else None
+        return self.finding(seed.span, message, explanation, related=related, guards=seed.guards, fix=fix)
 
     def _parent(self, seed: Node, spawn: Node) -> Finding:
         message = (
@@ -105,7 +107,8 @@ finally:
             "sends those of rank 0; they, the draws of each rank and everything shuffled without a seed differ from run to run."
         )
         related = [Related(spawn.span.path, spawn.span.line, "spawn", "the ranks start here, unseeded")]
-        return self.finding(seed.span, message, explanation, related=related)
+        fix = Fix("unsafe", self.remedy, f"in-spawned {spawn.span.line}") if spawn.span.path == seed.span.path else None
+        return self.finding(seed.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by equal draws, equal last seeds before training, or equal inputs; not-observed by different ones."""

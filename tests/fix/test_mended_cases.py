@@ -1,4 +1,4 @@
-"""Every fix on programs in other styles than those of the rules' pages: the bad programs of the cases. Some of them run in test_mended_runs."""
+"""Every fix on programs in other styles than those of the rules' pages: the bad programs of the cases. Some of them run in tests/cases."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ LEFT = {
     "ddp202/frameworks": "the collective is part of another statement",
     "ddp202/full_tensor_on_rank_0": "the collective is part of another statement",
     "ddp202/whole_state_on_rank_0": "the collective is part of another statement",
+    "ddp208/reads_too_early": "the operation is started in another method",
     "ddp301/loader_from_config": "whether it shuffles follows from the sampler",
     "ddp301/sampler_without_ranks": "there is a sampler already",
     "ddp303/per_node": "the numbers come from a dict of another module",
     "ddp306/set_of_names": "a set may hold what cannot be sorted",
     "ddp306/shuffled_indices": "where a seed belongs is not known",
+    "ddp308/noise_helper": "the seed stands in another file than the loop that trains",
     "ddp804/clip_each_micro_batch": "the clip would have to move to the step",
 }
 

@@ -66,3 +66,13 @@ def _bare(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWh
 
 def _uncommented(comma: cst.Comma | cst.MaybeSentinel) -> cst.Comma | cst.MaybeSentinel:
     return comma.with_changes(whitespace_after=_bare(comma.whitespace_after)) if isinstance(comma, cst.Comma) else comma
+
+
+def without_argument(call: cst.Call, name: str) -> cst.Call:
+    """The call without a keyword argument; the white space before the closing bracket stays."""
+    index = next(index for index, arg in enumerate(call.args) if arg.keyword is not None and arg.keyword.value == name)
+    args = list(call.args)
+    removed = args.pop(index)
+    if args and index == len(args):
+        args[-1] = args[-1].with_changes(comma=removed.comma, whitespace_after_arg=removed.whitespace_after_arg)
+    return call.with_changes(args=args)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ddp_audit.findings import Finding
-from ddp_audit.fix import calls, devices, endings, guarded, inner, loaders, moves, samplers
+from ddp_audit.fix import calls, current_device, devices, endings, guarded, handles, inner, loaders, moves, samplers, seeds
 from ddp_audit.fix.tree import Tree
 
 Codemod = Callable[[Tree, Finding], cst.Module]
@@ -69,6 +69,14 @@ CATALOGUE: dict[str, Mend] = {
         "`for name in names:` becomes `for name in sorted(names):`.",
         "Safe where all elements are texts in sight; else elements may be of a kind that cannot be sorted.",
     ),
+    "DDP208": Mend(
+        handles.waited_first,
+        ("safe", "unsafe"),
+        "`handle.wait()` moves before the statement that uses the buffer, or is written there; without a handle the call loses "
+        "`async_op=True`.",
+        "The wait ends when the other ranks have started the operation too. Unsafe where they may be waiting for a message of this "
+        "rank, or in another group.",
+    ),
     "DDP212": Mend(
         calls.called,
         ("safe", "unsafe"),
@@ -104,6 +112,13 @@ CATALOGUE: dict[str, Mend] = {
         "`generator=torch.Generator().manual_seed(0)` for random_split; `sorted(..)` around the listing of a folder.",
         "Safe for a listing, whose order nobody promised. A split with a seed is another split, and the same one in every run.",
     ),
+    "DDP308": Mend(
+        seeds.seeded_by_rank,
+        ("unsafe",),
+        "`torch.manual_seed(seed + rank)` before the loop that trains (`numpy.random.seed`, `random.seed` for draws of theirs); "
+        "where the ranks are spawned, behind init_process_group in the function that is spawned.",
+        "Ranks draw other numbers than before, and than each other: not where they must agree, as in tensor parallelism.",
+    ),
     "DDP401": Mend(
         inner.call_inner_module,
         ("unsafe",),
@@ -121,6 +136,13 @@ CATALOGUE: dict[str, Mend] = {
         ("unsafe",),
         "The rank in a device index becomes a name that holds the local rank, or "
         "`local_rank = int(os.environ[\"LOCAL_RANK\"])`.",
+        "torchrun sets LOCAL_RANK; another launcher need not.",
+    ),
+    "DDP602": Mend(
+        current_device.device_before_group,
+        ("unsafe",),
+        "`torch.cuda.set_device(..)` with the local rank before init_process_group, under `torch.cuda.is_available()` where the "
+        "script asks that; a call that comes later in the same block moves there.",
         "torchrun sets LOCAL_RANK; another launcher need not.",
     ),
     "DDP603": Mend(

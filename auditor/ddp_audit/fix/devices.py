@@ -26,7 +26,7 @@ def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:
         raise Refused("the device is written in a way that is not known here")
     imports = Imports(tree, min(tree.position(node).start.line for node in found))
     ways = [tree.way_to(tree.position(node).start.line) for node in found]
-    names = [_held(tree, way, imports) for way in ways]
+    names = [held_local_rank(tree, way, imports) for way in ways]
     if all(names):
         return tree.edited({node: _name(str(name)) for node, name in zip(found, names, strict=True)})
     mark = _mark_inside(tree, found[0])
@@ -148,7 +148,7 @@ def _reads(node: cst.CSTNode, variable: str) -> bool:
     return False
 
 
-def _held(tree: Tree, way: Sequence[Step], imports: Imports) -> str | None:
+def held_local_rank(tree: Tree, way: Sequence[Step], imports: Imports) -> str | None:
     """A name that surely holds the local rank at the end of a way."""
     for name, value in given(tree, way):
         inner = (

@@ -1,6 +1,7 @@
 """Applying fixes: a round mends every file once, the result is audited, and so on until nothing is left to mend.
 
-Files change in memory alone. A fix that does not take its finding away, or leaves a file that cannot be read, is taken back.
+Files change in memory alone. A fix that does not take its finding away, brings one that no fix takes away, or leaves a file that
+cannot be read, is taken back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ddp_audit.source.notebook import SUFFIX
 Audit = Callable[[Mapping[str, bytes]], AuditResult]
 
 _MOST_ROUNDS = 25
-_ONE_A_ROUND = ("DDP601",)  # the next one may use the name that this one writes
+_ONE_A_ROUND = ("DDP208", "DDP601")  # the next one may be mended by this one, or use the name that it writes
 
 
 @dataclass(slots=True)
@@ -163,19 +164,33 @@ def _comments(module: cst.Module) -> Counter[str]:
 
 
 def _take_back(mended: Mended, earlier: AuditResult, done: Mapping[str, _Done]) -> bool:
-    """Undoes the round in files where it did not take away what it should have. Whether there were any."""
+    """Undoes the round in files where it did not take away what it should have, or brought something. Whether there were any."""
     old, new = _counts(earlier), _counts(mended.result)
     unreadable = {_absolute(error.path) for error in mended.result.errors} - {_absolute(error.path) for error in earlier.errors}
     undone = False
     for path, what in done.items():
         fewer = Counter((finding.code, finding.span.path) for finding in what.fixed)
-        if path in unreadable or any(new[key] > old[key] - number for key, number in fewer.items()):
+        still = path in unreadable or any(new[key] > old[key] - number for key, number in fewer.items())
+        brought = sorted({f.code for f in _grave(mended.result, path) if new[f.code, f.span.path] > old[f.code, f.span.path]})
+        if still or brought:
             undone = True
             mended.after[path] = what.earlier
+            reason = "the finding is still there after the fix" if still else f"the fix would bring {', '.join(brought)}"
             for finding in what.fixed:
                 mended.fixed.remove(finding)
-                mended.refused[finding.fingerprint] = "the finding is still there after the fix"
+                mended.refused[finding.fingerprint] = reason
     return undone
+
+
+def _grave(result: AuditResult, path: str) -> list[Finding]:
+    """The findings in a file that are more than infos and that no further round can mend."""
+    return [
+        finding
+        for finding in result.findings
+        if finding.severity != "info"
+        and _absolute(finding.span.path) == path
+        and (finding.fix is None or finding.fix.safety == "display-only" or finding.code not in FIXES)
+    ]
 
 
 def _absolute(shown: str) -> str:
