@@ -45,7 +45,7 @@ def environment() -> dict[str, str]:
 
 def run(command: Sequence[str], timeout: float) -> Ended:
     """Runs a command; ends it and its descendants after the time-out."""
-    from ddp_audit.trace.launcher import kill_tree
+    from ddp_audit.trace.processes import kill_tree
 
     begin = time.monotonic()
     process = subprocess.Popen(

@@ -52,8 +52,7 @@ def compared_trace(folder: str | os.PathLike[str], progress: Progress | None = N
 
 def read_notes(folder: str, logs: Sequence[str]) -> list[LogNote]:
     """The known error texts in logs and in what the traced command wrote to its standard error. Raises Usage."""
-    own = Path(folder) / ERRORS_FILE
     try:
-        return read_logs([*logs, *([own] if own.is_file() else [])])
+        return read_logs([*logs, *sorted(Path(folder).glob(ERRORS_FILE.format("*")))])
     except OSError as error:
         raise Usage(f"{error.filename}: {error.strerror}") from None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -12,26 +10,25 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-import ddp_audit
 from ddp_audit.compare.run import RUNNING, WAITING, RecordedRun
 from ddp_audit.events import START
 from ddp_audit.trace.errors import KeptErrors
-from ddp_audit.trace.store import FollowRun, TraceError, process_lives
+from ddp_audit.trace.folder import FolderError, TraceFolder
+from ddp_audit.trace.processes import kill_tree, process_lives
+from ddp_audit.trace.store import FollowRun, TraceError
 from ddp_audit.trace.worker import layout
 
 DEFAULT_DIRECTORY = "ddp-trace"
 _SETTLE_TIME = 3.0  # seconds after the last event in which it may turn out that a rank waits for good
 _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
 _AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
-_TERM_TIME = 3.0  # seconds from SIGTERM to SIGKILL
+_OTHERS_TIME = 10.0  # seconds for the ranks of other nodes to end after those of this one
 _INTERRUPT_TIME = 5.0  # seconds that a Ctrl-C has to end ranks that wait in a collective
 _RUN_MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
 
@@ -66,9 +63,9 @@ def run_traced(
 ) -> LaunchResult:
     """Runs COMMAND traced and returns when it has ended.
 
-    `directory` is made, and an earlier trace in it removed. The command's standard error is shown and kept there
-    (`stderr.log`). While the command runs, the trace is read every `poll` seconds, and `on_divergence` is called with the run
-    so far, until it returns True (it found a divergence and told of it).
+    `directory` is made, and an earlier trace in it removed, unless launchers of other nodes of the same job share it. The
+    command's standard error is shown and kept there (`stderr.log`). While the command runs, the trace is read every `poll`
+    seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
     stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
@@ -86,14 +83,16 @@ def run_traced(
         raise ValueError(f"on_stall is 'report' or 'kill', not {on_stall!r}")
     resolved = resolve(command)
     folder = Path(directory).resolve()
-    run_id = uuid.uuid4().hex
-    _prepare(folder, command, run_id)
-    environment = traced_environment(folder, run_id)
+    try:
+        place = TraceFolder(folder, command)
+    except FolderError as error:
+        raise LaunchError(str(error)) from error
+    environment = traced_environment(folder, place.run)
     if native is not None:
         environment[layout.ENV_NATIVE] = native
     if is_plain_python(resolved):
         environment[layout.ENV_SOLO] = str(os.getpid())
-    with KeptErrors(folder / layout.ERRORS_FILE) as errors:
+    with KeptErrors(place.errors) as errors:
         try:
             # A group of its own, so that a Ctrl-C at the terminal reaches the command once: from here.
             process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp, stderr=errors.descriptor)
@@ -110,10 +109,12 @@ def run_traced(
             except BaseException:
                 kill_tree(process.pid, session.workers())
                 raise
+    if place.is_shared:
+        session.await_others()
     session.look(last=True)
     code = process.returncode
     exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
-    _amend(folder, exit_code, session.killed)
+    place.close(exit_code, session.killed)
     if session.error is not None:
         raise session.error
     return LaunchResult(exit_code, session.killed, folder, bool(signals.received))
@@ -213,6 +214,15 @@ class _Session:
             if all(len(one.events) > before.get(rank, 0) for rank, one in alive):
                 return
 
+    def await_others(self) -> None:
+        """Gives the ranks of other nodes some seconds to end as those of this node did."""
+        end = time.monotonic() + _OTHERS_TIME
+        while self.error is None and time.monotonic() < end:
+            self.look()
+            if not any(one.state in (WAITING, RUNNING) for one in self._follow.run.ranks.values()):
+                return
+            time.sleep(0.25)
+
     def waits(self) -> bool:
         """Whether a rank waits in a collective."""
         return any(one.state == WAITING for one in self._follow.run.ranks.values())
@@ -276,74 +286,6 @@ def is_plain_python(command: Sequence[str]) -> bool:
     return False
 
 
-def kill_tree(root: int, also: Sequence[int] = ()) -> None:
-    """Ends a process, its descendants and `also` with SIGTERM, and what is left after 3 seconds with SIGKILL.
-
-    The workers get their signal at once: torchrun alone would wait 30 seconds for workers that hang. A torchrun of one node is
-    ended by SIGKILL: it has nobody to tell, and at SIGTERM it prints a traceback of its own.
-    """
-    members = dict(_descendants(root))
-    members.update({pid: _ticks(pid) for pid in also if process_lives(pid)})
-    for pid in [pid for pid in members if _is_lone_agent(pid)]:
-        _send(pid, signal.SIGKILL)
-    for number, patience in ((signal.SIGTERM, _TERM_TIME), (signal.SIGKILL, 1.0)):
-        for pid, ticks in members.items():
-            if process_lives(pid, ticks):
-                _send(pid, number)
-        end = time.monotonic() + patience
-        while time.monotonic() < end and any(process_lives(pid, ticks) for pid, ticks in members.items()):
-            time.sleep(0.05)
-            members.update(dict(_descendants(root)))
-
-
-def _descendants(root: int) -> Iterator[tuple[int, int]]:
-    """A process and all below it, with their start times."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
-        if entry.name.isdigit():
-            fields = _stat(int(entry.name))
-            if fields:
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    stack = [root]
-    while stack:
-        pid = stack.pop()
-        yield pid, _ticks(pid)
-        stack.extend(children.get(pid, ()))
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _is_lone_agent(pid: int) -> bool:
-    """Whether a process is a torchrun that starts the ranks of a single node."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return False
-    names = [Path(word).name for word in words[:3]]
-    if "torchrun" not in names and "torch.distributed.run" not in names:
-        return False
-    for at, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if option == "--nnodes" and (value if equals else words[at + 1]) not in ("1", "1:1"):
-            return False
-    return True
-
-
-def _ticks(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
-
-
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # it ended meanwhile, or is not ours
-        os.kill(pid, number)
-
-
 class _Signals:
     """SIGINT and SIGTERM that came while the command ran."""
 
@@ -386,42 +328,3 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[_Signals]:
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-
-
-def _prepare(folder: Path, command: Sequence[str], run_id: str) -> None:
-    """Makes the folder, removes an earlier trace from it, and writes run.json."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        earlier = [*folder.glob("rank-*.ddptrace*"), *folder.glob("rank-*.stacks")]
-        for old in (*earlier, folder / layout.REQUEST_FILE, folder / layout.ERRORS_FILE):
-            old.unlink(missing_ok=True)
-        meta: dict[str, Any] = {
-            "version": 1,
-            "run": run_id,
-            "tool": {"name": "ddp-audit", "version": ddp_audit.__version__},
-            "command": list(command),
-            "launch": shlex.join(command),
-            "cwd": str(Path.cwd()),
-            "start": time.time(),
-            "host": socket.gethostname(),
-            "world_size": None,
-        }
-        _write_meta(folder, meta)
-    except OSError as error:
-        raise LaunchError(f"{folder}: cannot hold the trace: {error.strerror or error}") from error
-
-
-def _amend(folder: Path, exit_code: int, killed: bool) -> None:
-    """Adds how the command ended to run.json. Where that cannot be written, one line says so."""
-    try:
-        meta = json.loads((folder / layout.RUN_FILE).read_text(encoding="utf-8"))
-        meta.update(end=time.time(), exit_code=exit_code, killed=killed)
-        _write_meta(folder, meta)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"ddp-audit: {folder / layout.RUN_FILE} does not say how the command ended: {error}\n")
-
-
-def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    temporary = folder / f"{layout.RUN_FILE}.{os.getpid()}"
-    temporary.write_text(json.dumps(meta, indent=1), encoding="utf-8")
-    temporary.replace(folder / layout.RUN_FILE)

@@ -71,6 +71,7 @@ from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun, backwards, last_of
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.locked import stands_locked
+from ddp_audit.trace.processes import process_lives
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.worker import layout
 
@@ -498,23 +499,6 @@ def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:
     if host is not None and host != socket.gethostname():
         return time.time() - heartbeat > _SILENT_AFTER
     return not process_lives(pid, ticks)
-
-
-def process_lives(pid: int, ticks: int = 0) -> bool:
-    """Whether a process of this host runs (a zombie does not). `ticks`, its start time, guards against a pid used again."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            return True
-        return True
-    return fields[0] not in ("Z", "X") and (not ticks or int(fields[19]) == ticks)
 
 
 def rank_of(name: str) -> int | None:
