@@ -154,7 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     rank = load_run(tmp_path).ranks[0]
     assert rank.state == KILLED
     assert [e.index for e in rank.events[1:]] == list(range(1000))
-    assert rank.waiting is not None and rank.waiting.index == 0
+    assert rank.waiting is not None and rank.waiting.index == 999  # its thread waits in each: it has left the others
 
 
 def test_missing_ranks_and_leftovers_of_an_earlier_run(tmp_path: Path) -> None:
@@ -230,3 +230,22 @@ def test_a_restarted_worker_begins_anew(tmp_path: Path) -> None:
     again = begin(tmp_path)
     layout.U32.pack_into(again._first, 20, 1)  # another pid
     assert [e.kind for e in follow.poll().ranks[0].events] == [events.START]
+
+
+@pytest.mark.parametrize("after", ["another call", "the next forward", "nothing"])
+def test_what_a_dead_rank_had_left(tmp_path: Path, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody noted its collectives as returned, since all happened between two looks; what came after them shows which had."""
+    monkeypatch.setattr("ddp_audit.trace.store.is_gone", lambda *process: True)
+    ring = begin(tmp_path)
+    ring.write(layout.COLLECTIVE, 0, signature(ring, "broadcast", origin=events.DDP_CONSTRUCTOR, **{"async": True}), 0, 0, 10.0)
+    write_event(ring, events.FORWARD, value=1, model="ddp0", grad=True)
+    ring.write(layout.COLLECTIVE, 1, signature(ring, origin=events.DDP_BUCKET, **{"async": True}), 1, 0, time.time())
+    if after == "the next forward":
+        write_event(ring, events.FORWARD, value=1, model="ddp0", grad=True)
+    elif after == "another call":
+        backward = write_event(ring, events.BACKWARD, number=1)
+        mark(backward, layout.DONE, time.time())  # type: ignore[arg-type]
+        ring.write(layout.COLLECTIVE, 0, signature(ring), 2, 0, time.time())
+    waiting = load_run(tmp_path).ranks[0].waiting
+    expected = {"another call": 2, "the next forward": None, "nothing": 1}[after]
+    assert (waiting and waiting.index) == expected

@@ -60,7 +60,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -428,6 +428,7 @@ def judge(
     run.untraced = untraced = untraced and not (raised or exited)
     if untraced:
         waits, gone = (), False
+    waits = _not_left(run.events, list(waits)) if gone else waits
     oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
     lives = not (raised or exited or gone or untraced)
     run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
@@ -457,6 +458,26 @@ def judge(
         run.last = prefix + _described(last)
         if run.stands is not None and run.state in (KILLED, RUNNING):
             run.last = f"at {run.stands}, in no collective, after {run.last}"
+
+
+def _not_left(recorded: Sequence[Event], waits: list[Event]) -> list[Event]:
+    """The open collectives of a process that is gone, without those that it had left when it died, before anybody noted it.
+
+    A call that waits has returned when its thread issues another one or, the main thread, enters a forward or leaves a backward;
+    so has a bucket. Of what torch issues by itself only buckets are waited for later (torch/csrc/distributed/c10d/reducer.cpp).
+    """
+    newest = {event.detail["thread"]: event for event in waits}
+    forward, backward = last_of(recorded, events.FORWARD), last_of(recorded, events.BACKWARD)
+    moved = max(forward.time if forward else 0.0, backward.detail["done"] or 0.0 if backward else 0.0)
+
+    def is_left(event: Event) -> bool:
+        thread, is_bucket = event.detail["thread"], event.origin == events.DDP_BUCKET
+        if not is_bucket and event.origin == events.USER and event.detail["async"]:
+            return False
+        went_on = event.time < moved and (is_bucket or thread == 0)
+        return went_on or (not is_bucket and newest[thread] is not event)
+
+    return [event for event in waits if not is_left(event)]
 
 
 def _stood(run: RankRun) -> events.Site | None:
