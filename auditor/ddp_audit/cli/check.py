@@ -135,7 +135,9 @@ def run(args: argparse.Namespace) -> int:
         text = io.StringIO()
         write_report(result, chosen, text, args.statistics, strict=strict)
         sys.stdout.write(text.getvalue())
-        reports.keep(args.words, held, map(str, settings_paths(Path(paths[0]))), options.rule_folders, text.getvalue(), code, began)
+        reports.keep(
+            args.command_line, held, map(str, settings_paths(Path(paths[0]))), options.rule_folders, text.getvalue(), code, began
+        )
     else:
         _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
     return code
