@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.launch import Launch
 from ddp_audit.launch.beside import documents_beside, launches_in, with_config
 from ddp_audit.launch.overrides import Override, overrides_of
+from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import SourceError, SourceFile

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+
+from ddp_audit.records import dataclass, field
 
 SEVERITIES = ("info", "warning", "error")
 CONFIDENCES = ("possible", "likely", "certain")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
 from ddp_audit.program.made import behind, operation_of
@@ -13,6 +12,7 @@ from ddp_audit.program.reach import local_taint, worlds_by_size
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.tensors import rows
 from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Expr, Items, Made, Obj, Unknown, Value, World, options
+from ddp_audit.records import dataclass
 from ddp_audit_rules._regions import is_together
 
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")

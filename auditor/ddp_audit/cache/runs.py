@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,6 +22,7 @@ from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.reports import installed_paths, tool_paths
 from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.records import replace
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
 

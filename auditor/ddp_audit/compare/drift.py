@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.faults import BUFFERS_DIFFER, GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, SilentFault
@@ -28,6 +27,7 @@ from ddp_audit.events import (
     Event,
     Site,
 )
+from ddp_audit.records import dataclass
 
 _MOMENTS = ("step", "save", "exit", "exception")  # of one step, in order
 _COMBINING = frozenset(("all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"))

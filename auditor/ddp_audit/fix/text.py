@@ -7,7 +7,8 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from ddp_audit.records import dataclass
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 

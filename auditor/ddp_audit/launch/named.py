@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, PYTHON, Launch, LaunchError
+from ddp_audit.records import replace
 
 _SCRIPTED = re.compile(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
+from ddp_audit.records import dataclass, replace
 from ddp_audit.source import seen
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ gather.cc, scatter.cc and barrier.cc (dissemination).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ddp_audit.records import dataclass
 
 SEND = "send"
 RECV = "recv"

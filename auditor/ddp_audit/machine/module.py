@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from ddp_audit.records import dataclass, field
 
 # Bytes of one element, by torch's name of the dtype. DDP's bucket capacities are in bytes.
 ELEMENT_SIZE = {

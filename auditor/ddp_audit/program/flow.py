@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import (
@@ -40,6 +39,7 @@ from ddp_audit.program.values import (
     the_object,
     truth,
 )
+from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

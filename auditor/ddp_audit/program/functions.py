@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contexts, decorators, names
@@ -29,6 +28,7 @@ from ddp_audit.program.values import (
     operation,
     the_object,
 )
+from ddp_audit.records import dataclass, replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

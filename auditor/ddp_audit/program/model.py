@@ -61,7 +61,6 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -83,6 +82,7 @@ from ddp_audit.program.values import (
     truth,
     worlds,
 )
+from ddp_audit.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, eq=False)

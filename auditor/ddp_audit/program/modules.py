@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value, options
+from ddp_audit.records import dataclass, field
 
 Key = tuple[Any, ...]
 

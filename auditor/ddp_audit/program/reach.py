@@ -10,7 +10,6 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
@@ -37,6 +36,7 @@ from ddp_audit.program.values import (
     truth,
     worlds,
 )
+from ddp_audit.records import dataclass
 
 _COUNTER = re.compile(
     r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",

@@ -11,11 +11,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.records import dataclass, field, replace
 
 # Why a value can differ between ranks.
 RANK = "rank"

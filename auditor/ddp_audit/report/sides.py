@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -21,6 +20,7 @@ from ddp_audit.events import (
     SYNC_BATCHNORM,
     Event,
 )
+from ddp_audit.records import dataclass
 from ddp_audit.report.columns import cut, pad, wrap
 
 WIDTH = 80

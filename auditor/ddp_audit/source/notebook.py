@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from ddp_audit.records import dataclass
 from ddp_audit.source.problems import SourceError
 
 SUFFIX = ".ipynb"
