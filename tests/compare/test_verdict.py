@@ -266,6 +266,16 @@ def test_live_following_starts_again_with_a_restarted_worker() -> None:
     assert live.finish(run).divergences == []
 
 
+def test_a_rank_that_ended_before_a_restart_is_not_missing_after_it() -> None:
+    live = LiveComparison(patience=0.0)
+    run = recorded(rank_run(0, [A, A], WAITING), rank_run(1, [A], EXITED), complete=False)
+    assert [found.kind for found in live.update(run)] == ["missing-rank"]
+    run.ranks = {0: rank_run(0, [A, B, A], WAITING), 1: rank_run(1, [A, B], RUNNING)}
+    assert live.update(run) == []
+    run.ranks[1].state = EXITED
+    assert [found.kind for found in live.update(run)] == ["missing-rank"]
+
+
 def test_live_and_whole_comparison_say_the_same() -> None:
     zero, one = [A, B, A, all_reduce(3, group="g")], [A, B, all_reduce(1, 8), all_reduce(3, 5, group="g")]
     live = LiveComparison(patience=0.0)

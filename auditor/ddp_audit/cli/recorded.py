@@ -44,10 +44,18 @@ def read_compared(folder: str, progress: Progress | None = None) -> tuple[Record
 def compared_trace(folder: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Comparison]:
     """The run whose trace a folder holds, and its comparison. Raises TraceError."""
     from ddp_audit.compare.bulk import aligned
+    from ddp_audit.trace.attempts import earlier_attempts
     from ddp_audit.trace.columns import load_columns
 
     run, places = load_columns(folder, progress)
-    return run, compare_run(run, aligner=aligned(run, places), root=Path(str(run.meta.get("cwd") or ".")))
+    root = Path(str(run.meta.get("cwd") or "."))
+    comparison = compare_run(run, aligner=aligned(run, places), root=root)
+    for attempt, earlier, places in earlier_attempts(Path(folder), run):
+        compared = compare_run(earlier, aligner=aligned(earlier, places), root=root)
+        compared.attempt, comparison.attempt = attempt, attempt + 1
+        comparison.earlier.append(compared)
+        run.earlier.append(earlier)
+    return run, comparison
 
 
 def read_notes(folder: str, logs: Sequence[str]) -> list[LogNote]:

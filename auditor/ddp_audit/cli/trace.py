@@ -114,7 +114,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     else:
         traced.tell(told, "")
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
-        _tell_notes(told, notes, result.comparison.parted)
+        _tell_notes(told, notes, result.comparison.parted_ever)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
         prediction = foretold.foretold(command, result.run) if predicts else None
         if prediction is not None:
@@ -122,7 +122,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             foretold.keep(prediction, args.dir, full=full)
         traced.tell(told, *exports.write(args.export, result.run, result.comparison))
         if document is not None and args.format == "html":
-            log = list(log_lines.lines(notes, with_diff(notes, result.comparison.parted))) if notes else []
+            log = list(log_lines.lines(notes, with_diff(notes, result.comparison.parted_ever))) if notes else []
             document.write(exports.page(result.run, result.comparison, Path.cwd(), findings=findings, log=log))
         elif document is not None:
             out = trace_json.as_object(result.comparison)

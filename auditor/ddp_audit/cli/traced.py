@@ -152,8 +152,9 @@ def trace_command(
         tell(stream, "", f"ddp-audit: {said} (the command left with {ended.exit_code})")
         return traced
     if audited is not None:
-        traced.run.make_events()  # verdicts and predictions look through them again and again
-        judge(traced.findings.findings, traced.run, traced.findings.rules)
+        for attempt in (*traced.run.earlier, traced.run):
+            attempt.make_events()  # verdicts and predictions look through them again and again
+            judge(traced.findings.findings, attempt, traced.findings.rules)
     return traced
 
 

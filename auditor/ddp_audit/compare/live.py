@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, compare_run, ended_ranks, find_divergences, new_aligner
+from ddp_audit.events import Event
 
 
 class LiveComparison:
-    """Follows one run. `update` looks at what is new; `finish` gives the whole comparison.
+    """Follows one run, and begins anew when the launcher has started its ranks again. `update` looks at what is new; `finish` gives
+    the whole comparison.
 
     `patience` is the time, in seconds, for which a divergence is held back: the other ranks may still arrive at it and show
     who is odd, and a rank that just ended may have recorded more than was read.
@@ -22,7 +25,7 @@ class LiveComparison:
         self.patience = patience
         self.root = root
         self._aligner: Aligner | None = None
-        self._fed: dict[int, int] = {}
+        self._fed: dict[int, tuple[Sequence[Event], int]] = {}  # rank -> its events, and how many of them the aligner has
         self._ended_since: dict[int, float] = {}
         self._seen_since: dict[object, float] = {}
         self._reported: set[object] = set()
@@ -31,8 +34,7 @@ class LiveComparison:
         """Divergences that were not returned before. The same run must be given each time, grown."""
         now = time.monotonic()
         aligner = self._feed(run)
-        for rank in ended_ranks(run):
-            self._ended_since.setdefault(rank, now)
+        self._ended_since = {rank: self._ended_since.get(rank, now) for rank in ended_ranks(run)}
         final = {rank for rank, since in self._ended_since.items() if now - since >= self.patience}
         found = []
         for divergence in find_divergences(run, aligner, final):
@@ -50,14 +52,17 @@ class LiveComparison:
         return compare_run(run, stalled=stalled, aligner=self._feed(run), root=self.root, now=now)
 
     def _feed(self, run: RecordedRun) -> Aligner:
-        shrunk = any(len(run.ranks[rank].events) < count for rank, count in self._fed.items() if rank in run.ranks)
-        if self._aligner is None or shrunk:  # shrunk: the worker was started again
+        restarted = any(
+            run.ranks[rank].events is not fed or len(fed) < count for rank, (fed, count) in self._fed.items() if rank in run.ranks
+        )
+        if self._aligner is None or restarted:
             self._aligner = new_aligner(run)
-            self._fed.clear()
+            for known in (self._fed, self._ended_since, self._seen_since, self._reported):
+                known.clear()
         self._aligner.know(range(run.world_size), run.groups)
         for rank, rank_run in run.ranks.items():
-            start = self._fed.get(rank, 0)
+            _, start = self._fed.get(rank, ((), 0))
             if len(rank_run.events) > start:
                 self._aligner.feed(rank, rank_run.events[start:])
-                self._fed[rank] = len(rank_run.events)
+                self._fed[rank] = (rank_run.events, len(rank_run.events))
         return self._aligner

@@ -94,7 +94,7 @@ class RankRun:
 @dataclass(slots=True)
 class RecordedRun:
     """All ranks of one run. `groups` maps a group's name to its global ranks; `meta` is run.json; `messages` are its sends and
-    receives where the reader has gathered them."""
+    receives where the reader has gathered them; `earlier` the attempts after which the launcher started the ranks again."""
 
     world_size: int
     ranks: dict[int, RankRun] = field(default_factory=dict)
@@ -102,6 +102,7 @@ class RecordedRun:
     complete: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
     messages: Messages | None = None
+    earlier: list[RecordedRun] = field(default_factory=list)
 
     def make_events(self) -> None:
         """Makes all events of a trace that is read in bulk, for questions that go through them many times."""

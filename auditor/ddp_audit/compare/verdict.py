@@ -27,6 +27,7 @@ AGREED = "agreed"
 DIVERGED = "diverged"
 STALLED = "stalled"
 INCOMPLETE = "incomplete"
+_STRENGTH: dict[str | None, int] = {"not-covered": 0, "not-observed": 1, "confirmed": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,11 @@ class RankState:
 
 @dataclass(slots=True)
 class Comparison:
-    """The result. `divergences` holds real ones, earliest first, and then the `crossed` notices."""
+    """The result. `divergences` holds real ones, earliest first, and then the `crossed` notices.
+
+    Where the launcher has restarted the ranks, this is the last attempt, the one with the number `attempt` from 0, and `earlier`
+    holds those before it.
+    """
 
     verdict: str
     world_size: int
@@ -56,6 +61,8 @@ class Comparison:
     divergences: list[Divergence] = field(default_factory=list)
     silent: list[SilentFault] = field(default_factory=list)
     ranks: dict[int, RankState] = field(default_factory=dict)
+    attempt: int = 0
+    earlier: list[Comparison] = field(default_factory=list)
 
     @property
     def parted(self) -> list[Divergence]:
@@ -63,13 +70,18 @@ class Comparison:
         return [divergence for divergence in self.divergences if not divergence.is_notice]
 
     @property
+    def parted_ever(self) -> list[Divergence]:
+        """Those of this attempt, or where there are none those of the last attempt that has some."""
+        return next((one.parted for one in (self, *reversed(self.earlier)) if one.parted), [])
+
+    @property
     def crossed(self) -> list[Divergence]:
         return [divergence for divergence in self.divergences if divergence.is_notice]
 
     @property
     def exit_code(self) -> int:
-        """1 for a divergence, a stall or a silent fault; 2 where no rank, or not every rank, left a trace; else 0."""
-        if self.verdict in (DIVERGED, STALLED) or self.silent:
+        """1 for a divergence, a stall or a silent fault in any attempt; 2 where no rank, or not every one, left a trace; else 0."""
+        if self.verdict in (DIVERGED, STALLED) or self.silent or any(one.exit_code == 1 for one in self.earlier):
             return 1
         lacking = not self.ranks or any(rank.state == MISSING for rank in self.ranks.values())
         return 2 if lacking else 0
@@ -170,12 +182,14 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
 
 
 def judge(findings: Iterable[Finding], run: RecordedRun, rules: Mapping[str, Rule] | Iterable[Rule]) -> None:
-    """Sets the verdict of each finding whose rule is known: confirmed, not-observed or not-covered."""
+    """Sets the verdict of each finding whose rule is known: confirmed, not-observed or not-covered. A verdict that an earlier
+    attempt of the run gave is replaced by a stronger one only."""
     by_code = rules if isinstance(rules, Mapping) else {rule.code: rule for rule in rules}
     for finding in findings:
         rule = by_code.get(finding.code)
         if rule is not None:
-            finding.verdict = rule.witness(finding, run)
+            found = rule.witness(finding, run)
+            finding.verdict = max(finding.verdict, found, key=lambda verdict: _STRENGTH.get(verdict, -1))
 
 
 def _verdict(run: RecordedRun, divergences: list[Divergence], stalled: bool) -> str:

@@ -15,9 +15,16 @@ VERSION = 1
 
 
 def as_object(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as plain objects. `crossed` notices stand among the divergences, after the real ones."""
+    """The comparison as plain objects. `crossed` notices stand among the divergences, after the real ones. `earlier` is there where
+    the launcher has restarted the ranks: the attempts before the last one, numbered from 0."""
+    out = {"version": VERSION, **_attempt(comparison)}
+    if comparison.earlier:
+        out["earlier"] = [{"attempt": one.attempt, **_attempt(one)} for one in comparison.earlier]
+    return out
+
+
+def _attempt(comparison: Comparison) -> dict[str, Any]:
     return {
-        "version": VERSION,
         "world_size": comparison.world_size,
         "complete": comparison.complete,
         "verdict": comparison.verdict,

@@ -95,6 +95,21 @@ def report(
     comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH
 ) -> Iterator[Line]:
     """The lines of the whole report."""
+    for earlier in comparison.earlier:
+        yield Line(f"Attempt {earlier.attempt + 1}, after which the launcher started the ranks again", "head")
+        yield from _attempt_report(earlier, root, width)
+        yield Line("")
+    if comparison.earlier:
+        yield Line(f"Attempt {comparison.attempt + 1}, the last", "head")
+    yield from _attempt_report(comparison, root, width)
+    judged = [finding for finding in findings if finding.verdict is not None]
+    if judged:
+        yield Line("")
+        yield from _finding_lines(judged, width)
+
+
+def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> Iterator[Line]:
+    """The lines on the ranks."""
     yield headline(comparison)
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
@@ -111,10 +126,6 @@ def report(
     if comparison.crossed:
         yield Line("")
         yield from _crossed_lines(comparison.crossed, width)
-    judged = [finding for finding in findings if finding.verdict is not None]
-    if judged:
-        yield Line("")
-        yield from _finding_lines(judged, width)
 
 
 def headline(comparison: Comparison) -> Line:

@@ -64,19 +64,22 @@ def load_columns(directory: str | os.PathLike[str], progress: Progress | None = 
     folder = Path(directory)
     if not folder.is_dir():
         raise TraceError(f"{folder}: no such folder")
+    with os.scandir(folder) as found:
+        names = sorted(entry.name for entry in found if entry.name.startswith("rank-") and entry.name.endswith(".ddptrace"))
+    return load_files(folder, {rank: name for name in names if (rank := rank_of(name)) is not None}, progress)
+
+
+def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None = None) -> tuple[RecordedRun, Places]:
+    """What these files of ranks in a folder hold; otherwise as `load_columns`."""
     run = RecordedRun(world_size=0)
     run.meta = read_meta(folder) or {}
     book = Book()
     readers: dict[int, Reader] = {}
-    with os.scandir(folder) as found:
-        paths = sorted(entry.name for entry in found if entry.name.startswith("rank-") and entry.name.endswith(".ddptrace"))
     with no_collection():
-        for number, name in enumerate(paths):
-            rank = rank_of(name)
-            if rank is not None:
-                readers[rank] = _read(f"{folder}/{name}", rank, book)
+        for number, (rank, name) in enumerate(names.items()):
+            readers[rank] = _read(f"{folder}/{name}", rank, book)
             if progress is not None:
-                progress(number + 1, len(paths))
+                progress(number + 1, len(names))
     assemble(run, readers)
     run.messages = _messages(readers, book)
     look_past_met(readers, run.messages)

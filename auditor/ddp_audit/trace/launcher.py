@@ -144,6 +144,7 @@ class _Session:
         self._on_divergence = on_divergence
         self._on_stall_report = on_stall_report
         self._diverged = False
+        self._restarts = 0
         self._progress = (0, 0)
         self._moved = time.monotonic()
         self._waits: dict[int, tuple[object, float]] = {}  # rank -> what it waits in, and since when
@@ -161,6 +162,8 @@ class _Session:
     def _look(self, last: bool) -> None:
         run = self._follow.poll()
         now = time.monotonic()
+        if self._follow.restarts != self._restarts:
+            self._restarts, self._diverged = self._follow.restarts, False
         if self._follow.progress != self._progress:
             self._progress, self._moved, self._is_new = self._follow.progress, now, True
         settles = not self._diverged and now - self._moved < _SETTLE_TIME

@@ -11,7 +11,7 @@ collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the
             of its sizes. `numel` is what this rank brings; for scatter and recv, what it receives. `index` is None for send and
             recv.
 start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), thread: identity of the main
-            thread, cwd, run, argv, torch, python
+            thread, cwd, run, restart: how often torchrun has restarted the ranks before, argv, torch, python
 wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class name), parameters: [[name, numel, dtype], ..] of
             those that require gradients, frozen: number of others, buffers: [[name, numel, dtype], ..], group, options: an
             object with those of find_unused_parameters, static_graph, broadcast_buffers, forward_sync_buffers,
@@ -115,6 +115,7 @@ class FollowRun:
         self._strict = strict
         self._readers: dict[int, RankReader] = {}
         self._meta_time = 0
+        self.restarts = 0  # ranks that the launcher has started again
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -133,6 +134,8 @@ class FollowRun:
         for rank, reader in list(self._readers.items()):
             reader.read()
             if reader.is_replaced:
+                self.restarts += 1
+                self.messages = run.messages = Messages()  # those of the attempt that has ended are no partners
                 self._readers[rank] = RankReader(reader.path, rank, self._strict)
                 self._readers[rank].read()
         for rank, reader in self._readers.items():

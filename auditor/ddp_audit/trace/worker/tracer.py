@@ -106,6 +106,7 @@ class Tracer:
             "thread": threading.main_thread().ident,
             "cwd": self.cwd,
             "run": run_id(),
+            "restart": restart(),
             "argv": sys.argv[:50],
             "kernel": self.kernel,
             "torch": str(torch.__version__),
@@ -280,6 +281,12 @@ def start_ticks(pid: int) -> int:
             return int(file.read().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def restart() -> int:
+    """How often torchrun has restarted the ranks before."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(count) if count.isdigit() else 0
 
 
 def run_id() -> str:
