@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -71,6 +72,17 @@ def test_what_does_not_all_go_to_standard_output_is_made_anew(
     first = report(capsys, "train.py", *words)
     assert report(capsys, "train.py", *words) == first
     assert printed == [False, False]
+
+
+def test_a_terminal_does_not_get_what_a_pipe_got(
+    project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(train=SCRIPT)
+    _, piped, _ = report(capsys, "train.py")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, shown, _ = report(capsys, "train.py")
+    assert printed == [False, False]
+    assert shown != piped and "GRAVE" in shown
 
 
 def test_a_baseline_is_read_each_time(project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,13 +120,13 @@ def _holds(guards: list[tuple[str, int, int, int, int]], kinds: list[tuple[str, 
     return True
 
 
-def _key(words: Sequence[str]) -> tuple[list[str], str, str, list[str], list[str]]:
-    """All that a report depends on besides the disk."""
+def _key(words: Sequence[str]) -> tuple[list[str], bool, str, str, list[str], list[str]]:
+    """All that a report depends on besides the disk. A terminal gets another form than a file."""
     import ddp_audit
     import ddp_audit_rules
 
     tool = [ddp_audit.__version__, *ddp_audit.__path__, *ddp_audit_rules.__path__]
-    return (list(words), os.getcwd(), sys.version, tool, list(map(str, sys.path)))
+    return (list(words), sys.stdout.isatty(), os.getcwd(), sys.version, tool, list(map(str, sys.path)))
 
 
 def _path(key: object) -> str:
