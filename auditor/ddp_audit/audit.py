@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -106,6 +105,8 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
         if upper == "ALL":
             hits = set(known)
         if not hits:
+            import difflib  # for a message that ends the run
+
             near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")

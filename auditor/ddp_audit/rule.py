@@ -8,7 +8,7 @@ made from them.
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -129,12 +129,26 @@ def load_rules(package: str = "ddp_audit_rules") -> list[Rule]:
     """One instance of each rule of a package, by code. Raises ValueError where two share a code."""
     module = importlib.import_module(package)
     found: dict[str, Rule] = {}
-    for info in pkgutil.iter_modules(module.__path__):
-        for rule in rules_in(importlib.import_module(f"{package}.{info.name}")):
+    for name in _names_in(module.__path__):
+        for rule in rules_in(importlib.import_module(f"{package}.{name}")):
             if rule.code in found:
                 raise ValueError(f"two rules have the code {rule.code}: {found[rule.code].name} and {rule.name}")
             found[rule.code] = rule
     return [found[code] for code in sorted(found)]
+
+
+def _names_in(folders: Iterable[str]) -> list[str]:
+    """The modules right in the folders of a package, by name. Where one is no folder, as in an archive, pkgutil has to tell."""
+    names: set[str] = set()
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                names |= {entry.name[:-3] for entry in entries if entry.name.endswith(".py")}
+        except OSError:
+            import pkgutil  # which brings inspect with it
+
+            names |= {info.name for info in pkgutil.iter_modules([folder])}
+    return sorted(names - {"__init__"})
 
 
 def rules_in(module: ModuleType) -> Iterator[Rule]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.values import Const, Expr, Value
 from ddp_audit_rules._losses import is_world_size
 
-WINDOW = re.compile(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
+WINDOW = pattern(r"accum|micro|grad_acc|acc_steps|accu", re.IGNORECASE)
 
 
 def window_of(program: Program, backward: Node) -> Value | None:

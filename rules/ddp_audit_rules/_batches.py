@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from ddp_audit.launch.model import PYTHON, SPAWN, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, depends_on_world, division_parts, starts
 from ddp_audit.launch.update import GLOBAL_BATCH, WORLD_NAMES, Constants, Update, update_of
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import samplers_of, training_passes
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Const, Default, Obj, Value, defaults_in
 from ddp_audit.records import dataclass
 from ddp_audit.rule import Context
 
-_BATCH = re.compile(r"batch", re.IGNORECASE)
-_OF_ALL = re.compile(r"\b(?:total|global|effective|overall|all (?:gpus|processes|ranks|devices))\b", re.IGNORECASE)
-_OF_ONE = re.compile(
+_BATCH = pattern(r"batch", re.IGNORECASE)
+_OF_ALL = pattern(r"\b(?:total|global|effective|overall|all (?:gpus|processes|ranks|devices))\b", re.IGNORECASE)
+_OF_ONE = pattern(
     r"per[-_ ]?(?:gpu|process|device|rank|worker|node|replica)|each (?:gpu|process|rank|device)|micro|local", re.IGNORECASE
 )
 

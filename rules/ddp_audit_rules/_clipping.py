@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Bound, Const, Expr, Value
 from ddp_audit_rules._accumulation import WINDOW
 from ddp_audit_rules._training import excludes
 
-_NORM = re.compile(r"norm", re.IGNORECASE)
-_DIVIDES = re.compile(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
+_NORM = pattern(r"norm", re.IGNORECASE)
+_DIVIDES = pattern(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
 
 
 def step_after(program: Program, clip: Node) -> Node | None:

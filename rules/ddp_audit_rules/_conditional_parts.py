@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import DATA, RANDOM, RANK
 from ddp_audit_rules._streams import draws, one_stream
 
-_OF_SHAPE = re.compile(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
-_EMPTY = re.compile(r"(==|!=|>|<|<=|>=)\s*0\b|\b0\s*(==|!=|<|>)|^not\b")
+_OF_SHAPE = pattern(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
+_EMPTY = pattern(r"(==|!=|>|<|<=|>=)\s*0\b|\b0\s*(==|!=|<|>)|^not\b")
 
 
 def parting(program: Program, nodes: list[Node]) -> Guard | None:

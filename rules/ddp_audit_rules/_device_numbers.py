@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from ddp_audit.patterns import pattern
 from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
 from ddp_audit.records import replace
 from ddp_audit_rules._one_node import ONE_NODE, TWO_NODES
 
-_DEVICE = re.compile(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
+_DEVICE = pattern(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
 
 
 def device_number(value: Value, world: World) -> int | None:

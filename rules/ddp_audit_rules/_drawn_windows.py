@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import by_rank
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import MISSING
 from ddp_audit_rules._streams import seed_of_all, seeds_of
 
-_SET = re.compile(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
+_SET = pattern(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
 _WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
 
 

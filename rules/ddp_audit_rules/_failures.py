@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ddp_audit.findings import Related, Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Caught, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.reach import anchor, nodes_in
 from ddp_audit.records import dataclass
@@ -13,17 +14,17 @@ from ddp_audit.rule import guard_relations
 from ddp_audit_rules._regions import is_together, left_out, what_of
 
 # Exceptions that are raised by the program's shape and not by what one rank meets: the same on all ranks, or no error at all.
-_ON_ALL = re.compile(
+_ON_ALL = pattern(
     r"except \(?(torch\.\w+\.)?(ImportError|ModuleNotFoundError|KeyboardInterrupt|StopIteration|SystemExit|AttributeError|"
     r"TypeError|NotImplementedError|NameError|(queue\.)?(Empty|Full)|FileExistsError|GeneratorExit)\b[^,]*$"
 )
 # What may well come on one rank alone; what an exception of a library or of the project stands for is not known.
-_KNOWN = re.compile(
+_KNOWN = pattern(
     r"except$|\b(Base)?Exception\b|\b(Runtime|Value|OS|IO|Assertion|FloatingPoint|Arithmetic|ZeroDivision|Index|Key|Unicode\w*|EOF|"
     r"FileNotFound|Permission|Connection|OutOfMemory|Memory|Lookup)Error\b"
 )
-_MEMORY = re.compile(r"out of memory|OutOfMemory", re.IGNORECASE)
-_STEP = re.compile(r"\b(train(ing)?_step|forward_backward|backward|step)\(")
+_MEMORY = pattern(r"out of memory|OutOfMemory", re.IGNORECASE)
+_STEP = pattern(r"\b(train(ing)?_step|forward_backward|backward|step)\(")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import Expr, Value, World, defaults_in, evaluate
 
-_GLOBAL_BATCH = re.compile(
+_GLOBAL_BATCH = pattern(
     r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
 )
-_BATCH = re.compile(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TOTAL = re.compile(r"val|eval|test|len\(|num_batches|batches|samples|epoch|avg|average|mean", re.IGNORECASE)
+_BATCH = pattern(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
+_NO_TOTAL = pattern(r"val|eval|test|len\(|num_batches|batches|samples|epoch|avg|average|mean", re.IGNORECASE)
 
 
 def severity_of(target: str, names: str, after: bool) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ddp_audit.findings import Related
+from ddp_audit.patterns import pattern
 from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import attribute_path
@@ -13,10 +14,10 @@ from ddp_audit.program.sync import forwards_behind, switches
 from ddp_audit.program.values import Const, Expr, Items, Unknown, Value
 from ddp_audit_rules._training import after, excludes, shares_loop
 
-_GRADIENT = re.compile(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
+_GRADIENT = pattern(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
 # Settings and measures that are named after gradients.
-_COUNTED = re.compile(r"\w*grad(ient)?s?_?(acc\w*|clip\w*|norm\w*)", re.IGNORECASE)
-_MEASURE = re.compile(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
+_COUNTED = pattern(r"\w*grad(ient)?s?_?(acc\w*|clip\w*|norm\w*)", re.IGNORECASE)
+_MEASURE = pattern(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
 
 
 def is_of_gradients(node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import Pass, by_rank, class_text, has_line
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Program
@@ -11,8 +12,8 @@ from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Made, Obj, Unknown, Value, constant
 from ddp_audit_rules._seeded import without_seeded_draws
 
-_KNOWS = re.compile(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
-_DRAWS = re.compile(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
+_KNOWS = pattern(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
+_DRAWS = pattern(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
 _SPLITS = r"split_dataset_by_node|split_by_node|\.shard\(|distribute_by_node|splitter|\.sharding_filter"
 
 

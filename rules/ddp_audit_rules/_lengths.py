@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import samplers_of, shares_out
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, evaluate, options
 
-_SAID = re.compile(r"process|world|gpu|device|rank|nodes", re.IGNORECASE)
+_SAID = pattern(r"process|world|gpu|device|rank|nodes", re.IGNORECASE)
 _SAMPLE = 5_040  # stands for an unknown number: many world sizes divide it
 
 

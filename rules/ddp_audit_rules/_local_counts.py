@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value
 from ddp_audit_rules._losses import Loss
 
-_SELECTION = re.compile(
+_SELECTION = pattern(
     r"mask|valid|keep|posit|\bpos\b|\bfg\b|foreground|ignore|pad|matched|num_(box|pos|tok|tgt|target|valid)", re.IGNORECASE
 )
 _COMPARISONS = (
@@ -16,7 +17,7 @@ _COMPARISONS = (
 )  # fmt: skip
 _COUNTS = ("sum", "count_nonzero", "torch.sum", "torch.count_nonzero", "builtins.sum")
 _PARTS = ("[]", "masked_select", "torch.masked_select")
-_SHAPES = re.compile(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|block_size|seq_len")
+_SHAPES = pattern(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|block_size|seq_len")
 
 
 def local_count(loss: Loss) -> tuple[Value, bool] | None:

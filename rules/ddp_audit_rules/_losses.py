@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
@@ -12,7 +12,7 @@ from ddp_audit.program.values import MISSING, Alt, Const, Expr, Made, Unknown, V
 from ddp_audit.records import dataclass, field
 
 MEAN, SUM, NONE = "mean", "sum", "none"
-_LOSS = re.compile(
+_LOSS = pattern(
     r"torch\.nn\.(functional\.)?(\w*Loss|cross_entropy|nll_loss|mse_loss|l1_loss|smooth_l1_loss|huber_loss|kl_div|"
     r"binary_cross_entropy\w*|poisson_nll_loss|cosine_embedding_loss|triplet_margin\w*|hinge_embedding_loss)$"
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE, Launch
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import MISSING, Const, World, constant, evaluate
 
 ONE_NODE = [World(rank, 2, 2) for rank in range(2)]
 TWO_NODES = [World(rank, 4, 2) for rank in range(4)]
-_LOCAL_ADDRESS = re.compile(r"localhost|127\.0\.0\.1|::1")
+_LOCAL_ADDRESS = pattern(r"localhost|127\.0\.0\.1|::1")
 
 
 def one_node_only(program: Program) -> bool:

@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Obj, Unknown, Value
 from ddp_audit.records import dataclass
 
-_METRIC = re.compile(
+_METRIC = pattern(
     r"loss|(^|[_.@ ])acc(\d|s?$|[_@])|accura|metric|score|ppl|perplexity|(^|_)auc|iou|(^|_)f1|bleu|correct|err(or)?$|"
     r"(^|_)(mse|mae|psnr|ssim|wer|cer|top\d)",
     re.IGNORECASE,
 )
-_EVALUATION = re.compile(r"val(id\w*)?(_|$|[.\[ ])|test|eval|(^|_)dev(_|$)", re.IGNORECASE)
-_RANK = re.compile(r"rank|is_main|is_master|main_process|master_process|primary", re.IGNORECASE)
+_EVALUATION = pattern(r"val(id\w*)?(_|$|[.\[ ])|test|eval|(^|_)dev(_|$)", re.IGNORECASE)
+_RANK = pattern(r"rank|is_main|is_master|main_process|master_process|primary", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

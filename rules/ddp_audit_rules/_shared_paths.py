@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind, operation_of, path_key
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, RANK, Value, World
@@ -14,7 +15,7 @@ from ddp_audit_rules._writers import ONE, ONE_A_NODE, SEVERAL, in_turn, is_of_ea
 
 _MAKES = ("write", "append", "mkdir", "download")
 _LOOKS = ("read", "exists")
-_CLOCK_WORDS = re.compile(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
+_CLOCK_WORDS = pattern(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
 
 
 class Use(NamedTuple):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddp_audit.findings import Related
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Node, Program
@@ -35,8 +36,8 @@ _EQUAL_SIZES = {
     "reduce_scatter_tensor",
 }  # fmt: skip
 _ROOT_LISTS = {"gather": ("gather_list", "dst"), "scatter": ("scatter_list", "src"), "gather_object": ("object_gather_list", "dst")}
-_MEASURE = re.compile(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
-_SETTLES = re.compile(r"broadcast|reduce|gather|scatter|sync|recv")  # what gives others the result
+_MEASURE = pattern(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
+_SETTLES = pattern(r"broadcast|reduce|gather|scatter|sync|recv")  # what gives others the result
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
 _UNEQUAL = frozenset({RANK, RANDOM, CLOCK})
-_FACTORY = re.compile(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
+_FACTORY = pattern(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
 
 
 def one_stream(program: Program, library: str, before: int | None = None) -> bool:

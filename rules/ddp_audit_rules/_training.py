@@ -9,13 +9,14 @@ from ddp_audit.compare.faults import PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import Key, module_of, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import Const, Obj
 
-_OF_GRADIENTS = re.compile(r"grad", re.IGNORECASE)
-_OF_PARAMETERS = re.compile(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
+_OF_GRADIENTS = pattern(r"grad", re.IGNORECASE)
+_OF_PARAMETERS = pattern(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
 
 
 def wrapped_keys(program: Program, wrapper: Obj) -> set[Key]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Loop, Node, Program
@@ -18,10 +19,10 @@ from ddp_audit_rules._regions import is_together
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")
 _SHARDS = ("shard", "datasets.distributed.split_dataset_by_node")
 # In a class of the project: elements taken by the rank with a stride, and signs that it evens the ranks out or never ends.
-_STRIDE = re.compile(
+_STRIDE = pattern(
     r"\[[^\]\n]*rank[^\]\n]*::|%\s*(self\.)?\w*(world|replicas|num_shards)\w*\s*[=!]=|islice\([^)\n]*rank", re.IGNORECASE
 )
-_EVEN = re.compile(r"pad|drop|ceil|total_size|num_samples|while True|repeat|cycle|min\(|//", re.IGNORECASE)
+_EVEN = pattern(r"pad|drop|ceil|total_size|num_samples|while True|repeat|cycle|min\(|//", re.IGNORECASE)
 
 
 Jobs = list[list[World]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import group_of, is_default
@@ -12,7 +13,7 @@ from ddp_audit.program.values import FILES, RANK, Const, Made, Unknown, Value, W
 from ddp_audit.records import dataclass
 from ddp_audit_rules._regions import is_together
 
-_CACHED = re.compile(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)
+_CACHED = pattern(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)
 _TIMEOUT = r"InitProcessGroupKwargs|ddp_timeout|init_process_group"
 _UNITS = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "milliseconds": 0.001, "microseconds": 1e-6}
 _POSITIONS = ("days", "seconds", "microseconds", "milliseconds", "minutes", "hours", "weeks")

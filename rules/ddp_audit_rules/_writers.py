@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import path_key
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, worlds
 from ddp_audit.records import replace
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
-_FLAG = re.compile(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)
-_OWN = re.compile(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
-_FIRST = re.compile(r"zero_first|process_first|rank_?0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
+_FLAG = pattern(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)
+_OWN = pattern(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
+_FIRST = pattern(r"zero_first|process_first|rank_?0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
 _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 
 

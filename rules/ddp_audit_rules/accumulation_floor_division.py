@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
 from ddp_audit.launch.scaling import ACCUMULATION, Job, assigned_number, depends_on_world, division_parts
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Value, World, evaluate
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._floor_divisions import counts_one_node, example_of, is_remainder_checked, severity_of
 
-_WORLD_NAMES = re.compile(
+_WORLD_NAMES = pattern(
     r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count", re.IGNORECASE
 )
 

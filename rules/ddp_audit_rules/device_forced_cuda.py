@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.source import conditions_around
 from ddp_audit.program.values import Default, constant, defaults_in
 from ddp_audit.rule import Context, Rule
 
-_DECIDES = re.compile(r"cuda|device|backend|gpu|nccl|gloo|cpu", re.IGNORECASE)
+_DECIDES = pattern(r"cuda|device|backend|gpu|nccl|gloo|cpu", re.IGNORECASE)
 
 
 _WHY = (

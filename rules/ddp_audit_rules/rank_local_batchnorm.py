@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -10,6 +9,7 @@ from ddp_audit.compare.faults import BUFFERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line, loads_for_user
 from ddp_audit.program.model import BufferSite, Node, Program
 from ddp_audit.program.values import constant
@@ -20,7 +20,7 @@ _MENDED = (
     r"SyncBatchNorm|sync_?bn|sync_?batch_?norm|syncbn|distribute_bn|all_?reduce_norm|(reduce|average|broadcast|precise)_bn|"
     r"(reduce|average|broadcast|sync)_buffers\(|update_bn\(|FrozenBatchNorm|freeze_bn|frozen_bn|freeze_batch_?norm"
 )
-_BATCHNORM = re.compile(r"BatchNorm|torchvision|timm")
+_BATCHNORM = pattern(r"BatchNorm|torchvision|timm")
 
 
 class RankLocalBatchnorm(Rule):

@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._streams import seeds_of
 
-_MODEL = re.compile(r"model|state_dict|net|weights|params|generator|encoder|decoder", re.IGNORECASE)
-_OPTIMIZER = re.compile(r"optim|(^|_)opt(_|$|\d)", re.IGNORECASE)
-_STATE = re.compile(r"rng|random|seed|sampler|loader|data_|dataset|consumed", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch", re.IGNORECASE)
+_MODEL = pattern(r"model|state_dict|net|weights|params|generator|encoder|decoder", re.IGNORECASE)
+_OPTIMIZER = pattern(r"optim|(^|_)opt(_|$|\d)", re.IGNORECASE)
+_STATE = pattern(r"rng|random|seed|sampler|loader|data_|dataset|consumed", re.IGNORECASE)
+_EPOCH = pattern(r"epoch", re.IGNORECASE)
 
 
 class RngStateNotSaved(Rule):

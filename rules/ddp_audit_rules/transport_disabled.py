@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ddp_audit.findings import Finding, Span
 from ddp_audit.launch.documents import prose_lines
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.values import Const, World
 from ddp_audit.rule import Context, Rule
@@ -17,13 +18,13 @@ _VARIABLES = {
     "NCCL_P2P_DISABLE": "direct copies between the GPUs of a node (NVLink, PCIe), so they go through shared memory",
     "NCCL_SHM_DISABLE": "shared memory between the processes of a node, so what has no direct copies goes through the network",
 }
-_SETTING = re.compile(r"\b(NCCL_(?:IB|P2P|SHM)_DISABLE)\s*=\s*[\"']?1\b")
-_ADVISES_AGAINST = re.compile(
+_SETTING = pattern(r"\b(NCCL_(?:IB|P2P|SHM)_DISABLE)\s*=\s*[\"']?1\b")
+_ADVISES_AGAINST = pattern(
     r"\b(?:do not|don't|never) (?:set|use|export|prepend|add|need|disable)\b"
     r"|\b(?:avoid|unset|remove|drop|instead of|rather than|no need|not needed)\b",
     re.IGNORECASE,
 )
-_DIAGNOSIS = re.compile(
+_DIAGNOSIS = pattern(
     r"\b(?:hangs?|hung|stuck|deadlocks?|crash\w*|errors?|fails?|failing|broken|bugs?|issues?|debug\w*|diagnos\w*"
     r"|workaround|work around|iommu|acs|rtx ?\d{4}|4090|3090|https?)\b",
     re.IGNORECASE,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -22,11 +24,27 @@ class Usage(Exception):
 class Help(argparse.RawDescriptionHelpFormatter):
     """Help whose description and epilog keep their lines, each fitted to the terminal."""
 
+    def __init__(self, prog: str, **options: Any) -> None:
+        # argparse makes one of these for each option, and imports shutil for the width, with all kinds of archives.
+        options.setdefault("width", _columns() - 2)
+        super().__init__(prog, **options)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         from ddp_audit.report.columns import fit
 
         lines = (fit(line, width) if line.startswith(" ") else textwrap.wrap(line, width) or [""] for line in text.splitlines())
         return "\n".join(part for parts in lines for part in parts)
+
+
+def _columns() -> int:
+    """The width of the terminal, as shutil.get_terminal_size tells it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80 if sys.__stdout__ is not None else 80
+    except (OSError, ValueError):
+        return 80
 
 
 class Parser(argparse.ArgumentParser):

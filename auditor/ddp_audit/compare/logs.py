@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ddp_audit.compare.explain import capital, place, rank_list
 from ddp_audit.compare.log_texts import TEXTS
 from ddp_audit.compare.sequence import Divergence
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field
 
 # `[rank1]:` of torch, `[default1]:` and `[trainer1]:` of torchrun's --tee, `[Rank 1]` and `Rank 1]` of the watchdog.
-_RANK = re.compile(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RANK = pattern(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")
+_ESCAPES = pattern(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST = 4000  # characters of a line that are looked at
 _LOGS = ("*.log", "*.err", "*.out", "*.txt", "stderr*", "stdout*")
 

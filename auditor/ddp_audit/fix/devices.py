@@ -12,9 +12,10 @@ from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, has_run, names_in, scope_of
 from ddp_audit.fix.tree import Refused, Step, Tree, dotted, quoted, walk, written
+from ddp_audit.patterns import pattern
 
 TEXT = "text"  # detail of a fix: the device is a text with the rank in it, not the number
-_KIND = re.compile(r"(cuda|xpu|npu|hip|mtia):$")
+_KIND = pattern(r"(cuda|xpu|npu|hip|mtia):$")
 
 
 def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:

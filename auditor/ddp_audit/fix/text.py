@@ -8,9 +8,10 @@ import re
 import tokenize
 from collections.abc import Iterable
 
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINE = pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 @dataclass(frozen=True, slots=True)

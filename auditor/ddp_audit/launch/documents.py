@@ -14,10 +14,11 @@ from ddp_audit.launch.launchers import UNSTATED
 from ddp_audit.launch.model import PYTHON, SRUN, Launch, LaunchError, ProseClaim
 from ddp_audit.launch.prose import claim_in
 from ddp_audit.launch.shell import BatchJob, Setting, Variables, batch_job, makefile_as_shell
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, replace
 from ddp_audit.source.documents import is_makefile
 
-_WORTH_READING = re.compile(
+_WORTH_READING = pattern(
     r"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric) run"
     r"|python\d?\s+\S+\.py|python\d?\s+-m"
 )
@@ -27,14 +28,14 @@ _LAUNCHER = (
     r"(?:torchrun|accelerate\s+launch|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric)\s+run"
     r"|(?:[\w./$}{]*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch))"
 )
-_COMMAND = re.compile(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")
-_PYTHON_COMMAND = re.compile(rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)")
+_COMMAND = pattern(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")
+_PYTHON_COMMAND = pattern(rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)")
 _MANIFESTS = (".yaml", ".yml", ".json")
-_LEAD = re.compile(r"\s*(?:(?:[-*+•]|\d+[.)])\s+)?(?:(?:[$%>#]\s+)|!\s*|>>>\s+)*")
+_LEAD = pattern(r"\s*(?:(?:[-*+•]|\d+[.)])\s+)?(?:(?:[$%>#]\s+)|!\s*|>>>\s+)*")
 _MARKDOWN = (".md", ".markdown", ".rst", ".txt")
-_SETTING = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=\S*(?:\s+[A-Za-z_]\w*=\S*)*\s*(?:#.*)?$|export\s+[A-Za-z_]\w*=")
-_OPEN_VALUE = re.compile(r"\s*(?:(?:export|local|readonly|declare(?:\s+-\w+)*)\s+)?[A-Za-z_]\w*\+?=([\"'(])")
-_FENCE = re.compile(r"\s*(?:```|~~~|\.\. code|::\s*$)")
+_SETTING = pattern(r"(?:export\s+)?[A-Za-z_]\w*=\S*(?:\s+[A-Za-z_]\w*=\S*)*\s*(?:#.*)?$|export\s+[A-Za-z_]\w*=")
+_OPEN_VALUE = pattern(r"\s*(?:(?:export|local|readonly|declare(?:\s+-\w+)*)\s+)?[A-Za-z_]\w*\+?=([\"'(])")
+_FENCE = pattern(r"\s*(?:```|~~~|\.\. code|::\s*$)")
 
 
 @dataclass(frozen=True, slots=True)

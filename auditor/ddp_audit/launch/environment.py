@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
 from ddp_audit.records import dataclass
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
-_DRAWN_HERE = re.compile(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
+_DRAWN_HERE = pattern(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

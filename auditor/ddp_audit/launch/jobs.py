@@ -6,19 +6,20 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ddp_audit.launch.model import Launch
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field
 
 Lines = Callable[[str], Sequence[str]]
 
 _NEAR = 14  # lines between the commands of two nodes
-_GOES_ON = re.compile(
+_GOES_ON = pattern(
     r"\.\.\.|…|\betc\b|\band so on\b|\bsimilar(?:ly)?\b|\brepeat\b|\bother (?:nodes?|machines?|hosts?|workers?)\b|\bremaining\b"
     r"|\beach (?:node|machine|host)\b|\bevery (?:node|machine|host)\b|\brest of\b|\bchange\b|\bincrement\b",
     re.IGNORECASE,
 )
-_ANOTHER_NODE = re.compile(r"\b(?:second|other|next|another|worker|slave|(?:node|machine|host) ?[12]|rank ?1)\b", re.IGNORECASE)
+_ANOTHER_NODE = pattern(r"\b(?:second|other|next|another|worker|slave|(?:node|machine|host) ?[12]|rank ?1)\b", re.IGNORECASE)
 # Options of a script that may well differ between nodes.
-_OF_NODE = re.compile(r"rank|node|host|machine|addr|port|url|name|dir|log|out|device|gpu|seed|shard|part|id$|save|cache", re.I)
+_OF_NODE = pattern(r"rank|node|host|machine|addr|port|url|name|dir|log|out|device|gpu|seed|shard|part|id$|save|cache", re.I)
 
 
 @dataclass(frozen=True, slots=True)

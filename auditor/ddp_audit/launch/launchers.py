@@ -24,6 +24,7 @@ from ddp_audit.launch.model import (
     LaunchError,
 )
 from ddp_audit.launch.shell import gpus_in
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field, replace
 
 Inner = Callable[[Sequence[str]], Launch]
@@ -33,7 +34,7 @@ UNSTATED = "unstated"
 _DEVICE_WORDS = {"gpu", "cpu", "auto", "xpu"}
 
 # A whole word that the shell replaces: `$ARGS`, `${ARGS}`, `${ARGS[@]}`.
-_VARIABLE = re.compile(r"\$\w+|\$\{[^}]*\}")
+_VARIABLE = pattern(r"\$\w+|\$\{[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)

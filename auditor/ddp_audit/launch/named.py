@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
 from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, PYTHON, Launch, LaunchError
+from ddp_audit.patterns import pattern
 from ddp_audit.records import replace
 
-_SCRIPTED = re.compile(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
+_SCRIPTED = pattern(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
 
 
 def named_launch(command: str) -> Launch:

@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.launch.model import Launch
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass
 from ddp_audit.source import seen
 from ddp_audit.source.paths import display_path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 _MAX_BYTES = 1_000_000
 _CONFIG_SUFFIXES = (".py", ".json", ".toml", ".yaml", ".yml")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*$")
+_NAME = pattern(r"[A-Za-z_][\w.-]*$")
 
 
 class Unknown:
@@ -113,6 +109,10 @@ def config_file_values(path: Path, shown: str) -> dict[str, Override]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             return _python_values(ast.parse(text), shown)
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
         data = tomllib.loads(text)
     except (OSError, ValueError, SyntaxError, RecursionError):
         return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE, Launch, ProseClaim
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass
 
 _WORDS = {
@@ -18,18 +19,18 @@ _WORDS = {
 _COUNT = r"(?<![\w.:/=$-])(?P<count>\d{1,5}|" + "|".join(_WORDS) + r")"
 _KIND = r"(?:nvidia|amd|tesla|cuda|local|physical|geforce|rtx|[ahvbptl]\d{2,4}s?|\d{2,3}\s?gb|mi\d{3}x?)"
 _OTHER = r"(?:hours?|days?|memory|ram|ids?|nodes|machines|hosts|servers)"
-_GPUS = re.compile(
+_GPUS = pattern(
     _COUNT + r"[\s-]*(?:[x×]\s*)?(?:" + _KIND + r"[\s-]+){0,3}(?:gpus?|processes|ranks)\b(?![\s-]*" + _OTHER + r"\b)",
     re.IGNORECASE,
 )
-_NODES = re.compile(
+_NODES = pattern(
     _COUNT + r"(?:[\s-]*(?:(?:compute|cluster)[\s-]+)?(?:nodes?|machines?|hosts?|servers?)|\s+gpu\s+(?:nodes|machines))\b",
     re.IGNORECASE,
 )
-_RANGE = re.compile(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
+_RANGE = pattern(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
 
 # Words with which a sentence speaks of limits, of the past or of conditions and not of the command beside it.
-_HEDGE = re.compile(
+_HEDGE = pattern(
     r"\b(?:up to|at least|at most|more than|less than|fewer than|or more|or fewer|or less|minimum|maximum|requires?"
     r"|required|needs?|needed|trained|tested|was|were|took|takes|assum\w+|has|have|had|multiples? of|instead of|not|cannot"
     r"|without|except|unless|default|change|replace|adjust|modify|depending|ignored?|unused|paper|only)\b|n't\b|[<>≤≥~]",

@@ -12,6 +12,7 @@ from ddp_audit.findings import Span
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 from ddp_audit.records import dataclass, replace
@@ -20,7 +21,7 @@ from ddp_audit.source import seen
 if TYPE_CHECKING:
     from ddp_audit.rule import Context
 
-ACCUMULATION = re.compile(r"accum", re.IGNORECASE)
+ACCUMULATION = pattern(r"accum", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from ddp_audit.launch.scaling import (
     divisibility_checks,
     division_parts,
 )
+from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value
@@ -35,14 +36,12 @@ BATCH_NAMES = (
 BLOCK_NAMES = (
     "block_size", "seq_len", "sequence_length", "seq_length", "max_seq_len", "max_seq_length", "context_length", "T",
 )  # fmt: skip
-GLOBAL_BATCH = re.compile(
+GLOBAL_BATCH = pattern(
     r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update|batch)", re.I
 )
-WORLD_NAMES = re.compile(
-    r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count|devices", re.I
-)
-_BATCH = re.compile(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TRAINING = re.compile(r"val|eval|test", re.IGNORECASE)
+WORLD_NAMES = pattern(r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count|devices", re.I)
+_BATCH = pattern(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
+_NO_TRAINING = pattern(r"val|eval|test", re.IGNORECASE)
 
 GLOBAL_COUNT, PER_PROCESS, TOTAL, GLOBAL_BATCH_KIND, FIXED, PLAIN = "A", "a", "total", "global batch", "fixed", "plain"
 

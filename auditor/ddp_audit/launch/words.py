@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Sequence
 
 from ddp_audit.launch.model import LaunchError
+from ddp_audit.patterns import pattern
 
 _SEPARATORS = {"&&", "||", ";", "|", "&", ";;"}
-_REDIRECTION = re.compile(r"(\d|&)?>{1,2}|<{1,3}$")
+_REDIRECTION = pattern(r"(\d|&)?>{1,2}|<{1,3}$")
 
 
 def split_words(text: str) -> list[str]:

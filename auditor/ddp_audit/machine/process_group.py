@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
@@ -135,6 +134,8 @@ def wait(work: int) -> list[Event]:
 
 def pickled_size(value: object) -> int:
     """Bytes that torch sends for an object."""
+    import pickle
+
     return len(pickle.dumps(value))
 
 

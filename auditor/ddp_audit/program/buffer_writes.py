@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import BufferWrite
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo
@@ -13,8 +13,8 @@ from ddp_audit.program.state import ClassInfo
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_IN_PLACE = re.compile(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
-_SHARES = re.compile(r"gather|all_reduce|reduce_|broadcast|all_to_all|scatter_object|\bdist\.")
+_IN_PLACE = pattern(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
+_SHARES = pattern(r"gather|all_reduce|reduce_|broadcast|all_to_all|scatter_object|\bdist\.")
 
 
 def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:

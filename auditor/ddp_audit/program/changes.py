@@ -6,13 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value, join_taint, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_RANKS = re.compile(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
+_RANKS = pattern(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
 _MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "to_empty", "type")
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program import names
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import element_of, note_use
@@ -110,7 +111,7 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
     return uniform(result, function.name) if makes_equal(function.name) else result
 
 
-_MAKES_EQUAL = re.compile(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
+_MAKES_EQUAL = pattern(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
 _NO_RANKS = ("torch.", "functools.", "einops.", "numpy.", "jax.", "tensorflow.", "builtins.", "asyncio.")
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.calls import numbered
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.contracts_files import printed
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = ("wandb.log", "swanlab.log", "mlflow.log_metric", "mlflow.log_metrics", "logging.info", "loguru.logger.info",
               "tqdm.tqdm.write")  # fmt: skip
-_BEST = re.compile(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
+_BEST = pattern(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
 _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import contract
 from ddp_audit.program.values import Obj, Unknown, Value, operation
 
@@ -20,7 +20,7 @@ _TORCH = {
     "PolynomialLR": ("optimizer", "total_iters"),
     "CosineAnnealingWarmRestarts": ("optimizer", "T_0"),
 }
-_FUNCTION = re.compile(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
+_FUNCTION = pattern(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
 _FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
 
 

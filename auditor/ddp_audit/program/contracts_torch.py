@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
@@ -83,7 +84,7 @@ _MPI_METHODS = (
     "scatter",
     "reduce",
 )
-_WITH_BATCHNORM = re.compile(
+_WITH_BATCHNORM = pattern(
     r"torchvision\.models\.(resnet|wide_resnet|resnext|densenet|mobilenet|efficientnet|regnet|shufflenet|mnasnet|googlenet|inception)"
 )
 _SAME_OBJECT = (

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.slots import Key
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, options, the_object
 
@@ -32,8 +33,8 @@ _HARMLESS = frozenset(
      "storage_offset", "untyped_storage", "new_empty", "new_zeros", "new_ones", "backward", "append", "extend", "insert", "copy",
      "get_device", "type", "is_floating_point", "nelement", "flatten", "unflatten", "is_complex", "keys", "values", "items"]
 )  # fmt: skip
-_MAKES_LIKE = re.compile(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
-_WAITS = re.compile(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
+_MAKES_LIKE = pattern(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
+_WAITS = pattern(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
 _READING_BUILTINS = frozenset(
     {"builtins.sum", "builtins.float", "builtins.int", "builtins.print", "builtins.bool", "builtins.max", "builtins.min"}
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program import (
     contexts,
     contracts_data,  # noqa: F401  registers contracts
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
-_JOIN = re.compile(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
+_JOIN = pattern(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program import contexts, decorators, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
@@ -45,7 +45,7 @@ _RANK_ZERO_DECORATORS = (
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MAX_CALLS_OF_ONE = 40
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
-_EVENS_OUT = re.compile(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
+_EVENS_OUT = pattern(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
 
 
 @dataclass(slots=True)

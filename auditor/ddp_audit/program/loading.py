@@ -7,12 +7,13 @@ import functools
 import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
 from ddp_audit.records import dataclass
 
-_SHARDS = re.compile(r"rank|world_size|num_replicas|num_shards|shard")
+_SHARDS = pattern(r"rank|world_size|num_replicas|num_shards|shard")
 DISTRIBUTED = "DistributedSampler"
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import RANK, Ext, Func, Value, World, evaluate, options
 
@@ -26,12 +27,12 @@ _METHODS = {
     "snapshot_download": "downloads a repository",
 }
 # By the name of a function of the project, or of one that could not be followed.
-_NAMED = re.compile(
+_NAMED = pattern(
     r"^_?((pre_?process|token(ize|ise)|encode)_?(all|data\w*|corpus|files|shards|and_\w+)|download(_(all|data\w*|corpus|and_\w+))?|prepare_data(set)?|"
     r"(build|create|make)_?(cache|index|vocab(ulary)?|lmdb)|extract_features)$"
 )
-_DONE = re.compile(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
-_FIRST = re.compile(r"main_process_first|main_first|rank_zero_first|rank0_first|torch_distributed_zero_first")
+_DONE = pattern(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
+_FIRST = pattern(r"main_process_first|main_first|rank_zero_first|rank0_first|torch_distributed_zero_first")
 
 
 def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> None:

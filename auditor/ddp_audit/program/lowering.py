@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program import (
     changes,
     contexts,
@@ -64,7 +65,7 @@ MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
 
-_MIGHT_COMMUNICATE = re.compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
+_MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value, options
 from ddp_audit.records import dataclass, field
 
 Key = tuple[Any, ...]
 
-_WITH_PARAMETERS = re.compile(
+_WITH_PARAMETERS = pattern(
     r"torch\.nn\.(Lazy)?(Linear|Bilinear|Conv\w+|BatchNorm\w+|SyncBatchNorm|LayerNorm|GroupNorm|RMSNorm|Embedding\w*|RNN\w*|"
     r"LSTM\w*|GRU\w*|MultiheadAttention|Transformer\w*|Parameter|PReLU|AdaptiveLogSoftmaxWithLoss)$"
 )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Const, Value, leaf, operation
 
@@ -68,7 +69,7 @@ ENVIRONMENT = {
     "PMI_RANK": "rank", "PMI_SIZE": "world_size",
 }  # fmt: skip
 
-_FLAG = re.compile(
+_FLAG = pattern(
     r"(?<![a-z])(is_)?(use_)?(ddp|dist|distributed|multi_?gpu|multi_?process(ing)?(_distributed)?|parallel|data_parallel|"
     r"ddp_enabled|distributed_run|is_dist_avail_and_initialized|is_initialized|is_available|n_gpus?|num_gpus|use_cuda|cuda)(?![a-z])",
     re.IGNORECASE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
 from ddp_audit.records import dataclass, replace
@@ -26,8 +27,8 @@ _KEEP = (
     "itertools.chain",
 )
 _OF_SETS = ("intersection", "union", "difference", "symmetric_difference")
-_TEXTS = re.compile(r"name|key|metric|field|module|param|layer|stat|domain|task", re.IGNORECASE)
-_NUMBERS = re.compile(r"ids?$|rank|ind(ex|ices)|num|class|length|size|epoch|step", re.IGNORECASE)
+_TEXTS = pattern(r"name|key|metric|field|module|param|layer|stat|domain|task", re.IGNORECASE)
+_NUMBERS = pattern(r"ids?$|rank|ind(ex|ices)|num|class|length|size|epoch|step", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ condition, across calls; the condition can differ between ranks; and the ranks o
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
 from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
@@ -38,11 +38,11 @@ from ddp_audit.program.values import (
 )
 from ddp_audit.records import dataclass
 
-_COUNTER = re.compile(
+_COUNTER = pattern(
     r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",
     re.IGNORECASE,
 )
-_MEASURE = re.compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
+_MEASURE = pattern(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,6 +307,8 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
     Collectives are compared within the branches of conditions that are equal on all ranks; what is left is matched across them,
     unless the branches exclude each other.
     """
+    import difflib  # which few scripts need
+
     left_over: list[tuple[list[Node], list[Node]]] = []
     for place in dict.fromkeys(_place(n) for n in (*mine, *theirs)):
         ours, others = [n for n in mine if _place(n) == place], [n for n in theirs if _place(n) == place]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Program
 
-_HEADER = re.compile(r"(async\s+)?(if|elif|else|while|for|with|try|except|finally|match|case|def|class)\b")
+_HEADER = pattern(r"(async\s+)?(if|elif|else|while|for|with|try|except|finally|match|case|def|class)\b")
 
 
 def _indent(line: str) -> int:

@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
 from ddp_audit.records import dataclass, replace
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000
-_LENGTH = re.compile(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
+_LENGTH = pattern(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from ddp_audit.patterns import pattern
 from ddp_audit.program.values import (
     MISSING,
     Alt,
@@ -37,7 +37,7 @@ _CASTS = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
     "bool": "bool",
 }  # fmt: skip
-_TYPES = re.compile(r"^torch\.((u?int|float|bfloat|complex)\d+|bool|float|double|half|long|int|short)$")
+_TYPES = pattern(r"^torch\.((u?int|float|bfloat|complex)\d+|bool|float|double|half|long|int|short)$")
 _NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16"}
 _BY_DATA = ("torch.nonzero", "torch.unique", "torch.masked_select", "torchvision.ops.nms", "nonzero", "unique", "masked_select")
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field, replace
 
 # Why a value can differ between ranks.
@@ -228,7 +228,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<<": lambda a, b: a << b if b < 64 else MISSING, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
 }  # fmt: skip
 _MOST_NUMBERS = 4_096  # of a range
-_CONSTRUCTED = re.compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
+_CONSTRUCTED = pattern(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
     "ceil": math.ceil, "floor": math.floor,

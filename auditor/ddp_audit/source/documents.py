@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
+
+from ddp_audit.patterns import pattern
 
 SUFFIXES = (".md", ".markdown", ".rst", ".txt", ".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs", ".yaml", ".yml", ".mk")
 _EDITOR_FILES = ("launch.json", "tasks.json")
-_LAUNCHERS = re.compile(
+_LAUNCHERS = pattern(
     rb"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python[\d.]* "
     rb"|PyTorchJob|(?:lightning|fabric) run"
 )

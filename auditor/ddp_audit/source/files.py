@@ -6,7 +6,6 @@ import ast
 import io
 import itertools
 import os
-import subprocess
 import sys
 import tokenize
 import warnings
@@ -189,6 +188,8 @@ def _is_newer_python(text: str) -> bool:
     """
     if next(_newer_asked) >= _MOST_ASKED:
         return False
+    import subprocess
+
     try:
         asked = subprocess.run(
             [sys.executable, "-c", _READ_BY_LIBCST], input=text.encode(), capture_output=True, timeout=20, check=False

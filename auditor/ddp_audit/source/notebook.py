@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass
 from ddp_audit.source.problems import SourceError
 
 SUFFIX = ".ipynb"
-_CELL_MAGIC = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
-_LINE_MAGIC = re.compile(r"(\s*)[%!?](.*)|(\s*)(\w+\s*=\s*[%!].*)|(\s*)(.*\?)$")
+_CELL_MAGIC = pattern(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
+_LINE_MAGIC = pattern(r"(\s*)[%!?](.*)|(\s*)(\w+\s*=\s*[%!].*)|(\s*)(.*\?)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from ddp_audit.findings import Finding, Fix, Span
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field
 from ddp_audit.source.files import SourceFile
 
@@ -24,7 +25,7 @@ UNUSED = ("DDP903", "unused-suppression")
 
 MARK = "ddp-audit:"
 _BETWEEN = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # statements
-_COMMENT = re.compile(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
+_COMMENT = pattern(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
 
 
 @dataclass(slots=True)

@@ -9,15 +9,14 @@ blank line.
 
 from __future__ import annotations
 
-import re
-
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.source.suppress import MARK, Suppression, suppression_of
 
-_COMMENT = re.compile(
+_COMMENT = pattern(
     r"(?:^|(?<=\s))(?P<opening>#+|<!--|//|\.\.)\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?"
 )
-_FENCE = re.compile(r"\s*(```+|~~~+)")
+_FENCE = pattern(r"\s*(```+|~~~+)")
 _YAML = (".yaml", ".yml")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +24,14 @@ from ddp_audit.explore.exact.values import (
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
 from ddp_audit.machine.module import ParamSpec
+from ddp_audit.patterns import pattern
 from ddp_audit.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_COLLECTIVE = re.compile(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
-_DIVIDES = re.compile(r"/|\bdiv|AVG|\bmul|\*")
+_COLLECTIVE = pattern(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
+_DIVIDES = pattern(r"/|\bdiv|AVG|\bmul|\*")
 
 
 @dataclass(slots=True, eq=False)
