@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,20 +13,18 @@ from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
 from ddp_audit.launch.overrides import Override, config_file_values, literal
-from ddp_audit.outcome import AuditResult, Options, UsageError
+from ddp_audit.outcome import AuditResult, Late, Options, UsageError
+from ddp_audit.selection import Selection, match_rules, rule_names, told_by
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, Tell, fits_pattern
 from ddp_audit.source.suppress_documents import document_suppressions
-from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.cache.entries import Memory
     from ddp_audit.rule import Rule
 
-__all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names"]
-
-SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
+__all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names", "told_by"]
 
 
 def audit(
@@ -46,9 +44,7 @@ def audit(
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
-    every = installed_rules(options.rule_folders) if rules is None else list(rules)
-    wanted = _selection(every, options)
-    chosen = [rule for rule in every if rule.code in wanted]
+    selection = Selection(lambda: installed_rules(options.rule_folders) if rules is None else list(rules), options)
     with seen.part() as asked:
         launch = launch_of(options)
         explicit = explicit_overrides(options)
@@ -62,9 +58,9 @@ def audit(
             facts=None if memory is None else memory.facts,
             tell=tell,
         )
-    result = AuditResult(rules={rule.code: rule for rule in chosen}, codes=wanted)
-    job = Job(project, chosen, launch, explicit, options.defaults_hold, lower, told_by(options))
     known = {} if memory is None else memory.recall(project)
+    needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
+    job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told_by(options))
     gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
     try:
         entries = audit_entries(job, options.jobs, known, tell)
@@ -72,6 +68,7 @@ def audit(
         gc.unfreeze()  # a language server goes on
     if memory is not None:
         memory.keep(project, entries, known, asked)
+    result = AuditResult()
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
     result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))
@@ -83,35 +80,14 @@ def audit(
     result.notes += _limits(project, entries)
     result.sources = {file.path: file.lines for file in project.files}
     documents = {path: text for entry in entries for path, text in entry.documents.items()}
-    result.findings, result.suppressed = _settle(found, project, documents, every, chosen, wanted, options)
+    result.findings, result.suppressed = _settle(found, project, documents, selection, options)
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
     result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
+    if selection.is_loaded:
+        result.rules, result.codes = selection.by_code, selection.codes
+    else:
+        result.rules, result.codes = Late(lambda: selection.by_code), Late(lambda: dict.fromkeys(selection.codes))
     return result
-
-
-def rule_names(rules: Iterable[Rule]) -> dict[str, str]:
-    """The name of every code: the given rules and what the audit says of suppression comments."""
-    return {**{rule.code: rule.name for rule in rules}, **dict(SUPPRESSION_RULES)}
-
-
-def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
-    """The codes that codes, names and prefixes of codes stand for; `ALL` is every one. Raises UsageError for an unknown one."""
-    codes: set[str] = set()
-    for name in (part.strip() for text in names for part in text.split(",")):
-        if not name:
-            continue
-        upper, lower_case = name.upper(), name.lower()
-        hits = {code for code, rule_name in known.items() if code.startswith(upper) or rule_name == lower_case}
-        if upper == "ALL":
-            hits = set(known)
-        if not hits:
-            import difflib  # for a message that ends the run
-
-            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
-        codes |= hits
-    return codes
 
 
 def installed_rules(folders: Sequence[str] = ()) -> list[Rule]:
@@ -122,28 +98,6 @@ def installed_rules(folders: Sequence[str] = ()) -> list[Rule]:
         return every_rule(folders)
     except RuleError as error:
         raise UsageError(str(error)) from None
-
-
-def _selection(rules: Sequence[Rule], options: Options) -> set[str]:
-    if options.min_confidence not in CONFIDENCES:
-        raise UsageError(f"no confidence is called '{options.min_confidence}': it is one of {', '.join(CONFIDENCES)}")
-    known = rule_names(rules)
-    wanted = set(known) if options.select is None else match_rules(options.select, known)
-    off = [name for name, level in options.levels if level == "off"]
-    target = told_by(options).torch
-    late = {rule.code for rule in rules if target is not None and not rule.since <= target}
-    return wanted - match_rules([*options.ignore, *off], known) - late
-
-
-def told_by(options: Options) -> Told:
-    """What the settings tell of the project and its torch. Raises UsageError."""
-    names = {name: kind for kind, own in options.helpers for name in own}
-    if options.target_torch is None:
-        return Told(names)
-    parts = options.target_torch.split(".")
-    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
-        raise UsageError(f"'{options.target_torch}' is no version of torch")
-    return Told(names, (int(parts[0]), int(parts[1])))
 
 
 def launch_of(options: Options) -> Launch | None:
@@ -198,9 +152,7 @@ def _settle(
     found: list[Finding],
     project: Project,
     documents: Mapping[str, str],
-    every: Sequence[Rule],
-    chosen: Sequence[Rule],
-    wanted: Collection[str],
+    selection: Selection,
     options: Options,
 ) -> tuple[list[Finding], int]:
     """Findings in their final order, once each, without the suppressed ones; and how many those were."""
@@ -208,9 +160,6 @@ def _settle(
     by_path: dict[str, list[Finding]] = {}
     for finding in unique:
         by_path.setdefault(finding.span.path, []).append(finding)
-    known = {text for pair in rule_names(every).items() for text in pair}
-    expected = {text for rule in chosen for text in (rule.code, rule.name)}
-    about_documents = {text for rule in chosen if rule.reads_documents for text in (rule.code, rule.name)}
     least = CONFIDENCES.index(options.min_confidence)
     kept: list[Finding] = []
     suppressed: list[Finding] = []
@@ -226,8 +175,7 @@ def _settle(
         kept += stay
         suppressed += gone
         # In a file that was only imported, a comment may be for another script that imports it.
-        ran = expected if file.abspath in project.given else set()
-        kept += [finding for finding in suppress.complaints(comments, known, ran) if finding.code in wanted]
+        kept += _complaints(comments, selection, file.abspath in project.given)
     for path in sorted({*by_path, *documents}):
         text = documents[path] if path in documents else _text_of(path)
         own = by_path.get(path, [])
@@ -237,15 +185,25 @@ def _settle(
         kept += stay
         suppressed += gone
         # Outside of a folder that is audited whole, a comment may be for a script that was not looked at.
-        ran = about_documents if project.is_in_given_folder(path) else set()
-        kept += [finding for finding in suppress.complaints(comments, known, ran) if finding.code in wanted]
+        kept += _complaints(comments, selection, project.is_in_given_folder(path), documents=True)
     kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
-    names = rule_names(every)
-    kept = _without_ignored(kept, options, names)
-    _set_levels(kept, options, names)
+    kept = _without_ignored(kept, options, selection)
+    _set_levels(kept, options, selection)
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
     return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+
+
+def _complaints(
+    comments: Sequence[suppress.Suppression], selection: Selection, ran: bool, documents: bool = False
+) -> list[Finding]:
+    """What is wrong with comments; where the rules `ran` on all that they can be for, those that suppress nothing count too."""
+    if not comments:
+        return []
+    known = {text for pair in selection.names.items() for text in pair}
+    rules = [rule for rule in selection.chosen if ran and (rule.reads_documents or not documents)]
+    expected = {text for rule in rules for text in (rule.code, rule.name)}
+    return [finding for finding in suppress.complaints(comments, known, expected) if finding.code in selection.codes]
 
 
 def _comments_of(text: str, path: str) -> list[suppress.Suppression]:
@@ -265,18 +223,18 @@ def _text_of(path: str) -> str:
         return ""
 
 
-def _without_ignored(findings: list[Finding], options: Options, names: dict[str, str]) -> list[Finding]:
+def _without_ignored(findings: list[Finding], options: Options, selection: Selection) -> list[Finding]:
     """The findings less those that `per-file-ignores` names for their files."""
     for pattern, rules in options.per_file_ignores:
-        codes = match_rules(rules, names)
+        codes = match_rules(rules, selection.names)
         findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern)]
     return findings
 
 
-def _set_levels(findings: list[Finding], options: Options, names: dict[str, str]) -> None:
+def _set_levels(findings: list[Finding], options: Options, selection: Selection) -> None:
     """Gives findings the levels of the settings, the longest name of a rule last."""
     for name, level in sorted(options.levels, key=lambda pair: len(pair[0])):
-        codes = match_rules([name], names)
+        codes = match_rules([name], selection.names)
         for finding in findings:
             if finding.code in codes and level != "off":
                 finding.severity = level

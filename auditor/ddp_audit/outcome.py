@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ddp_audit.findings import Finding
 from ddp_audit.records import dataclass, field
@@ -12,6 +12,31 @@ from ddp_audit.source.problems import SourceError
 if TYPE_CHECKING:
     from ddp_audit.launch.model import Launch
     from ddp_audit.rule import Rule
+
+
+V = TypeVar("V")
+
+
+class Late(Mapping[str, V]):
+    """A mapping that is made when something of it is asked for."""
+
+    def __init__(self, make: Callable[[], Mapping[str, V]]) -> None:
+        self._make = make
+        self._made: Mapping[str, V] | None = None
+
+    def __getitem__(self, key: str) -> V:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, V]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
 
 
 class UsageError(Exception):
@@ -56,7 +81,7 @@ class AuditResult:
     sources: Mapping[str, list[str]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
-    codes: set[str] = field(default_factory=set)
+    codes: Collection[str] = frozenset()
 
     @property
     def files(self) -> int:

@@ -51,11 +51,25 @@ def test_the_audit_needs_no_torch_and_json_none_of_the_heavy_packages(tmp_path: 
     assert imported == []
 
 
+def test_a_folder_without_a_training_script_needs_no_rule(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("a = 1\n")
+    (tmp_path / "broken.py").write_text("a = (\n")
+    done, imported = probe(tmp_path, "torch", "ddp_audit.program,ddp_audit_rules._training", ".", "--format", "json")
+    assert [error["path"] for error in json.loads(done.stdout)["errors"]] == ["broken.py"]
+    assert imported == []
+    done, imported = probe(tmp_path, "torch", "ddp_audit_rules._training", ".", "--ignore", "DDP9999")
+    assert "no rule is called 'DDP9999'" in done.stderr
+    assert imported == ["ddp_audit_rules._training"]
+    (tmp_path / "plain.py").write_text("import torch.distributed  # ddp-audit: ignore[DDP9999]\n")
+    done, _ = probe(tmp_path, "torch", "", "plain.py", "--format", "json")
+    assert [finding["name"] for finding in json.loads(done.stdout)["findings"]] == ["unknown-suppression"]
+
+
 # What a run from the cache needs: the command line, the file of the run, what it looked at, and a report.
 WARM = """\
 ddp_audit ddp_audit.cli ddp_audit.cli.parser ddp_audit.cli.check ddp_audit.cli.known ddp_audit.cli.fixing ddp_audit.cli.explained
 ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.cache.reports ddp_audit.cache.runs ddp_audit.cache.files
-ddp_audit.findings ddp_audit.outcome ddp_audit.source ddp_audit.source.config ddp_audit.source.documents ddp_audit.source.paths
+ddp_audit.findings ddp_audit.outcome ddp_audit.patterns ddp_audit.records ddp_audit.source ddp_audit.source.config ddp_audit.source.documents ddp_audit.source.paths
 ddp_audit.source.problems ddp_audit.source.seen ddp_audit.source.unchanged ddp_audit.report ddp_audit.report.json
 ddp_audit.report.summary ddp_audit.report.text ddp_audit_rules
 """

@@ -13,15 +13,15 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ddp_audit import __version__
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.reports import installed_paths, tool_paths
-from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.outcome import AuditResult, Late, Options
 from ddp_audit.records import replace
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
@@ -29,8 +29,6 @@ from ddp_audit.source.seen import digest_of, noting
 if TYPE_CHECKING:
     from ddp_audit.rule import Rule
     from ddp_audit.source.project import Tell
-
-V = TypeVar("V")
 
 
 def cached_audit(
@@ -103,32 +101,17 @@ def _hash_of_tool(sources: Mapping[str, Sequence[str]]) -> str:
     return total.hexdigest() + repr(distributions_with_rules())
 
 
-class _Late(Mapping[str, V]):
-    """A mapping with known keys whose values are made when the first one is asked for."""
-
-    def __init__(self, keys: Sequence[str], make: Callable[[], dict[str, V]]) -> None:
-        self._keys = keys
-        self._make = make
-        self._made: dict[str, V] | None = None
-
-    def __getitem__(self, key: str) -> V:
-        if key not in self._keys:
-            raise KeyError(key)
-        if self._made is None:
-            self._made = self._make()
-        return self._made[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
-def _rules(codes: Sequence[str], folders: Sequence[str]) -> dict[str, Rule]:
+def _rules(codes: Sequence[str] | None, folders: Sequence[str]) -> dict[str, Rule]:
+    """The rules of some codes, or all."""
     from ddp_audit.audit import installed_rules
 
-    return {rule.code: rule for rule in installed_rules(folders) if rule.code in codes}
+    return {rule.code: rule for rule in installed_rules(folders) if codes is None or rule.code in codes}
+
+
+def _codes(folders: Sequence[str]) -> dict[str, str]:
+    from ddp_audit.audit import installed_rules, rule_names
+
+    return rule_names(installed_rules(folders))
 
 
 def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -> AuditResult | None:
@@ -143,13 +126,13 @@ def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -
             findings=[files.finding_of(item) for item in kept["findings"]],
             suppressed=kept["suppressed"],
             notes=list(kept["notes"]),
-            rules=_Late(kept["rules"], lambda: _rules(kept["rules"], folders)),
+            rules=Late(lambda: _rules(kept["rules"], folders)),
             looked_at=set(kept["looked_at"]),
-            codes=set(kept["codes"]),
+            codes=Late(lambda: _codes(folders)) if kept["codes"] is None else set(kept["codes"]),
         )
         named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
         readable = sorted(named & result.looked_at)
-        result.sources = _Late(readable, lambda: {path: _text_of(path).split("\n") for path in readable})
+        result.sources = Late(lambda: {path: _text_of(path).split("\n") for path in readable})
     except files.DAMAGE:
         return None
     held.update(document["seen"])
@@ -169,11 +152,12 @@ def _text_of(path: str) -> str:
 
 
 def _document(result: AuditResult) -> dict[str, object]:
+    all_rules = isinstance(result.rules, Late)  # nobody asked for a rule, since the options name none
     return {
         "findings": [files.document_of(finding) for finding in result.findings],
         "suppressed": result.suppressed,
         "notes": result.notes,
-        "rules": sorted(result.rules),
+        "rules": None if all_rules else sorted(result.rules),
         "looked_at": sorted(result.looked_at),
-        "codes": sorted(result.codes),
+        "codes": None if all_rules else sorted(result.codes),
     }

@@ -1,0 +1,103 @@
+"""Which rules an audit runs, by the names in its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddp_audit.findings import CONFIDENCES
+from ddp_audit.outcome import Options, UsageError
+from ddp_audit.source import suppress
+from ddp_audit.source.told import Told
+
+if TYPE_CHECKING:
+    from ddp_audit.rule import Rule
+
+SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
+
+
+class Selection:
+    """The rules of an audit. They are loaded when something asks for one: a tree without a training script needs none.
+
+    Where the options name rules they are loaded at once. Raises UsageError for a name that is none.
+    """
+
+    def __init__(self, load: Callable[[], Sequence[Rule]], options: Options) -> None:
+        if options.min_confidence not in CONFIDENCES:
+            raise UsageError(f"no confidence is called '{options.min_confidence}': it is one of {', '.join(CONFIDENCES)}")
+        self._load, self._options = load, options
+        self._target = told_by(options).torch
+        named = (options.select, options.ignore, options.levels, options.per_file_ignores, options.rule_folders)
+        if any(names not in (None, (), []) for names in named) or self._target is not None:
+            _ = self.codes
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether something asked for a rule."""
+        return "every" in self.__dict__
+
+    @cached_property
+    def every(self) -> Sequence[Rule]:
+        """All rules that there are."""
+        return self._load()
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The name of every code."""
+        return rule_names(self.every)
+
+    @cached_property
+    def codes(self) -> set[str]:
+        """The codes that findings may have, those about suppression comments included."""
+        options = self._options
+        wanted = set(self.names) if options.select is None else match_rules(options.select, self.names)
+        off = [name for name, level in options.levels if level == "off"]
+        late = {rule.code for rule in self.every if self._target is not None and not rule.since <= self._target}
+        return wanted - match_rules([*options.ignore, *off], self.names) - late
+
+    @cached_property
+    def chosen(self) -> list[Rule]:
+        """The rules that run."""
+        return [rule for rule in self.every if rule.code in self.codes]
+
+    @property
+    def by_code(self) -> Mapping[str, Rule]:
+        """The rules that run, by code."""
+        return {rule.code: rule for rule in self.chosen}
+
+
+def rule_names(rules: Iterable[Rule]) -> dict[str, str]:
+    """The name of every code: the given rules and what the audit says of suppression comments."""
+    return {**{rule.code: rule.name for rule in rules}, **dict(SUPPRESSION_RULES)}
+
+
+def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
+    """The codes that codes, names and prefixes of codes stand for; `ALL` is every one. Raises UsageError for an unknown one."""
+    codes: set[str] = set()
+    for name in (part.strip() for text in names for part in text.split(",")):
+        if not name:
+            continue
+        upper, lower_case = name.upper(), name.lower()
+        hits = {code for code, rule_name in known.items() if code.startswith(upper) or rule_name == lower_case}
+        if upper == "ALL":
+            hits = set(known)
+        if not hits:
+            import difflib  # for a message that ends the run
+
+            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
+        codes |= hits
+    return codes
+
+
+def told_by(options: Options) -> Told:
+    """What the settings tell of the project and its torch. Raises UsageError."""
+    names = {name: kind for kind, own in options.helpers for name in own}
+    if options.target_torch is None:
+        return Told(names)
+    parts = options.target_torch.split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        raise UsageError(f"'{options.target_torch}' is no version of torch")
+    return Told(names, (int(parts[0]), int(parts[1])))
