@@ -59,6 +59,8 @@ def test_an_earlier_attempt_is_reported(folder: Path, capsys: pytest.CaptureFixt
     assert main(["diff", str(folder), "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "agreed"
+    assert main(["diff", str(folder), "--format", "html"]) == 1
+    assert "Attempt 1, after which the launcher started the ranks again" in capsys.readouterr().out
     assert [(one["attempt"], one["verdict"], one["divergences"][0]["index"]) for one in found["earlier"]] == [(0, "diverged", 2)]
 
 

@@ -14,7 +14,7 @@ from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.report.selection import Selection, is_in
-from ddp_audit.report.trace_text import headline, nothing_lines, source_line, title
+from ddp_audit.report.trace_text import earlier_lines, headline, nothing_lines, source_line, title
 
 MOST = 12_000  # events of a page
 _FOLDED_FROM = 9  # ranks from which those that do the same share a lane
@@ -40,6 +40,7 @@ def render(
         [f.verdict, f"{f.span.path}:{f.span.line}", f"{f.code} {f.name}", f.message] for f in judged
     ]  # fmt: skip
     data["log"] = list(log)
+    data["earlier"] = [[line.text for line in earlier_lines(attempt, root)] for attempt in comparison.earlier]
     # No text of a trace can end the element that holds it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _TEMPLATE.read_text("utf-8")

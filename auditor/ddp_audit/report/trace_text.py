@@ -96,8 +96,7 @@ def report(
 ) -> Iterator[Line]:
     """The lines of the whole report."""
     for earlier in comparison.earlier:
-        yield Line(f"Attempt {earlier.attempt + 1}, after which the launcher started the ranks again", "head")
-        yield from _attempt_report(earlier, root, width)
+        yield from earlier_lines(earlier, root, width)
         yield Line("")
     if comparison.earlier:
         yield Line(f"Attempt {comparison.attempt + 1}, the last", "head")
@@ -106,6 +105,12 @@ def report(
     if judged:
         yield Line("")
         yield from _finding_lines(judged, width)
+
+
+def earlier_lines(attempt: Comparison, root: Path | None, width: int = WIDTH) -> Iterator[Line]:
+    """An attempt before the last one: a title, and what a report says of the ranks."""
+    yield Line(f"Attempt {attempt.attempt + 1}, after which the launcher started the ranks again", "head")
+    yield from _attempt_report(attempt, root, width)
 
 
 def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> Iterator[Line]:
