@@ -6,7 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import flight, guard_functions, names
+from ddp_audit.program.calls import call
 from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
+from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
 
 def evaluate(lw: Lowering, node: ast.expr) -> Value:
     """The value of an expression; nodes that it brings are emitted on the way."""
-    from ddp_audit.program.calls import call
-    from ddp_audit.program.helpers import told_value
-
     if lw.told.names and isinstance(node, (ast.Name, ast.Attribute)) and (told := told_value(lw, node)) is not None:
         return told
     match node:

@@ -43,6 +43,7 @@ _RANK_ZERO_DECORATORS = (
     "master_only",
 )
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
+_MAX_DEPTH = 14  # calls of project functions within one another
 _MAX_CALLS_OF_ONE = 40
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
 _EVENS_OUT = pattern(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
@@ -83,8 +84,6 @@ def call_function(
     unknown_arguments: bool = False,
 ) -> Value:
     """Inlines a project function. Recursion and too deep a nesting give an unknown value tainted by the arguments."""
-    from ddp_audit.program.lowering import MAX_DEPTH
-
     values = [*args, *kwargs.values()]
     unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values), by=Made("?", tuple(values)))
     if info.node is decorators.PROBE:
@@ -94,10 +93,10 @@ def call_function(
     if id(info.node) in lw.active:
         return unknown
     lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1
-    if len(lw.active) >= MAX_DEPTH or lw.call_counts[id(info.node)] > _MAX_CALLS_OF_ONE:
+    if len(lw.active) >= _MAX_DEPTH or lw.call_counts[id(info.node)] > _MAX_CALLS_OF_ONE:
         lw.limit(
-            f"calls nested deeper than {MAX_DEPTH}"
-            if len(lw.active) >= MAX_DEPTH
+            f"calls nested deeper than {_MAX_DEPTH}"
+            if len(lw.active) >= _MAX_DEPTH
             else f"{info.name} was called from too many places"
         )
         return unknown

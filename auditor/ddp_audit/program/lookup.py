@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import names, presence
+from ddp_audit.program import functions, imports, names, presence
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -36,20 +36,18 @@ if TYPE_CHECKING:
 
 def name(lw: Lowering, node: ast.Name) -> Value:
     """A variable: of the running function, of the functions around it, of its module, or a builtin."""
-    from ddp_audit.program.imports import force, from_stars
-
     frame: Frame | None = lw.here
     while frame is not None:
         value = lw.state.get((frame.id, node.id))
         if value is not None:
             if (frame.id, node.id) in lw.bindings:
                 presence.read(lw, (frame.id, node.id), node)
-            return _by_name_if_unknown(force(lw, value), node.id)
+            return _by_name_if_unknown(imports.force(lw, value), node.id)
         frame = frame.parent
     value = lw.state.get((lw.here.top.id, node.id))
     if value is not None:
-        return _by_name_if_unknown(force(lw, value), node.id)
-    starred = from_stars(lw, lw.here.top, node.id)
+        return _by_name_if_unknown(imports.force(lw, value), node.id)
+    starred = imports.from_stars(lw, lw.here.top, node.id)
     if starred is not None:
         return starred
     guess = names.by_name(node.id)
@@ -97,11 +95,8 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
 
 def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner: Value | None = None) -> Value:
     """An attribute of an object: its slot, a method or a property of its class, an option of a namespace, or nothing known."""
-    from ddp_audit.program.functions import call_function
-    from ddp_audit.program.imports import module_attribute
-
     if target.kind == "python-module":
-        return module_attribute(lw, target, attr)
+        return imports.module_attribute(lw, target, attr)
     slot = lw.state.get((target.key, attr))
     if slot is not None:
         if (target.key, attr) in lw.bindings:
@@ -118,7 +113,7 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
             function = FunctionInfo(attr, method, holder.frame, holder)
             kinds = {names.written(d).split("(")[0].split(".")[-1] for d in method.decorator_list}
             if kinds & {"property", "cached_property"}:
-                return call_function(lw, function, [], {}, node, receiver=target)
+                return functions.call_function(lw, function, [], {}, node, receiver=target)
             if "staticmethod" in kinds:
                 return Func(definition=function, text=attr)
             return Func(definition=function, receiver=target, text=attr)

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from ddp_audit.program.uses import Looking
     from ddp_audit.source.project import Project
 
-MAX_DEPTH = 14  # calls of project functions within one another
 MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
