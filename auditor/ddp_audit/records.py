@@ -28,16 +28,23 @@ else:
 
     def replace(record, /, **changes):
         """A copy with some attributes changed, as `dataclasses.replace`."""
-        for name, part in record._record_fields.items():
-            if part.init and name not in changes:
-                changes[name] = getattr(record, name)
-        return record.__class__(**changes)
+        cls = record.__class__
+        fields = cls._record_fields
+        copy = cls.__dict__.get("_record_copy") or _copier(cls)
+        if copy is _MADE or not changes.keys() <= fields.keys():
+            return cls(**{name: getattr(record, name) for name, part in fields.items() if part.init} | changes)
+        new = cls.__new__(cls)
+        copy(record, new)
+        for name, value in changes.items():
+            setattr(new, name, value)
+        return new
 
     def asdict(record):
         """The attributes by name, as `dataclasses.asdict`; values that are no records or plain collections are not copied."""
         return {name: _plain(getattr(record, name)) for name in record._record_fields}
 
 
+_MADE = "made by the constructor"
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "<factory>"})()
 
 
@@ -90,7 +97,7 @@ def _made(cls: Any, frozen: bool, eq: bool) -> Any:
 
 def _initializer(cls: Any) -> Any:
     parameters, lines = ["self"], []
-    scope: dict[str, Any] = {"_nothing": _NOTHING}
+    scope: dict[str, Any] = {"_nothing": _NOTHING, "__name__": __name__}
     for name, part in cls._record_fields.items():
         value = name
         if part.default_factory is not _NOTHING:
@@ -116,11 +123,26 @@ def _initializer(cls: Any) -> Any:
     return made
 
 
+def _copier(cls: Any) -> Any:
+    """What copies every attribute; _MADE for a class whose constructor does more than set attributes."""
+    plain = not hasattr(cls, "__post_init__") and all(part.init for part in cls._record_fields.values())
+    if plain and getattr(cls.__init__, "__module__", "") == __name__:
+        scope: dict[str, Any] = {}
+        lines = [f"new.{name} = old.{name}" for name in cls._record_fields] or ["pass"]
+        exec("def copy(old, new):\n  " + "\n  ".join(lines), scope)
+        cls._record_copy = scope["copy"]
+    else:
+        cls._record_copy = _MADE
+    return cls._record_copy
+
+
 def _compare(body: dict[str, Any], names: list[str], frozen: bool) -> None:
     """Adds equality, and with it the hash of what is frozen; what else is equal by value has none."""
     key: Any = attrgetter(*names) if names else lambda _: ()
 
     def equals(self: Any, other: Any) -> Any:
+        if self is other:
+            return True
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     def hashed(self: Any) -> int:

@@ -154,4 +154,10 @@ def test_copies_and_pickles() -> None:
     one = Derived(1, c=(Base(5),))
     assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == one
     assert records.replace(one, a=2) == Derived(2, c=(Base(5),))
+    assert repr(records.replace(Plain(1), b=4)) == "Plain(a=1, b=4)"
+    assert records.replace(own(Bodies.Empty)()) is not None
+    made = records.replace(own(Bodies.Quiet)("a", hidden=1), name="b")
+    assert (made.name, made.hidden, made.later) == ("b", 1, "B")
+    with pytest.raises(TypeError):
+        records.replace(one, unknown=2)
     assert records.asdict(one) == dataclasses.asdict(one) == {"a": 1, "b": 3, "c": ({"a": 5, "b": 2},)}

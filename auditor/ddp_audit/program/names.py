@@ -136,7 +136,8 @@ def written(node: ast.expr) -> str:
 
 def source_text(source: SourceFile, node: ast.AST) -> str:
     """The source of a node on one line, cut at 160 characters."""
-    return source.fact("text", node, lambda asked: _source_text(source, asked))
+    known = source.facts.get(("text", node))
+    return source.fact("text", node, lambda asked: _source_text(source, asked)) if known is None else known
 
 
 def _source_text(source: SourceFile, node: ast.AST) -> str:

@@ -436,12 +436,20 @@ def constant(value: Value | None) -> Any:
 
 def join_taint(*values: Value) -> Taint:
     """Every reason for which one of the values can differ."""
-    return frozenset().union(*(v.taint for v in values))
+    found: Taint = UNIFORM
+    for value in values:  # nearly all are empty
+        if value.taint:
+            found = found | value.taint
+    return found
 
 
 def join_deps(*values: Value) -> frozenset[int]:
     """Every forward that one of the values was computed from."""
-    return frozenset().union(*(v.deps for v in values))
+    found: frozenset[int] = frozenset()
+    for value in values:
+        if value.deps:
+            found = found | value.deps
+    return found
 
 
 def operation(op: str, *args: Value, text: str = "") -> Value:
