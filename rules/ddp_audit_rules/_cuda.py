@@ -14,6 +14,13 @@ def may_use_nccl(program: Program) -> bool:
     return any(_may_be_nccl(node.args.get("backend")) for node in program.of("init"))
 
 
+def surely_gloo(program: Program) -> bool:
+    """Whether every process group has a backend that is known and is not nccl."""
+    inits = list(program.of("init"))
+    known = all(isinstance(option, Const) for n in inits if "backend" in n.args for option in options(n.args["backend"]))
+    return bool(inits) and known and not may_use_nccl(program)
+
+
 def _may_be_nccl(backend: Value | None) -> bool:
     if backend is None:
         return True

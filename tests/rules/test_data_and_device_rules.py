@@ -437,18 +437,22 @@ def test_device_of_choice_is_left_alone(style: str, tmp_path: Path) -> None:
 # ---- process groups and checkpoints
 
 INIT = "dist.init_process_group('nccl')\n"
+TRAINED_ONCE = "DDP(torch.nn.Linear(1, 1))(torch.ones(1)).sum().backward()"
 OPEN = {
     "never": (f"{INIT}dist.barrier()\n", "init_process_group"),
     "in another file": ("from setup import start\nstart()\n", "start()"),
-    "normal path": (f"{INIT}dist.barrier()\ndist.destroy_process_group()\n", "destroy_process_group()"),
+    "normal path": (f"{INIT}{TRAINED_ONCE}\ndist.destroy_process_group()\n", "destroy_process_group()"),
     "helper": (
-        f"def end():\n    dist.destroy_process_group()\ndef main():\n    {INIT}    dist.barrier()\n    end()\nmain()\n",
+        f"def end():\n    dist.destroy_process_group()\ndef main():\n    {INIT}    {TRAINED_ONCE}\n    end()\nmain()\n",
         "    end()",
     ),
-    "under a flag": (f"{INIT}if dist.is_initialized():\n    dist.destroy_process_group()\n", "if dist.is_initialized():"),
+    "under a flag": (
+        f"{INIT}{TRAINED_ONCE}\nif dist.is_initialized():\n    dist.destroy_process_group()\n",
+        "if dist.is_initialized():",
+    ),
     "generator": (
         f"import contextlib\n@contextlib.contextmanager\ndef group():\n    {INIT}    yield\n    dist.destroy_process_group()\n"
-        "with group():\n    dist.barrier()\n",
+        f"with group():\n    {TRAINED_ONCE}\n",
         "    dist.destroy_process_group()",
     ),
 }
@@ -479,6 +483,20 @@ def test_process_group_left_open(style: str, tmp_path: Path) -> None:
     assert context.program.sources["train.py"][finding.span.line - 1].startswith(place.rstrip("\n")) or place in (
         context.program.line("train.py", finding.span.line)
     )
+
+
+ONLY_POSSIBLE = {
+    "gloo": OPEN["never"][0].replace("nccl", "gloo"),
+    "an option that is gloo": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--backend', default='gloo')\n"
+    + OPEN["never"][0].replace("'nccl'", "p.parse_args().backend"),
+    "no training": OPEN["normal path"][0].replace(TRAINED_ONCE, "dist.barrier()"),
+}
+
+
+@pytest.mark.parametrize("style", ONLY_POSSIBLE)
+def test_a_group_whose_end_nobody_sees_is_only_possible(style: str, tmp_path: Path) -> None:
+    context = audited(tmp_path, HEAD + ONLY_POSSIBLE[style])
+    assert findings("DDP604", context) == [] and len(findings("DDP604", context, "possible")) == 1
 
 
 @pytest.mark.parametrize("style", CLOSED)

@@ -13,7 +13,7 @@ def read():
 
 class Job:
     def setup(self):
-        dist.init_process_group(backend="gloo")
+        dist.init_process_group()
         self.rank = dist.get_rank()
 
     def run(self):

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 class Job:
     def __enter__(self):
-        dist.init_process_group(backend="gloo")
+        dist.init_process_group()
         return self
 
     def __exit__(self, *error):
