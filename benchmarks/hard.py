@@ -96,7 +96,7 @@ def work(project: bool) -> None:
             answer["digest"] = hashlib.sha256(json.dumps([told, result.notes]).encode()).hexdigest()
             if time.process_time() - began > LONG_ENOUGH:
                 profile = cProfile.Profile()
-                profile.runcall(audited, path, data)
+                profile.runcall(audited, path, {path: data})
                 answer["calls"] = sum(entry.callcount for entry in profile.getstats())
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)

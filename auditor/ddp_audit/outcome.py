@@ -71,12 +71,14 @@ class AuditResult:
     """What an audit found. `notes` are whole lines for the report.
 
     `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
-    `rules` are those that ran, by code, and `codes` all that were asked for.
+    `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what a baseline holds of what was found;
+    it is not among the findings.
     """
 
     findings: list[Finding] = field(default_factory=list)
     errors: list[SourceError] = field(default_factory=list)
     suppressed: int = 0
+    known: int = 0
     notes: list[str] = field(default_factory=list)
     sources: Mapping[str, list[str]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)

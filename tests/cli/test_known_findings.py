@@ -133,6 +133,14 @@ def test_errors_still_fail(known: Path) -> None:
     assert main([".", "--write-baseline", "other.json"]) == 2
 
 
+def test_the_known_ones_can_be_seen_all_the_same(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ddp-audit.toml").write_text("baseline = 'known.json'\n")
+    assert main(["."]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "No new hazards found in 2 files."
+    assert main([".", "--no-baseline"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "2 errors and 1 warning in 2 files."
+
+
 def test_the_settings_may_name_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("ddp-audit.toml").write_text("baseline = 'known.json'\n")
     Path("one.py").write_text("a = 'GRAVE'\n")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
 from unittest.mock import patch
 from xml.etree import ElementTree
 
 from ddp_audit.audit import AuditResult, Options, audit
+from ddp_audit.cache.runs import cached_audit
 from ddp_audit.cli.check import write_report
 from ddp_audit.cli.explained import predicted
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
@@ -29,23 +31,59 @@ OPTIONS = Options(min_confidence="possible")
 _RULES = load_rules()
 
 
-def audited(path: str, data: bytes) -> AuditResult:
-    """The audit of bytes under a name; an error of a rule comes out as it is."""
+def audited(path: str, overlay: Mapping[str, bytes]) -> AuditResult:
+    """The audit of a path, with bytes in the place of files; an error of a rule comes out as it is."""
     with patch.dict(os.environ, {"DDP_AUDIT_DEBUG": "1"}):
-        return audit([path], OPTIONS, rules=_RULES, overlay={path: data})
+        return audit([path], OPTIONS, rules=_RULES, overlay=overlay)
 
 
-def uphold(data: bytes, path: str = f"{ALONE}/train.py", *, mended: bool = True, predict: bool = True) -> AuditResult:
+def uphold(data: bytes, path: str = f"{ALONE}/train.py") -> AuditResult:
     """Audits bytes as the file at an absolute path, and checks all that holds for every file. Raises what goes wrong."""
-    result = audited(path, data)
+    result = audited(path, {path: data})
+    _check_all(path, {path: data}, result)
+    return result
+
+
+def uphold_project(files: Mapping[str, bytes], after: Mapping[str, bytes], folder: Path) -> None:
+    """The same for `train.py` and the modules that it imports, in an empty folder, and for the folder as a whole.
+
+    Then the files become those of `after`: with the cache of the audits before, an audit comes to what it comes to without one.
+    """
+    write(files, folder)
+    script = str(folder / "train.py")
+    _check_all(script, {}, audited(script, {}))
+    whole = audited(str(folder), {})
+    _check_errors(whole)
+    _check_findings(whole)
+    _check_reports(whole, None, {})
+    with patch.dict(os.environ, {"DDP_AUDIT_CACHE": str(folder.parent / "cache"), "DDP_AUDIT_DEBUG": "1"}):
+        for now in (files, after):
+            write(now, folder)
+            for path in (script, str(folder)):
+                assert _told(cached_audit([path], OPTIONS)) == _told(audited(path, {})), "the cache changes what is found"
+
+
+def write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Writes files by their paths below a folder, and removes the others."""
+    for path in [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() not in files]:
+        path.unlink()
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def _told(result: AuditResult) -> list[object]:
+    return [[f.to_json() for f in result.findings], [str(e) for e in result.errors], result.notes, result.suppressed]
+
+
+def _check_all(path: str, overlay: Mapping[str, bytes], result: AuditResult) -> None:
     _check_errors(result)
     _check_findings(result)
-    _check_reports(result, path if predict and not result.errors else None, data)
-    if mended and not result.errors and not path.endswith(".ipynb"):
-        _check_fixes(path, data)
+    _check_reports(result, path if not result.errors else None, overlay)
+    if not result.errors and not path.endswith(".ipynb"):
+        _check_fixes(path, overlay, result)
         for finding in result.findings[:3]:
-            _check_suppression(path, data, finding)
-    return result
+            _check_suppression(path, overlay, result, finding)
 
 
 def _check_errors(result: AuditResult) -> None:
@@ -78,9 +116,9 @@ def _check_findings(result: AuditResult) -> None:
             assert lines is None or related.line <= len(lines), f"{told}: {related}"
 
 
-def _check_reports(result: AuditResult, run_of: str | None, data: bytes) -> None:
+def _check_reports(result: AuditResult, run_of: str | None, overlay: Mapping[str, bytes]) -> None:
     with patch.dict(os.environ, {"DDP_AUDIT_DEBUG": "1"}):
-        run = None if run_of is None else predicted([run_of], OPTIONS, {run_of: data})
+        run = None if run_of is None else predicted([run_of], OPTIONS, overlay)
     told: dict[str, str] = {}
     with redirect_stderr(io.StringIO()):
         for form in ("json", "text", "terminal", "sarif", "github", "gitlab", "junit"):
@@ -97,29 +135,28 @@ def _check_reports(result: AuditResult, run_of: str | None, data: bytes) -> None
         text.encode()  # to a file, in UTF-8
 
 
-def _check_fixes(path: str, data: bytes) -> None:
+def _check_fixes(path: str, overlay: Mapping[str, bytes], result: AuditResult) -> None:
     """What fixing leaves can be read and holds nothing more to mend."""
-    if not any(f.fix is not None and f.fix.safety != "display-only" for f in audited(path, data).findings):
+    if not any(f.fix is not None and f.fix.safety != "display-only" for f in result.findings):
         return
-    once = mend(lambda overlay: audited(path, overlay[path]), {path: data}, unsafe=True)
+    once = mend(lambda texts: audited(path, texts), overlay, unsafe=True)
     assert not once.result.errors, str(once.result.errors[0])
     once.diff(display_path)
-    after = once.after.get(path, data)
-    again = mend(lambda overlay: audited(path, overlay[path]), {path: after}, unsafe=True)
-    assert again.after.get(path, after) == after, "fixing what was fixed changes it once more"
+    again = mend(lambda texts: audited(path, texts), {**overlay, **once.after}, unsafe=True)
+    assert not again.changed, "fixing what was fixed changes it once more"
 
 
-def _check_suppression(path: str, data: bytes, finding: Finding) -> None:
+def _check_suppression(path: str, overlay: Mapping[str, bytes], before: AuditResult, finding: Finding) -> None:
     """The comment that an editor offers keeps the finding quiet, and breaks nothing."""
-    shown = display_path(path)
-    if finding.span.path != shown or finding.code.startswith("DDP9"):
+    shown = finding.span.path
+    if not shown.endswith(".py") or shown not in before.sources or finding.code.startswith("DDP9"):
         return
-    text = "\n".join(audited(path, data).sources[shown])
+    text = "\n".join(before.sources[shown])
     change = keeping_change(text, finding)
     if change is None:
         return
     new = applied(text, [Edit(change.start, change.end, tuple(change.text.splitlines(keepends=True)))])
-    after = audited(path, new.encode("utf-8"))
+    after = audited(path, {**overlay, str(Path(shown).absolute()): new.encode("utf-8")})
     if "coding" in "".join(text.split("\n")[:2]):
         return  # a coding comment says that the text is not UTF-8
     assert not after.errors, f"{finding.code}: the comment broke the file: {after.errors[0]}"
@@ -127,4 +164,4 @@ def _check_suppression(path: str, data: bytes, finding: Finding) -> None:
     def number(result: AuditResult) -> int:
         return sum((f.code, f.source_line) == (finding.code, finding.source_line) for f in result.findings)
 
-    assert number(after) < number(audited(path, data)), f"{finding.code} {finding.span}: the comment on it does not suppress it"
+    assert number(after) < number(before), f"{finding.code} {finding.span}: the comment on it does not suppress it"

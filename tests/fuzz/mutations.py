@@ -66,7 +66,11 @@ def sources() -> tuple[str, ...]:
 
 def mutated(random: random.Random) -> bytes:
     """A real file after some changes, as bytes."""
-    text = random.choice(sources())
+    return spoiled(random.choice(sources()), random)
+
+
+def spoiled(text: str, random: random.Random) -> bytes:
+    """A text after one to four changes, as bytes."""
     for _ in range(random.randint(1, 4)):
         text = random.choice(_TREE if random.random() < 0.7 else _RAW)(text, random)
     data = text.encode("utf-8", "surrogatepass")
@@ -76,7 +80,8 @@ def mutated(random: random.Random) -> bytes:
 # The tree: places of nodes, so that most results can be parsed
 
 
-def _tree(text: str) -> ast.Module | None:
+def tree_of(text: str) -> ast.Module | None:
+    """The tree of a text, None where it has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -97,7 +102,7 @@ def _range(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
 
 def _expression(text: str, random: random.Random) -> str:
     """An expression in the place of another one."""
-    tree = _tree(text)
+    tree = tree_of(text)
     nodes = [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, ast.expr) and not _inside_text(node)]
     if not nodes:
         return text
@@ -115,7 +120,7 @@ def _inside_text(node: ast.expr) -> bool:
 
 
 def _statements(text: str) -> list[ast.stmt]:
-    tree = _tree(text)
+    tree = tree_of(text)
     return [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
 
 
@@ -155,7 +160,7 @@ def _move(text: str, random: random.Random) -> str:
 
 def _name(text: str, random: random.Random) -> str:
     """One name for another, everywhere."""
-    tree = _tree(text)
+    tree = tree_of(text)
     names = [] if tree is None else sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
     if not names:
         return text

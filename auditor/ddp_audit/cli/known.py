@@ -41,6 +41,7 @@ class Known:
         )
         if self._entries is not None:
             result.findings = self._last.new
+            result.known = len(self._last.known)
             result.notes.append(f"{self._last} (baseline {self._name})")
 
     def write(self, result: AuditResult) -> None:
@@ -52,6 +53,7 @@ class Known:
             number = write_baseline(self._written, [*self._last.new, *self._last.known], unseen)
         except BaselineError as error:
             raise Usage(f"--write-baseline: {error}") from None
+        result.known += len(result.findings)
         result.findings = []
         print(f"ddp-audit: {count(number, 'finding')} written to {self._written}", file=sys.stderr)
 
@@ -59,7 +61,9 @@ class Known:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     group = parser.add_argument_group("known findings")
-    group.add_argument("--baseline", metavar="FILE", help="findings that FILE knows are counted and do not fail")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument("--baseline", metavar="FILE", help="findings that FILE knows are counted and do not fail")
+    which.add_argument("--no-baseline", action="store_true", help="report what the baseline of the settings knows too")
     group.add_argument("--write-baseline", metavar="FILE", help="write the findings to FILE; they are known from then on")
 
 
@@ -68,7 +72,7 @@ def _baseline_name(args: argparse.Namespace, config: Config) -> str | None:
         name: str = args.baseline
         return name
     path = config.baseline_file
-    if path is None:
+    if path is None or args.no_baseline:
         return None
     # The settings may name the file that this run is the first to write.
     return None if args.write_baseline is not None and not path.exists() else path.as_posix()

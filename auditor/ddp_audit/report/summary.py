@@ -13,6 +13,8 @@ def closing_line(result: AuditResult) -> str:
     counts = Counter(finding.severity for finding in result.findings)
     parts = [count(counts[severity], severity) for severity in reversed(SEVERITIES) if counts[severity]]
     found = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) if parts else "No hazards found"
+    if not parts and result.known:
+        found = "No new hazards found"
     line = f"{found} in {count(result.files, 'file')}"
     if result.suppressed:
         line += f"; {result.suppressed} suppressed"
