@@ -71,8 +71,8 @@ class AuditResult:
     """What an audit found. `notes` are whole lines for the report.
 
     `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
-    `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what a baseline holds of what was found;
-    it is not among the findings.
+    `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what was found and a baseline
+    holds; that is not among the findings.
     """
 
     findings: list[Finding] = field(default_factory=list)
