@@ -21,6 +21,7 @@ from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.launcher import resolve, run_traced
 from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker import fingerprint
+from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.factor import common_ratio, multipliers, probe
 from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.wrappers import Wrappers
@@ -101,7 +102,7 @@ def test_ranks_hash_after_the_step_that_one_of_them_saved(tmp_path: Path) -> Non
             if kind == events.PARAMETERS:
                 mine.append((kind, detail["number"], detail["at"]))
 
-        looks = Looks(tracer, wrappers, record)  # type: ignore[arg-type]
+        looks = Looks(tracer, wrappers, Buffers(tracer, record), record)  # type: ignore[arg-type]
         ranks.append((looks, wrappers, torch.optim.SGD(module.parameters(), lr=0.1), module))
 
     def step(rank: int, at: int) -> None:

@@ -1,4 +1,4 @@
-"""Replicas that part without an error: gradients, optimizers, parameters, and running statistics where they matter.
+"""Replicas that part without an error: gradients, optimizers and parameters.
 
 Each rank has written hashes at some of its steps; equal hashes mean equal bits. Where a join lets ranks take different numbers of
 steps, the steps are counted anew from its end, where all ranks meet.
@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from ddp_audit.compare.explain import capital, frames, rank_list
-from ddp_audit.compare.faults import BUFFERS_DIFFER, GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, SilentFault
+from ddp_audit.compare.explain import frames, rank_list
+from ddp_audit.compare.faults import GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, SilentFault
 from ddp_audit.compare.peers import Groups
-from ddp_audit.compare.run import RankRun, RecordedRun
+from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import minority
-from ddp_audit.events import (
-    COLLECTIVE,
-    FORWARD,
-    GRADIENTS,
-    OBJECT,
-    OPTIMIZER,
-    PARAMETERS,
-    STATISTICS,
-    STEP,
-    USER,
-    Event,
-    Site,
-)
+from ddp_audit.events import GRADIENTS, OPTIMIZER, PARAMETERS, Event, Site
 from ddp_audit.records import dataclass
 
 _MOMENTS = ("step", "save", "exit", "exception")  # of one step, in order
-_COMBINING = frozenset(("all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"))
 
 Key = tuple[int, int, int]  # joins that have ended, steps since, moment
 
@@ -87,7 +74,6 @@ def drifts(run: RecordedRun, groups: Groups, unreduced: bool) -> Iterator[Silent
             yield _optimizer_differs(found)
     for found in _first(run, groups, PARAMETERS, _hash):
         yield _parameters_differ(found, _cause(found, unreduced, gradients, optimizers))
-    yield from _statistics_differ(run, groups)
 
 
 def _hash(event: Event) -> object:
@@ -178,45 +164,3 @@ def _optimizer_differs(found: _Parted) -> SilentFault:
             "parameters and buffers, and never the state of an optimizer: it was loaded, reset or stepped on some ranks alone."
         )
     return SilentFault(OPTIMIZER_DIFFERS, found.ranks, found.site, text)
-
-
-def _statistics_differ(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
-    """For each wrapper, the first evaluation with different statistics whose results the ranks put together."""
-    for model, ranks, by_key in _by_key(run, groups, STATISTICS):
-        for key, by_rank in sorted(by_key.items()):
-            here = {rank: by_rank[rank] for rank in ranks if rank in by_rank}
-            if len({_hash(event) for event in here.values()}) < 2:
-                continue
-            combined = [_combined(run, run.ranks[rank], event, list(here)) for rank, event in here.items()]
-            if None in combined:
-                continue
-            parted = _Parted(model, key, None, [], here)
-            place = combined[0].site if combined[0] is not None else None
-            where = "" if place is None else f" at {place}"
-            text = (
-                f"{capital(rank_list(parted.ranks))} evaluated {model or 'the model'} {parted.when} with running statistics of "
-                f"batch normalisation that differ, and put their results together{where}: these are results of different models. "
-                "Each rank keeps the statistics of its own batches, and DDP replaces them by those of rank 0 only in a forward "
-                "through the wrapper that follows one with gradients. Average or broadcast them before the evaluation, or train "
-                "with SyncBatchNorm."
-            )
-            yield SilentFault(BUFFERS_DIFFER, parted.ranks, parted.site, text)
-            break
-
-
-def _combined(run: RecordedRun, rank: RankRun, evaluation: Event, ranks: list[int]) -> Event | None:
-    """The first collective of the user's that puts results of ranks together after an evaluation and before training goes on."""
-    model = evaluation.detail.get("model")
-    began = False
-    for event in rank.events:
-        if not began:
-            began = event == evaluation
-        elif (event.kind == FORWARD and event.detail.get("grad")) or (
-            event.kind == STEP and model in (event.detail.get("models") or ())
-        ):
-            return None
-        elif event.kind == COLLECTIVE and event.origin in (USER, OBJECT) and event.op in _COMBINING:
-            members = run.groups.get(event.group)
-            if members is None or set(ranks) <= set(members):
-                return event
-    return None

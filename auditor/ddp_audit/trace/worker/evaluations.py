@@ -1,4 +1,4 @@
-"""Sees with which running statistics of batch normalisation a wrapped module evaluates.
+"""Sees with which running statistics of batch normalisation, and which other buffers, a wrapped module evaluates.
 
 A wrapped module need not be called through its wrapper, so its own call is waited for: from the moment when it is put into
 evaluation mode to its first call, a hook of torch's for all modules stands. Where the call comes through the wrapper, DDP's
@@ -15,6 +15,7 @@ import torch
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint
+from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.evidence import is_sampled
 from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.tracer import Tracer
@@ -26,9 +27,10 @@ _MOST_CALLS = 2000  # of other modules, after which the call is no longer waited
 class Evaluations:
     """The evaluations of one rank. `record` writes an event at the user's line."""
 
-    def __init__(self, tracer: Tracer, wrappers: Wrappers, record: Callable[..., Any]) -> None:
+    def __init__(self, tracer: Tracer, wrappers: Wrappers, buffers: Buffers, record: Callable[..., Any]) -> None:
         self._tracer = tracer
         self._wrappers = wrappers
+        self._buffers = buffers
         self._record = record
         self._awaited: dict[int, Wrapper] = {}  # by the id of the module inside
         self._handle: Any = None
@@ -44,7 +46,7 @@ class Evaluations:
         inner = wrapper.inner()
         if module.training or inner is None or not wrapper.steps or wrapper.is_alone or _compiles():
             self._forget(wrapper)
-        elif wrapper.statistics() and is_sampled(self._count, 16):
+        elif (wrapper.statistics() or self._buffers.changed(wrapper)) and is_sampled(self._count, 16):
             self._awaited[id(inner)] = wrapper
             self._calls = 0
             if self._handle is None:
@@ -64,8 +66,11 @@ class Evaluations:
         if wrapper is not None or self._calls > _MOST_CALLS:
             self._forget(wrapper)
         if wrapper is not None and not module.training:
+            if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+                return
+            self._buffers.watch(wrapper, module)
             statistics = wrapper.statistics()
-            if statistics and not (statistics[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            if statistics:
                 value = fingerprint.of_parameters(statistics)
                 self._record(events.STATISTICS, value=value, number=wrapper.steps, model=wrapper.name, joins=wrapper.joins)
 

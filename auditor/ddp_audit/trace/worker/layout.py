@@ -72,6 +72,7 @@ NUMBER_KEY = {
     events.GRADIENTS: "step",
     events.OPTIMIZER: "step",
     events.STATISTICS: "step",
+    events.BUFFERS: "step",
     events.FACTOR: "step",
     events.ORDER: "batches",
 }

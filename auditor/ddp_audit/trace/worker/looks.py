@@ -17,6 +17,7 @@ import torch
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout
+from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.factor import multipliers
 from ddp_audit.trace.worker.tracer import Tracer
 from ddp_audit.trace.worker.wrappers import Multipliers, Wrapper, Wrappers
@@ -30,9 +31,10 @@ Record = Callable[..., Any]
 class Looks:
     """The looks of one rank. `record` writes an event at the user's line."""
 
-    def __init__(self, tracer: Tracer, wrappers: Wrappers, record: Record) -> None:
+    def __init__(self, tracer: Tracer, wrappers: Wrappers, buffers: Buffers, record: Record) -> None:
         self._tracer = tracer
         self._wrappers = wrappers
+        self._buffers = buffers
         self._record = record
         every = os.environ.get(layout.ENV_HASH_EVERY, "50")
         self._every = int(every) if every.isdigit() and int(every) else 50
@@ -109,7 +111,9 @@ class Looks:
     # -- parameters and optimizer state
 
     def hash(self, wrapper: Wrapper, at: str) -> None:
-        """Writes the hashes of a wrapper's parameters and of their optimizer's state."""
+        """Writes the hashes of a wrapper's parameters and of their optimizer's state, and where not at a step, of its buffers."""
+        if at != "step":
+            self._buffers.at(wrapper, at)
         shared = [] if wrapper.is_averaged_later else wrapper.shared()
         if not shared:
             return

@@ -28,6 +28,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout, places
+from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.evaluations import Evaluations
 from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
@@ -70,8 +71,9 @@ class Patches:
         self._orders = Orders()
         self._reduced = 0  # backward passes with bucket all-reduces so far
         self._engine_stacks: dict[Stack, Stack] = {}
-        self._looks = Looks(tracer, self.wrappers, self._event)
-        self._evaluations = Evaluations(tracer, self.wrappers, self._event)
+        self._buffers = Buffers(tracer, self._event)
+        self._looks = Looks(tracer, self.wrappers, self._buffers, self._event)
+        self._evaluations = Evaluations(tracer, self.wrappers, self._buffers, self._event)
         self._wrap(DistributedDataParallel, "__init__", self._ddp_init)
         forward = "_pre_forward" if hasattr(DistributedDataParallel, "_pre_forward") else "forward"
         self._wrap(DistributedDataParallel, forward, self._ddp_forward)
@@ -185,6 +187,8 @@ class Patches:
         if wrapper is None:  # unpickled or copied
             self.wrappers.add(self.wrappers.next_name(), ddp)
             wrapper = self.wrappers.get(ddp)
+        if wrapper is not None and wrapper.first_buffers is None and torch.is_grad_enabled():
+            self._buffers.begin(wrapper)
         count = self._forwards
         self._forwards += 1
         batch = 0
@@ -369,9 +373,16 @@ class Patches:
 
     def _save(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else type(f).__name__
-        self._event(events.SAVE, path=str(path))
+        self._safely(self._save_event, str(path), obj)
         self._safely(self._looks.saved)
         return original(obj, f, *args, **kwargs)
+
+    def _save_event(self, path: str, saved: Any) -> None:
+        holders = tuple((w.name, w.joins, w.steps) for w in self.wrappers if self._buffers.saved_in(w, saved))
+        if holders:
+            self._event(events.SAVE, path=path, buffers=holders)
+        else:
+            self._event(events.SAVE, path=path)
 
     def _seed(self, original: Any, seed: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(seed, int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class Wrapper:
         self.backward: Stack | None = None  # the last of them
         self._probe: list[torch.Tensor | None] = []  # of its gradients after it
         self.optimizer: weakref.ref[Any] | None = None  # whose step was the last
+        self.first_buffers: dict[str, tuple[weakref.ref[torch.Tensor], int]] | None = None  # before it trained, with their versions
         self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
         self.steps = 0  # since the last of them
 
@@ -92,21 +93,32 @@ class Wrapper:
         """The module that it wraps."""
         return getattr(self._module(), "module", None)
 
+    @property
+    def ignored(self) -> Collection[str]:
+        """The names of parameters and buffers that DDP was told to leave alone."""
+        names: Collection[str] = getattr(self._module(), "parameters_to_ignore", ())
+        return names
+
+    @property
+    def sends_buffers(self) -> bool:
+        """Whether DDP replaces the buffers by those of rank 0 in each forward that follows one with gradients."""
+        module = self._module()
+        return bool(getattr(module, "forward_sync_buffers", getattr(module, "broadcast_buffers", True)))
+
     def shared(self) -> list[torch.nn.Parameter]:
         """Its parameters but for those that DDP was told to leave alone; none where they cannot be read now."""
         module, inner = self._module(), self.inner()
         if module is None or inner is None:
             return []
-        ignored = getattr(module, "parameters_to_ignore", ())
+        ignored = self.ignored
         found = [p for name, p in inner.named_parameters() if name not in ignored]
         return [] if any(p.is_cuda for p in found) and torch.cuda.is_current_stream_capturing() else found
 
     def statistics(self) -> list[torch.Tensor]:
         """The running statistics of its batch normalisation that an evaluation rests on."""
-        module, inner = self._module(), self.inner()
-        if module is None or inner is None:
+        inner, ignored = self.inner(), self.ignored
+        if inner is None:
             return []
-        ignored = getattr(module, "parameters_to_ignore", ())
         return [
             buffer
             for name, layer in inner.named_modules()
