@@ -34,6 +34,11 @@ STATISTICS = "statistics"  # a hash of batch normalisation's running statistics 
 BUFFERS = "buffers"  # hashes of other buffers that an evaluation reads, or of those of a rank; detail: model, hashes, sent, step
 FACTOR = "factor"  # what losses and reduced gradients were multiplied by for a step; detail: model, factors, ratio, step
 PLACE = "place"  # the devices that a wrapper's parameters are on; detail: model, devices
+LOADED = "loaded"  # load_state_dict with strict=False; detail: given, unexpected (numbers of keys)
+READ = "read"  # torch.load; detail: path, devices (of its tensors)
+CLIP = "clip"  # gradients were clipped; detail: cut (whether their norm was above the limit; None where that is not known)
+UNSCALED = "unscaled"  # a GradScaler took its scale out of gradients; detail: scale (None where that is not known)
+UNFINISHED = "unfinished"  # a wait for an asynchronous collective that had not ended
 SAMPLER = "sampler"  # DistributedSampler.set_epoch; detail: epoch
 ORDER = "order"  # a fingerprint of the first batches of an epoch that a loader shuffles; detail: batches, order
 DEVICE = "device"  # torch.cuda.set_device; detail: index

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._recorded_uses import used_before_wait
 
 _CALL = "collective"  # role of the asynchronous call
 _OF_HANDLES = ("wait", "None", "handle", "work", "req", "async")  # conditions that ask whether there is anything to wait for
@@ -28,8 +30,10 @@ class AsyncResultBeforeWait(Rule):
         "Handles that are kept and waited for in a loop or another function, a buffer that is only sent and only read, facts and "
         "views of a buffer (shape, chunks), async_op that is an option, torch.cuda.synchronize(), and buffers without a name."
     )
-    is_recorded = False  # a trace shows the call, and not what is in the buffer when
-    confirmed = "The value differs from that of a run in which the wait comes first; a trace alone does not show it."
+    confirmed = (
+        "A wait behind the use, in the same function, found the collective still at work, so the buffer was used before it was "
+        "there. Of messages, of collectives that others are at work beside, and of CUDA tensors nothing is told."
+    )
     source = (
         "torch 2.13, distributed/distributed_c10d.py (async_op returns a Work); seen in runs with gloo: 80 MB that are halved "
         "before the wait come out half summed and half not."
@@ -106,6 +110,10 @@ def _safety(program: Program, use: Node) -> str:
     issued = use.detail["issued"]
     by_all = issued is not None and not program.node(issued).rank_guards
     return "safe" if by_all and not program.has("point-to-point", "new-group") else "unsafe"
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By the waits that found their collective still at work."""
+        return used_before_wait(finding, run)
 
 
 def _waits_before(program: Program, use: Node) -> Iterator[Node]:

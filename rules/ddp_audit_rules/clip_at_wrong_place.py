@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program, first_of_each_place
@@ -18,6 +19,7 @@ from ddp_audit_rules._clipping import (
     is_taken_more_often,
     step_after,
 )
+from ddp_audit_rules._recorded_uses import EARLY, SCALED, clips_at
 
 
 class ClipAtWrongPlace(Rule):
@@ -38,8 +40,10 @@ class ClipAtWrongPlace(Rule):
         "One clip after the backward that is reduced, behind unscale_; norms over shards (FSDP, tensor or pipeline parallel "
         "groups); norms that are averaged, or compared, or gathered to be looked at."
     )
-    is_recorded = False  # a trace holds no norms
-    confirmed = "Nothing that a trace holds: it knows no norms."
+    confirmed = (
+        "torch's clipping at that line cut gradients to which a backward pass added before the step, or from which a GradScaler "
+        "took its scale afterwards. A norm that is summed over the ranks is not told: a trace holds no values."
+    )
     source = (
         "torch 2.13, amp/grad_scaler.py: unscale_ before clip_grad_norm_; nn/parallel/distributed.py: gradients are averaged in "
         "backward. Seen in runs: the norm after an all_reduce of its square is 1.41 times that of the gradients on two ranks."
@@ -144,3 +148,10 @@ dist.destroy_process_group()
             confidence = "likely" if is_norm_used(program, node) else "possible"
             related += guard_relations(node)
             yield self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By what became of the gradients after each clip. A step that is left out now and then is no hazard."""
+        found = list(clips_at(run, finding.span))
+        if not found:
+            return "not-covered"
+        return "confirmed" if 2 * sum(one in (EARLY, SCALED) for one in found) >= len(found) else "not-observed"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import PLACE, READ
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl
+from ddp_audit_rules._evidence import looks_at
 from ddp_audit_rules._loaded_states import has_state, is_from_cpu, loaded_states, to_cpu, unless_resumed
 from ddp_audit_rules._writers import SEVERAL, is_distributed, who
 
@@ -31,8 +34,7 @@ class LoadWithoutMapLocation(Rule):
         "or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is not known, "
         "so it is only possible."
     )
-    is_recorded = False  # a trace holds no memory of devices
-    confirmed = "Memory of device 0 that grows with the number of ranks at the load, which a trace does not hold."
+    confirmed = "A rank's load put tensors on a GPU on which the rank has no model. On a machine without one nothing can show."
     source = (
         "torch 2.13, torch/serialization.py: storages are restored on the location in the file unless map_location says otherwise. "
         "Without an accelerator the fault cannot show itself; the example falls back to the CPU."
@@ -103,3 +105,17 @@ dist.destroy_process_group()
             message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
         fix = to_cpu(program, node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By the devices of what was loaded, and of the models that the rank wrapped."""
+        own: dict[int, set[str]] = {}
+        for rank, event in run.events_of(PLACE):
+            own.setdefault(rank, set()).update(event.detail.get("devices") or ())
+        known = {
+            rank: {device for event in events for device in event.detail.get("devices") or ()}
+            for rank, events in looks_at(run, READ, finding.span).items()
+            if rank in own
+        }
+        if not any(known.values()):
+            return "not-covered"
+        return "confirmed" if any(devices - own[rank] for rank, devices in known.items()) else "not-observed"

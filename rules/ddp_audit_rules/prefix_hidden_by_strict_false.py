@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import LOADED
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import looks_at
 from ddp_audit_rules._state_keys import mismatch
 
 _STRIPS = r"consume_prefix|['\"]module\.|removeprefix|len\(['\"]module"
@@ -30,8 +33,7 @@ class PrefixHiddenByStrictFalse(Rule):
         "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules of one "
         "kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
     )
-    is_recorded = False  # a trace holds no hash of the parameters before and after a load
-    confirmed = "Parameters that have the same hash before and after the load, which a trace does not hold."
+    confirmed = "The load brought keys, and every one of them was unexpected: nothing was loaded."
     source = (
         "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that prefix. Seen "
         "in runs: load_state_dict with strict=False returns all keys as missing and changes nothing."
@@ -102,3 +104,10 @@ dist.destroy_process_group()
         related = [Related(save.span.path, save.span.line, "save", save.text), *guard_relations(node)]
         confidence = "likely" if same_path or len(list(program.of("save"))) == 1 else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By the keys that the load was given and that fitted nowhere."""
+        loads = [event.detail for events in looks_at(run, LOADED, finding.span).values() for event in events]
+        if not loads:
+            return "not-covered"
+        return "confirmed" if any(load["given"] and load["given"] == load["unexpected"] for load in loads) else "not-observed"

@@ -39,6 +39,11 @@ GUARDED = """\
 if dist.get_rank() == 0:
     dist.barrier()
 """
+SLOW = """\
+if dist.get_rank() == 1:
+    import time
+    time.sleep(5)
+"""
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -75,9 +80,11 @@ def test_ranks_that_part(tmp_path: Path) -> None:
 
 
 def test_ranks_that_agree(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT.replace("BARRIER\n", ""))
-    done = command(tmp_path, "trace", "--dir", "kept", *TORCHRUN)
+    (tmp_path / "train.py").write_text(SCRIPT.replace("BARRIER\n", SLOW))
+    done = command(tmp_path, "trace", "--dir", "kept", "--stall-after", "1", *TORCHRUN)
     assert done.returncode == 0, done.stdout + done.stderr
+    waits = done.stdout.partition("Ranks wait for rank 1, which is alive and in no collective")[2]
+    assert "Rank 1: is at train.py:18" in waits and "The ranks go on: rank 1 was slow, not hung." in waits
     assert "audit of train.py" in done.stdout
     assert "The 2 ranks agree" in done.stdout
     assert (tmp_path / "kept" / "rank-00001.ddptrace").is_file()

@@ -9,12 +9,14 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import (
     BACKWARD,
+    BUFFERS,
     FACTOR,
     GRADIENTS,
     OPTIMIZER,
     ORDER,
     PARAMETERS,
     PLACE,
+    SAVE,
     STATISTICS,
     STEP,
     WRAP,
@@ -116,6 +118,48 @@ def test_evaluations_whose_statistics_do_not_matter() -> None:
     assert kinds(evaluation("a", step, together), evaluation("b", step, together)) == []
     alone = all_reduce(70, group="alone")
     assert kinds(evaluation("a", alone), evaluation("b", alone), alone=(0,)) == []
+
+
+def buffers(at: str = "evaluation", sent: bool = True, step: int = 3, **hashes: str) -> Event:
+    told = tuple(f"{name} {value}" for name, value in hashes.items())
+    detail = {"model": "ddp0", "joins": 0, "step": step, "at": at, "sent": sent, "hashes": told}
+    return Event(BUFFERS, site=site(40), detail=detail)
+
+
+def save(step: int) -> Event:
+    return Event(SAVE, site=site(50), detail={"path": "last.pt", "buffers": [["ddp0", 0, step]]})
+
+
+def test_evaluations_with_buffers_that_differ_and_are_put_together() -> None:
+    fault = only(*([buffers(book=value, same="s"), all_reduce(70)] for value in "ab"))
+    assert fault.kind == "buffers-differ" and str(fault.site) == "train.py:40"
+    assert "with buffers that differ (book), and put their results together at train.py:70" in fault.explanation
+    assert "in a forward through the wrapper" in fault.explanation
+    assert "told not to send" in only(*([buffers(sent=False, book=value), all_reduce(70)] for value in "ab")).explanation
+
+
+def test_evaluations_whose_buffers_do_not_matter() -> None:
+    together = all_reduce(70)
+    assert kinds(*([buffers(book="a"), together] for _ in range(2))) == []
+    assert kinds(*([buffers(book=value), barrier(70)] for value in "ab")) == []  # each rank for itself
+    assert kinds([buffers(mine="a"), together], [buffers(other="b"), together]) == []
+    assert kinds(*([buffers("exit", sent=False, book=value), together] for value in "ab")) == []  # nothing read or saved them
+    stages = [[wrap(group), buffers(book=group), together] for group in ("low", "high")]
+    assert kinds(*stages, low=(0,), high=(1,)) == []
+
+
+def test_a_file_with_the_buffers_of_one_rank() -> None:
+    def ranks(read: str = "book", step: int = 4) -> list[list[Event]]:
+        kept = [buffers("save", False, 4, book=value, queue=value) for value in "abb"]
+        return [[save(step), buffers(sent=False, **{read: "a"}), kept[0]], [kept[1]], [kept[2]]]
+
+    fault = only(*ranks())
+    assert fault.kind == "buffers-differ" and fault.ranks == (0, 1, 2) and str(fault.site) == "train.py:50"
+    assert "Rank 0 saved ddp0 after optimizer step 4 with its own buffers (book)" in fault.explanation
+    assert kinds(*ranks(read="other")) == []  # no evaluation reads what differs
+    assert kinds(*ranks(step=5)) == []  # what was saved is not what was looked at
+    mine, *others = ranks()
+    assert kinds(mine, *([save(4), *other] for other in others)) == []  # each rank keeps its own
 
 
 def looked(passes: int, factors: list[float], ratio: float | None, count: int = 3, **detail: object) -> list[list[Event]]:

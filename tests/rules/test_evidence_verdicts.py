@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
-from ddp_audit.events import COLLECTIVE, DRAWS, FACTOR, LABELS, OUTSIDE, PLACE, STATISTICS, Event, Site
+from ddp_audit.events import (
+    BACKWARD,
+    CLIP,
+    COLLECTIVE,
+    DRAWS,
+    FACTOR,
+    LABELS,
+    LOADED,
+    OUTSIDE,
+    PLACE,
+    READ,
+    STATISTICS,
+    STEP,
+    UNFINISHED,
+    UNSCALED,
+    Event,
+    Site,
+)
 from ddp_audit.findings import Finding
 from ddp_audit.program import lower
 from ddp_audit.rule import Context, load_rules
@@ -119,3 +137,81 @@ def test_models_on_one_device(code: str, tmp_path: Path, monkeypatch: pytest.Mon
     finding = finding_of(code, tmp_path, monkeypatch)
     ranks = [[event(PLACE, 9, devices=[name])] for name in ("cuda a", "cuda a")]
     assert RULES[code].witness(finding, run_of(*ranks)) == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("given", "unexpected", "verdict"),
+    [(2, 2, "confirmed"), (2, 1, "not-observed"), (0, 0, "not-observed"), (0, None, "not-covered")],
+)
+def test_loads_that_fit_nowhere(
+    given: int, unexpected: int | None, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = finding_of("DDP703", tmp_path, monkeypatch)
+    line = finding.span.line if unexpected is not None else 1
+    run = run_of(*([event(LOADED, line, given=given, unexpected=unexpected)] for _ in range(2)))
+    assert RULES["DDP703"].witness(finding, run) == verdict
+
+
+@pytest.mark.parametrize(
+    ("loaded", "verdict"), [("cuda GPU-0", "confirmed"), ("cuda GPU-1", "not-observed"), (None, "not-covered")]
+)
+def test_loads_onto_the_device_of_another_rank(
+    loaded: str | None, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = finding_of("DDP603", tmp_path, monkeypatch)
+    devices = [loaded] if loaded else []
+    run = run_of([], [event(PLACE, 3, devices=["cuda GPU-1"]), event(READ, finding.span.line, path="last.pt", devices=devices)])
+    assert RULES["DDP603"].witness(finding, run) == verdict
+    elsewhere = run_of([event(READ, finding.span.line, path="last.pt", devices=["cuda GPU-0"])])  # no model is known of
+    assert RULES["DDP603"].witness(finding, elsewhere) == "not-covered"
+
+
+CLIP_LINE = 20
+BACK, STEPPED, OUT = event(BACKWARD, 18), event(STEP, 25), event(UNSCALED, 24, scale=4.0)
+
+
+def clip(cut: bool | None = True, line: int = CLIP_LINE) -> Event:
+    return event(CLIP, line, cut=cut)
+
+
+@pytest.mark.parametrize(
+    ("rank", "verdict"),
+    [
+        ([BACK, clip(), BACK, clip(), STEPPED], "confirmed"),  # every micro-batch
+        ([BACK, clip(None), OUT, STEPPED], "confirmed"),  # the scale is still in the gradients
+        ([BACK, clip(), STEPPED] * 3, "not-observed"),
+        ([BACK, OUT, clip(), STEPPED], "not-observed"),
+        ([BACK, OUT, clip(), BACK, OUT, clip(), BACK, OUT, clip()], "not-observed"),  # steps that the scaler left out
+        ([BACK, clip(), STEPPED, BACK, clip(), BACK, clip(), STEPPED], "not-observed"),  # a step that was left out
+        ([BACK, clip(False), BACK, clip(False), STEPPED], "not-observed"),  # never above the limit
+        ([BACK, clip(), event(UNSCALED, 24, scale=1.0), STEPPED], "not-observed"),
+        ([BACK, clip(line=30), BACK, clip(line=30), STEPPED], "not-covered"),
+    ],
+)
+def test_gradients_that_are_clipped_too_early(
+    rank: list[Event], verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = finding_of("DDP804", tmp_path, monkeypatch)
+    finding.span = replace(finding.span, line=CLIP_LINE, end_line=CLIP_LINE)
+    assert RULES["DDP804"].witness(finding, run_of(rank, rank)) == verdict
+
+
+def test_a_buffer_that_is_used_before_its_collective_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP208", tmp_path, monkeypatch)
+    (call,) = [one.line for one in finding.related if one.role == "collective"]
+    use = finding.span.line
+
+    def started(line: int = call, done: float | None = 9.0) -> Event:
+        return replace(event(COLLECTIVE, line, **{"async": True, "done": done}), time=1.0)
+
+    def verdict(*events: Event) -> str:
+        return RULES["DDP208"].witness(finding, run_of([replace(one, time=one.time or 5.0) for one in events]))
+
+    waited = event(UNFINISHED, use + 1)
+    assert verdict(started(), waited) == verdict(started(2, done=3.0), started(), waited) == "confirmed"
+    assert verdict(started()) == verdict(started(done=3.0), waited) == "not-observed"
+    assert verdict(started(2, done=None), started(), waited) == "not-covered"  # it may wait for the other
+    assert verdict(started(), event(UNFINISHED, use - 1)) == "not-covered"
+    assert verdict(waited) == "not-covered"
+    elsewhere = Site("train.py", use + 1, "collect")
+    assert verdict(started(), replace(waited, site=elsewhere)) == "not-covered"

@@ -108,6 +108,47 @@ def evaluate(rank: int) -> None:
     dist.barrier()
 
 
+class Codes(nn.Module):
+    """A codebook that training moves, a queue that only training reads, and a cache that each forward writes before it reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(8, 4)
+        self.register_buffer("book", torch.linspace(-1, 1, 32).reshape(8, 4))
+        self.register_buffer("queue", torch.zeros(4))
+        self.register_buffer("cache", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.encoder(x)
+        self.cache.copy_(z.detach().mean(0))
+        code = self.book[torch.cdist(z.detach(), self.book).argmin(1)]
+        if self.training:
+            mean = z.detach().mean(0)
+            if not FAULTS:
+                dist.all_reduce(mean)
+            self.book.lerp_(mean.expand_as(self.book), 0.1)
+            self.queue = self.queue + z.detach().mean(0)
+            code = code + self.queue
+        return z + code + self.cache
+
+
+def codebook(rank: int) -> None:
+    """Evaluations with the codebook of each rank, put together, and a file with that of one; or with a codebook of all ranks."""
+    for sent in (True, False):
+        model = wrapped(Codes(), forward_sync_buffers=sent)
+        for number, (_, x) in enumerate(steps(model, rank)):
+            if number == 3 and rank == 0:
+                torch.save({"model": model.state_dict()}, "/dev/null")  # SAVE
+            mse_loss(model(x), x[:, :4]).backward()
+            model.eval()
+            if sent or rank == 0:
+                with torch.inference_mode():
+                    result = model.module(x).sum()  # READ
+            if sent:
+                dist.all_reduce(result)
+            model.train()
+
+
 def accumulate(rank: int) -> None:
     """Two micro-batches a rank, divided by those of all ranks, or by their own number and a weight of one half."""
     model = wrapped(nn.Linear(8, 2))
@@ -242,7 +283,7 @@ def main() -> None:
     rank = dist.get_rank()
     torch.manual_seed(5)
     pretend_devices(rank)
-    scenes = [clip, momentum, settings, saved, evaluate, accumulate, on_top, made_up_for, epochs]
+    scenes = [clip, momentum, settings, saved, evaluate, codebook, accumulate, on_top, made_up_for, epochs]
     for scene in scenes if FAULTS else [*scenes, scaled, joined, own_parts, unused, averaged_later]:
         scene(rank)
     digest = hashlib.sha256()

@@ -141,6 +141,8 @@ def test_each_fault_is_told_at_its_line(tmp_path: Path) -> None:
         told("parameters-differ", "optimizer.step()", "of ddp2 differ", "follows from the optimizers"),
         told("parameters-differ", "optimizer.step()", "of ddp3 differ", "when something was saved, after 5 optimizer steps"),
         told("buffers-differ", "# EVALUATE", "evaluated ddp4 after optimizer step 1", f"{line_of('dist.all_reduce(result)')}"),
+        told("buffers-differ", "# READ", "evaluated ddp5 after optimizer step 1 with buffers that differ (book)"),
+        told("buffers-differ", "# SAVE", "Rank 0 saved ddp6 after optimizer step 3 with its own buffers (book)"),
         told("wrong-factor", "# ACCUMULATE", "divided by 4, while each step accumulates 2 backward passes on each of 2 ranks"),
         told("wrong-factor", "# ON TOP", "multiplied by 2", "by an all-reduce that sums them", "2 times the mean"),
         told("wrong-factor", "# MADE UP", "divided by 2", "1/2 of the mean"),
@@ -156,7 +158,7 @@ def test_what_only_looks_like_a_fault_is_silent_and_no_bit_changes(tmp_path: Pat
     traced = sorted(re.findall(r"bits \d \w+ [\d.]+", capfd.readouterr().out))
     run = load_run(tmp_path)
     assert silent_faults(run) == silent_faults(load_columns(tmp_path)[0]) == []
-    for kind in ("gradients", "optimizer", "parameters", "statistics", "factor", "place"):
+    for kind in ("gradients", "optimizer", "parameters", "statistics", "buffers", "factor", "place"):
         assert {rank for rank, _ in run.events_of(kind)} == {0, 1}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     plain = subprocess.run([*resolve(TORCHRUN), WORKER], capture_output=True, text=True, timeout=120, env=environment)

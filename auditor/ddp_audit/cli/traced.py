@@ -14,8 +14,9 @@ from ddp_audit.audit import AuditResult, Options, UsageError, audit
 from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
 from ddp_audit.cli.recorded import compared_trace
+from ddp_audit.compare.explain import is_are, rank_list
 from ddp_audit.compare.live import LiveComparison
-from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.run import RUNNING, RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, judge, rank_states
 from ddp_audit.launch import Launch, LaunchError, read_command
@@ -126,8 +127,20 @@ def trace_command(
         told.extend(found)
         return bool(found)
 
+    late: list[int] = []
+
     def tell_stall(recorded: RecordedRun) -> None:
-        tell(stream, "", "Nothing moves any more.", *(line.text for line in trace_text.standing_lines(rank_states(recorded))))
+        late[:] = [rank for rank, one in recorded.ranks.items() if one.state == RUNNING and not (one.silent or one.untraced)]
+        head = "Nothing moves any more."
+        if late and not told:
+            they = "it is slow, or it never comes" if len(late) == 1 else "they are slow, or they never come"
+            head = f"Ranks wait for {rank_list(late)}, which {is_are(late)} alive and in no collective: {they}."
+        tell(stream, "", head, *(line.text for line in trace_text.standing_lines(rank_states(recorded))))
+
+    def tell_stall_end() -> None:
+        if not told:
+            was = f": {rank_list(late)} {'was' if len(late) == 1 else 'were'} slow, not hung" if late else ""
+            tell(stream, "", f"The ranks go on{was}.")
 
     try:
         ended = run_traced(
@@ -137,6 +150,7 @@ def trace_command(
             on_stall=on_stall,
             on_divergence=tell_divergence,
             on_stall_report=tell_stall,
+            on_stall_end=tell_stall_end,
             native=native,
         )
     except (NotStarted, TraceError) as error:

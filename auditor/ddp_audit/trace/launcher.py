@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ddp_audit.compare.run import RUNNING, WAITING, RecordedRun
+from ddp_audit.compare.run import EXITED, RUNNING, WAITING, RecordedRun
 from ddp_audit.events import START
 from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.folder import FolderError, TraceFolder
@@ -26,6 +26,7 @@ from ddp_audit.trace.worker import layout
 
 DEFAULT_DIRECTORY = "ddp-trace"
 _SETTLE_TIME = 3.0  # seconds after the last event in which it may turn out that a rank waits for good
+_ENDED_LOOKS = 4
 _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
 _AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
 _OTHERS_TIME = 10.0  # seconds for the ranks of other nodes to end after those of this one
@@ -58,6 +59,7 @@ def run_traced(
     on_stall: str = "report",
     on_divergence: Callable[[RecordedRun], bool] | None = None,
     on_stall_report: Callable[[RecordedRun], None] | None = None,
+    on_stall_end: Callable[[], None] | None = None,
     poll: float = 0.25,
     native: str | None = None,
 ) -> LaunchResult:
@@ -68,9 +70,9 @@ def run_traced(
     seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
-    stand (a `stack` event each) and `on_stall_report` is called, once a stall. With `on_stall="kill"` all processes of the
-    command are then ended, provided that no rank has recorded anything for that long either; after a divergence 5 seconds are
-    enough.
+    stand (a `stack` event each) and `on_stall_report` is called, once a stall; `on_stall_end` where the wait ends after all, with
+    every rank alive. With `on_stall="kill"` all processes of the command are then ended, provided that no rank has recorded
+    anything for that long either; after a divergence 5 seconds are enough.
 
     `native` says which kernel records: "auto" the native one where it is built, "on" the native one, which must have been built
     (`ddp_audit.trace.build.ensure_built`), "off" the Python one; None leaves it to DDP_AUDIT_NATIVE.
@@ -98,7 +100,7 @@ def run_traced(
             process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp, stderr=errors.descriptor)
         except OSError as error:
             raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
-        session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report)
+        session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report, on_stall_end)
         with _passing_on(process) as signals:
             try:
                 while process.poll() is None:
@@ -131,6 +133,7 @@ class _Session:
         kills: bool,
         on_divergence: Callable[[RecordedRun], bool] | None,
         on_stall_report: Callable[[RecordedRun], None] | None,
+        on_stall_end: Callable[[], None] | None,
     ) -> None:
         self.killed = False
         self.error: Exception | None = None
@@ -143,12 +146,15 @@ class _Session:
         self._kills = kills
         self._on_divergence = on_divergence
         self._on_stall_report = on_stall_report
+        self._on_stall_end = on_stall_end
         self._diverged = False
         self._restarts = 0
         self._progress = (0, 0)
         self._moved = time.monotonic()
         self._waits: dict[int, tuple[object, float]] = {}  # rank -> what it waits in, and since when
         self._reported: set[object] = set()
+        self._stalled: object = None  # of these the last, while it goes on
+        self._ended_looks = 0  # looks since it ended: an error that ended it comes a moment later
 
     def look(self, last: bool = False) -> None:
         """Reads on, and calls back about what it means. What goes wrong here is kept in `error`: the command runs on, unwatched."""
@@ -173,7 +179,10 @@ class _Session:
                 self._diverged = self._on_divergence(run)
                 # Comparing a long run takes long: it may have a fifth of the time, and yet comes at least every 4 seconds.
                 self._next_check = time.monotonic() + min(4.0, 4 * (time.monotonic() - now))
-        if not last and self._stall_after and not self.killed:
+        if last:
+            self._waits.clear()
+            self._look_for_end(run, _ENDED_LOOKS)
+        elif self._stall_after and not self.killed:
             self._look_for_stall(run, now)
 
     def _look_for_stall(self, run: RecordedRun, now: float) -> None:
@@ -189,17 +198,30 @@ class _Session:
             since = self._waits[rank][1]
             if now - since >= longest:
                 longest, oldest = now - since, key
+        self._look_for_end(run)
         limit = min(self._stall_after, _AFTER_DIVERGENCE) if self._diverged and self._kills else self._stall_after
         if oldest is None or longest < limit:
             return
         if oldest not in self._reported:
             self._reported.add(oldest)
+            self._stalled = oldest
             self._ask(run)
             if self._on_stall_report is not None:
                 self._on_stall_report(run)
         if self._kills and now - self._moved >= limit:
             self.killed = True
             kill_tree(self._process.pid, self.workers())
+
+    def _look_for_end(self, run: RecordedRun, looks: int = 1) -> None:
+        """Tells that the wait which was reported last has ended well, some looks after it did."""
+        if self._stalled is None or any(key == self._stalled for key, _ in self._waits.values()):
+            self._ended_looks = 0
+            return
+        self._ended_looks += looks
+        if self._ended_looks >= _ENDED_LOOKS:
+            self._stalled = None
+            if self._on_stall_end is not None and all(one.state in (RUNNING, WAITING, EXITED) for one in run.ranks.values()):
+                self._on_stall_end()
 
     def _ask(self, run: RecordedRun) -> None:
         """Asks all ranks where they stand and waits a little for their answers."""

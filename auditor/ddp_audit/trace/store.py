@@ -34,13 +34,22 @@ factor      model, joins, step as for gradients; passes: backward passes accumul
             each of these is one mean; hook: whether there is a communication hook; ratio: what the gradients were multiplied by
             from the end of the last pass to the step, None where that is no one number
 statistics  model, joins, step, hash of the running statistics of batch normalisation at an evaluation's first call of the module
+buffers     model, joins, step; at: `evaluation` (those that its first call of the module read and did not write), `save` or `exit`
+            (those that DDP does not send); sent: whether DDP sends them; hashes: [`name hash`, ..] of those that were written
+            since training began
 place       model, devices: [`cuda GPU-..`, ..], those of its parameters but for the CPU, by UUID
 order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was
             trained on
 batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64)
 group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
             and new
-save        path (or the class name of a file object)
+save        path (or the class name of a file object); buffers: [[model, joins, step], ..] of the wrappers whose buffers are in what
+            is saved, where DDP does not send them
+loaded      given, unexpected: numbers of keys of a load_state_dict with strict=False
+read        path, devices: of the tensors that torch.load made, as for place
+clip        cut: whether the norm was above the limit, None where that is not known; for torch's own functions that clip gradients
+unscaled    scale: that a GradScaler took out of gradients, None where that is not known
+unfinished  a wait for an asynchronous collective of CPU tensors that found it at work
 seed        seed
 draws       model, forward: forwards with gradients before it, stream: 16 hexadecimal digits. Written at some forwards before which
             the script drew several numbers from torch's CPU generator since the batch came; equal `stream` on two ranks at an

@@ -9,5 +9,5 @@ dispatcher (or `native`, in C++), `patches` and `wrappers` record everything els
 asks for all ranks of a host, and `locked` tells the line of a process in which no Python runs.
 
 Evidence of silent faults: `fingerprint` hashes; `looks` at parameters, gradients and optimizers; `factor`, `evidence`,
-`evaluations`, `orders` and `places` for one fault each.
+`evaluations`, `buffers`, `orders` and `places` for one fault each. `uses` records what single rules of the audit ask for.
 """

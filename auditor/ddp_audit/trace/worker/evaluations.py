@@ -35,7 +35,6 @@ class Evaluations:
         self._awaited: dict[int, Wrapper] = {}  # by the id of the module inside
         self._handle: Any = None
         self._calls = 0
-        self._count = 0
         hide_from_compiler(self._before_call.__func__.__code__, callees=True)  # type: ignore[attr-defined]
 
     def mode_set(self, module: torch.nn.Module) -> None:
@@ -46,12 +45,12 @@ class Evaluations:
         inner = wrapper.inner()
         if module.training or inner is None or not wrapper.steps or wrapper.is_alone or _compiles():
             self._forget(wrapper)
-        elif (wrapper.statistics() or self._buffers.changed(wrapper)) and is_sampled(self._count, 16):
+        elif (wrapper.statistics() or self._buffers.changed(wrapper)) and is_sampled(wrapper.evaluations, 16):
             self._awaited[id(inner)] = wrapper
             self._calls = 0
             if self._handle is None:
                 self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
-        self._count += id(module) == id(inner) and not module.training
+        wrapper.evaluations += id(module) == id(inner) and not module.training
 
     def _before_call(self, module: torch.nn.Module, args: Any) -> None:
         try:

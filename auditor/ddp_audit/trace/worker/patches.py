@@ -38,6 +38,7 @@ from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.orders import Order, Orders
 from ddp_audit.trace.worker.ring import mark, set_number
 from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
 
 _OPTIONS = (
@@ -92,6 +93,7 @@ class Patches:
             ("destroy_process_group", self._destroy_group),
         ):
             self._wrap(c10d, name, around, also=(dist,))
+        self._uses = Uses(tracer, self._event)
         self._wrap(sys, "exit", self._exit)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.

@@ -39,6 +39,7 @@ class Wrapper:
         self._probe: list[torch.Tensor | None] = []  # of its gradients after it
         self.optimizer: weakref.ref[Any] | None = None  # whose step was the last
         self.first_buffers: dict[str, tuple[weakref.ref[torch.Tensor], int]] | None = None  # before it trained, with their versions
+        self.evaluations = 0  # times that its module was put into evaluation mode
         self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
         self.steps = 0  # since the last of them
 

@@ -1,0 +1,146 @@
+"""Records what single rules of the audit ask for: how a state was loaded, when gradients were clipped and unscaled, which wait
+found its collective still at work.
+
+Each patch calls the original with the same arguments and returns what it returned. Inside of torch.compile nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, cast
+
+import torch
+from torch.distributed import Work
+from torch.nn.utils import clip_grad
+
+from ddp_audit import events
+from ddp_audit.trace.worker import places
+from ddp_audit.trace.worker.hook import hide_from_compiler
+from ddp_audit.trace.worker.tracer import Tracer
+
+_ITEMS = 20000  # of what was loaded, whose devices are looked at
+_DEPTH = 6
+_CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
+
+Around = Callable[..., Any]
+
+
+class Uses:
+    """Installs the patches. `record` writes an event at the user's line."""
+
+    def __init__(self, tracer: Tracer, record: Callable[..., Any]) -> None:
+        self._tracer = tracer
+        self._record = record
+        self._wrap(torch.nn.Module, "load_state_dict", self._load_state)
+        self._wrap(torch, "load", self._load, also=(torch.serialization,))
+        for name in _CLIPS:
+            if hasattr(clip_grad, name):
+                self._wrap(clip_grad, name, self._clip, also=(torch.nn.utils,))
+        self._wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+        self._wrap_wait()
+
+    def _wrap(self, owner: Any, name: str, around: Around, also: tuple[Any, ...] = ()) -> None:
+        original = getattr(owner, name)
+        tracer = self._tracer
+
+        @functools.wraps(original)
+        def patched(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not tracer.on:
+                return original(*args, **kwargs)
+            return around(original, *args, **kwargs)
+
+        setattr(owner, name, patched)
+        for other in also:
+            if getattr(other, name, None) is original:
+                setattr(other, name, patched)
+
+    def _safely(self, function: Callable[..., Any], *args: Any) -> None:
+        try:
+            function(*args)
+        except Exception as error:
+            self._tracer.fail(error)
+
+    # -- states
+
+    def _load_state(self, original: Any, module: Any, state: Any, strict: bool = True, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, state, strict, *args, **kwargs)
+        if not strict:
+            self._safely(self._loaded, state, result)
+        return result
+
+    def _loaded(self, state: Any, result: Any) -> None:
+        unexpected = getattr(result, "unexpected_keys", None)
+        if unexpected is not None:
+            self._record(events.LOADED, given=len(state), unexpected=len(unexpected))
+
+    def _load(self, original: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(f, *args, **kwargs)
+        self._safely(self._read, f, result)
+        return result
+
+    def _read(self, f: Any, result: Any) -> None:
+        found = dict.fromkeys(_devices(result, [_ITEMS]))
+        devices = tuple(identity for device in found if (identity := places.identity(device)))
+        self._record(
+            events.READ, path=str(os.fspath(f) if isinstance(f, (str, os.PathLike)) else type(f).__name__), devices=devices
+        )
+
+    # -- gradients
+
+    def _clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        self._safely(self._clipped, result, args[1] if len(args) > 1 else kwargs.get("max_norm"))
+        return result
+
+    def _clipped(self, norm: Any, limit: Any) -> None:
+        known = isinstance(norm, torch.Tensor) and norm.is_cpu and isinstance(limit, (int, float))
+        self._record(events.CLIP, cut=bool(norm > limit) if known else None)
+
+    def _unscale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scaler, *args, **kwargs)
+        self._safely(self._unscaled, scaler)
+        return result
+
+    def _unscaled(self, scaler: Any) -> None:
+        if scaler.is_enabled():
+            scale = getattr(scaler, "_scale", None)  # on a device reading it would wait
+            self._record(events.UNSCALED, scale=scale.item() if isinstance(scale, torch.Tensor) and scale.is_cpu else None)
+
+    # -- waits
+
+    def _wrap_wait(self) -> None:
+        """Every synchronous collective of torch.distributed waits as well: those calls are handed on at once."""
+        original = Work.wait
+        tracer, getframe = self._tracer, sys._getframe
+
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            if tracer.on and not getframe(1).f_globals.get("__name__", "").startswith("torch."):
+                self._safely(self._before_wait, work)
+            return original(work, *args, **kwargs)
+
+        hide_from_compiler(cast(FunctionType, wait).__code__, callees=True)
+        Work.wait = wait
+
+    def _before_wait(self, work: Any) -> None:
+        # Works of a device must not be asked while a graph is captured, by whatever thread.
+        if not torch.cuda.is_initialized() and not work.is_completed():
+            self._record(events.UNFINISHED)
+
+
+def _devices(value: Any, left: list[int], depth: int = 0) -> Iterator[torch.device]:
+    """The devices of the tensors in nested containers. `left`: how many items may still be looked at."""
+    left[0] -= 1
+    if isinstance(value, torch.Tensor):
+        yield value.device
+    elif isinstance(value, torch.nn.Module):
+        yield from (parameter.device for parameter in value.parameters())
+    elif depth < _DEPTH and isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            if left[0] <= 0:
+                return
+            yield from _devices(item, left, depth + 1)
