@@ -3,6 +3,8 @@
 # needs: accelerate
 """All ranks wait and gather; what the main process does alone is local."""
 
+import os
+
 import torch
 from accelerate import Accelerator
 
@@ -24,7 +26,7 @@ def main():
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             print(epoch, mean.item())
-            torch.save(accelerator.unwrap_model(model).state_dict(), "net.pt")
+            torch.save(accelerator.unwrap_model(model).state_dict(), os.path.join(os.environ["CASE_FOLDER"], "net.pt"))
 
 
 if __name__ == "__main__":
