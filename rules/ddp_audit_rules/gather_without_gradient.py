@@ -33,8 +33,11 @@ class GatherWithoutGradient(Rule):
         "other functions that autograd knows; labels, and outputs that were computed without gradients (queues, teachers); "
         "values that are only measured."
     )
-    is_recorded = False  # a trace holds no gradients
-    confirmed = "Nothing that a trace holds: it takes the gradient of one process with the whole batch."
+    is_recorded = False  # what has no gradient is not in autograd's graph
+    confirmed = (
+        "Nothing that a run holds: autograd keeps no trace of what counted as a constant, and whether it was meant to is not in the "
+        "values. It takes the gradient of one process with the whole batch."
+    )
     source = (
         "Seen in runs with torch 2.13: tensors that all_gather wrote have requires_grad False; in the example the gradient is half "
         "of that of one process."

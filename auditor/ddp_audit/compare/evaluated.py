@@ -17,6 +17,7 @@ from ddp_audit.events import BUFFERS, COLLECTIVE, FORWARD, OBJECT, SAVE, STATIST
 
 _COMBINING = frozenset(("all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"))
 _EVALUATION = "evaluation"
+_LATER = ("save", "exit")  # moments at which buffers are looked at that were saved before
 _SHOWN = 3  # names in a text
 
 Key = tuple[int, int]  # joins that have ended, steps since
@@ -48,13 +49,13 @@ def evaluated_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
 def saved_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """For each wrapper, the first file with one rank's buffers, where DDP sends none and evaluations read them."""
     read: dict[str, set[str]] = defaultdict(set)
-    left: dict[str, dict[Key, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
+    left: dict[str, dict[tuple[Key, object], dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for rank, event in run.events_of(BUFFERS):
         model = str(event.detail.get("model", ""))
         if event.detail.get("at") == _EVALUATION:
             read[model] |= set(_hashes(event))
         else:
-            left[model][_key(event)].setdefault(rank, event)
+            left[model][_key(event), event.detail.get("at")].setdefault(rank, event)
     saves: dict[str, dict[Key, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for rank, event in run.events_of(SAVE):
         for model, joins, step in event.detail.get("buffers") or ():
@@ -65,11 +66,11 @@ def saved_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
             mine = savers & set(ranks)
             if len(mine) != 1:
                 continue  # nobody saves, or each rank its own
-            for key, by_rank in sorted(by_key.items()):
-                here = {rank: event for rank, event in left[model][key].items() if rank in ranks}
+            for key, at in sorted((key, at) for key in by_key for at in _LATER):
+                here = {rank: event for rank, event in left[model][key, at].items() if rank in ranks}
                 names = _differing(here.values()) & read[model]
-                if names and mine <= set(by_rank):
-                    yield _saved(model, key, by_rank[min(mine)], min(mine), tuple(here), names)
+                if names and mine <= set(by_key[key]):
+                    yield _saved(model, key, by_key[key][min(mine)], min(mine), tuple(here), names)
                     break
 
 

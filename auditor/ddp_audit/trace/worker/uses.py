@@ -66,10 +66,10 @@ class Uses:
 
     # -- states
 
-    def _load_state(self, original: Any, module: Any, state: Any, strict: bool = True, *args: Any, **kwargs: Any) -> Any:
-        result = original(module, state, strict, *args, **kwargs)
-        if not strict:
-            self._safely(self._loaded, state, result)
+    def _load_state(self, original: Any, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        if not (args[1] if len(args) > 1 else kwargs.get("strict", True)):
+            self._safely(self._loaded, args[0] if args else kwargs.get("state_dict"), result)
         return result
 
     def _loaded(self, state: Any, result: Any) -> None:
@@ -77,9 +77,9 @@ class Uses:
         if unexpected is not None:
             self._record(events.LOADED, given=len(state), unexpected=len(unexpected))
 
-    def _load(self, original: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(f, *args, **kwargs)
-        self._safely(self._read, f, result)
+    def _load(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        self._safely(self._read, args[0] if args else kwargs.get("f"), result)
         return result
 
     def _read(self, f: Any, result: Any) -> None:
@@ -91,7 +91,7 @@ class Uses:
 
     # -- gradients
 
-    def _clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def _clip(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         self._safely(self._clipped, result, args[1] if len(args) > 1 else kwargs.get("max_norm"))
         return result
@@ -100,7 +100,7 @@ class Uses:
         known = isinstance(norm, torch.Tensor) and norm.is_cpu and isinstance(limit, (int, float))
         self._record(events.CLIP, cut=bool(norm > limit) if known else None)
 
-    def _unscale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    def _unscale(self, original: Any, scaler: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, *args, **kwargs)
         self._safely(self._unscaled, scaler)
         return result
