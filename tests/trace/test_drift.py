@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -24,7 +25,7 @@ from ddp_audit.trace.worker import fingerprint
 from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.factor import common_ratio, multipliers, probe
 from ddp_audit.trace.worker.looks import Looks
-from ddp_audit.trace.worker.wrappers import Wrappers
+from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
 
 WORKER = str(Path(__file__).parent / "drift_worker.py")
 TORCHRUN = ["torchrun", "--nproc-per-node", "2", "--standalone"]
@@ -118,6 +119,60 @@ def test_ranks_hash_after_the_step_that_one_of_them_saved(tmp_path: Path) -> Non
     step(0, 6)
     step(0, 7)
     assert told == [[("parameters", 6, "save")], [("parameters", 6, "save")]]
+
+
+class Keeper(nn.Module):
+    """`mean` is read in evaluation, `cache` written and read, `other` replaced; `trained` is read in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "cache", "other", "trained", "constant"):
+            self.register_buffer(name, torch.zeros(2))
+        self.register_buffer("nothing", None)
+
+    def forward(self, x: torch.Tensor, fails: bool = False) -> torch.Tensor:
+        if self.training:
+            self.mean += x.mean(0)
+            self.trained = self.trained + 1
+            self.cache.add_(1)
+            self.other.add_(1)
+        else:
+            self.cache.copy_(x[0])
+            self.other = self.other + 1
+            self.copied = copy.deepcopy(self._buffers)
+        if fails:
+            raise ValueError("on purpose")
+        return x + self.mean + self.cache + self.other + self.constant
+
+
+def test_the_buffers_that_an_evaluation_reads() -> None:
+    told: list[list[str]] = []
+
+    def record(kind: str, *, hashes: tuple[str, ...], **detail: object) -> None:
+        told.append([text.split()[0] for text in hashes])
+
+    wrapper_module, inner = Wrapped(), Keeper()
+    wrapper_module.module = inner
+    wrapper = Wrapper("ddp0", wrapper_module, None)
+    buffers = Buffers(SimpleNamespace(), record)  # type: ignore[arg-type]
+    x = torch.randn(3, 2, generator=torch.Generator().manual_seed(1))
+    buffers.begin(wrapper)
+    assert buffers.changed(wrapper) == {}
+    inner(x)
+    assert set(buffers.changed(wrapper)) == {"mean", "trained", "cache", "other"}
+    inner.eval()
+    expected = copy.deepcopy(inner)(x)
+    before = inner._buffers
+    buffers.watch(wrapper, inner)
+    assert torch.equal(inner(x), expected)
+    assert told == [["mean"]]
+    handle = inner.register_forward_pre_hook(lambda module, args: None)
+    buffers.watch(wrapper, inner)
+    with pytest.raises(ValueError, match="on purpose"):
+        inner(x, fails=True)
+    handle.remove()
+    assert inner._buffers is before and type(inner.copied) is dict and not inner._forward_hooks
+    assert torch.equal(inner.other, torch.full((2,), 3.0))  # what an evaluation replaced stays replaced
 
 
 def test_each_fault_is_told_at_its_line(tmp_path: Path) -> None:

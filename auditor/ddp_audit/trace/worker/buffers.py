@@ -36,6 +36,10 @@ class _Reads(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of the module that is made in the meantime gets a plain dictionary."""
+        return dict, (dict(self),)
+
 
 class Buffers:
     """The buffers of one rank's wrappers. `record` writes an event at the user's line."""
