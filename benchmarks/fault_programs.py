@@ -285,7 +285,7 @@ def dump_flight_recorder(folder: str, rank: int, world: int) -> None:
     ranks = str(list(range(world)))
     ring["pg_config"] = {name: {"name": name, "desc": desc, "ranks": ranks} for name, desc in groups}
     Path(folder, f"dump_{rank}").write_bytes(pickle.dumps(ring))
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30  # on a busy machine another rank may be late
     while time.monotonic() < until and len(list(Path(folder).iterdir())) < world:
         time.sleep(0.1)
     os._exit(3)
@@ -303,7 +303,7 @@ def main() -> None:
     FAULTS[sys.argv[1]](odd, world)
     dist.destroy_process_group()
     if "FAULT_DUMPS" in os.environ:
-        time.sleep(10)
+        time.sleep(40)
 
 
 if __name__ == "__main__":

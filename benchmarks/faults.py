@@ -27,6 +27,7 @@ from typing import Any
 PROGRAMS = Path(__file__).with_name("fault_programs.py")
 PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 STALL_AFTER = 2  # seconds
+START_UP = 120  # seconds that a command may take until its ranks part
 MARK = "FAULTS_OF"  # a variable of the environment of everything that is started here
 
 # The kinds of divergence that name a fault rightly; "state" is a report that tells how the odd rank ended.
@@ -170,14 +171,21 @@ def run_detail(name: str, world: int) -> str:
 
 
 def run_plain(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
-    """A command with its exit code (None where it had to be ended) and what it said."""
-    process = start(command, environment, stderr=subprocess.STDOUT)
-    try:
-        said, _ = process.communicate(timeout=seconds)
-        return process.returncode, said
-    except subprocess.TimeoutExpired:
+    """A command with its exit code (None where it had to be ended) and what it said. The seconds count from the divergence."""
+    with tempfile.TemporaryDirectory() as clock:
+        process = start(command, environment | {"FAULT_CLOCK": clock}, stderr=subprocess.STDOUT)
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.extend(process.stdout or ()))
+        reader.start()
+        until = time.monotonic() + START_UP
+        while process.poll() is None and not any(Path(clock).iterdir()) and time.monotonic() < until:
+            time.sleep(0.1)
+        code: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(seconds)
         end_all()
-        return None, process.communicate()[0]
+        reader.join()
+    return code, "".join(said)
 
 
 def start(command: list[str], environment: dict[str, str], stderr: int) -> subprocess.Popen[str]:
