@@ -35,8 +35,8 @@ class GatherWithoutGradient(Rule):
     )
     is_recorded = False  # what has no gradient is not in autograd's graph
     confirmed = (
-        "Nothing that a run holds: autograd keeps no trace of what counted as a constant, and whether it was meant to is not in the "
-        "values. It takes the gradient of one process with the whole batch."
+        "Nothing that a run holds: autograd keeps nothing of what counted as a constant, and whether it was meant to is not in "
+        "the values. It takes the gradient of one process with the whole batch."
     )
     source = (
         "Seen in runs with torch 2.13: tensors that all_gather wrote have requires_grad False; in the example the gradient is half "

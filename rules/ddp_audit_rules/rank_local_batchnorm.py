@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ddp_audit.compare.faults import BUFFERS_DIFFER
+from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
@@ -14,7 +14,6 @@ from ddp_audit.program.loading import has_line, loads_for_user
 from ddp_audit.program.model import BufferSite, Node, Program
 from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._evidence import has_fault
 
 _MENDED = (
     r"SyncBatchNorm|sync_?bn|sync_?batch_?norm|syncbn|distribute_bn|all_?reduce_norm|(reduce|average|broadcast|precise)_bn|"
@@ -122,7 +121,9 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by evaluations with different statistics that were put together; not-observed by equal statistics."""
-        if has_fault(run, BUFFERS_DIFFER):
+        from ddp_audit.compare.evaluated import statistics_apart  # which an audit does not need
+
+        if any(statistics_apart(run, Groups(run))):
             return "confirmed"
         synced = any(event.kind == COLLECTIVE and event.origin == SYNC_BATCHNORM for _, event in run.all_events())
         equal: dict[tuple[object, ...], set[object]] = defaultdict(set)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import (
     BACKWARD,
+    BUFFERS,
     CLIP,
     COLLECTIVE,
     DRAWS,
@@ -119,6 +121,9 @@ def test_statistics_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert RULES["DDP402"].witness(finding, run_of(one, other)) == "confirmed"
     assert RULES["DDP402"].witness(finding, run_of(one, one)) == "not-observed"
     assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-covered"
+    codes = [[event(BUFFERS, 9, step=3, at="evaluation", hashes=[f"book {value}"]), event(COLLECTIVE, 12)] for value in "ab"]
+    assert [fault.kind for fault in silent_faults(run_of(*codes))] == ["buffers-differ"]
+    assert RULES["DDP402"].witness(finding, run_of(*codes)) == "not-covered"  # other buffers
 
 
 def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

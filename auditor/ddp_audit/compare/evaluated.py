@@ -23,8 +23,8 @@ _SHOWN = 3  # names in a text
 Key = tuple[int, int]  # joins that have ended, steps since
 
 
-def evaluated_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
-    """For each wrapper, the first evaluation with different statistics, and with other buffers, whose results are put together."""
+def statistics_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
+    """For each wrapper, the first evaluation with different statistics of batch normalisation whose results are put together."""
     for model, key, here, place in _apart(run, groups, STATISTICS):
         why = (
             "Each rank keeps the statistics of its own batches, and DDP replaces them by those of rank 0 only in a forward through "
@@ -32,6 +32,10 @@ def evaluated_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
             "SyncBatchNorm."
         )
         yield _evaluated(model, key, here, place, "running statistics of batch normalisation that differ", why)
+
+
+def buffers_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
+    """For each wrapper, the first evaluation that reads different other buffers and whose results are put together."""
     for model, key, here, place in _apart(run, groups, BUFFERS):
         sent = any(event.detail.get("sent") for event in here.values())
         but = (

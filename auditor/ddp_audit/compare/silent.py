@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import NamedTuple, cast
 
 from ddp_audit.compare.drift import drifts
-from ddp_audit.compare.evaluated import evaluated_apart, saved_apart
+from ddp_audit.compare.evaluated import buffers_apart, saved_apart, statistics_apart
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.factors import wrong_factors
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, SAME_DEVICE, SAME_SAMPLES, SilentFault
@@ -35,7 +35,8 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
         *_same_device(run),
         *unreduced,
         *drifts(run, groups, bool(unreduced)),
-        *evaluated_apart(run, groups),
+        *statistics_apart(run, groups),
+        *buffers_apart(run, groups),
         *saved_apart(run, groups),
         *wrong_factors(run, groups),
         *unequal_labels(run, groups),
