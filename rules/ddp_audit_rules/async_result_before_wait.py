@@ -104,16 +104,16 @@ dist.destroy_process_group()
         fix = Fix(_safety(program, node), self.remedy) if started is not None and started.path == node.span.path else None
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards, fix=fix)
 
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """By the waits that found their collective still at work."""
+        return used_before_wait(finding, run)
+
 
 def _safety(program: Program, use: Node) -> str:
     """Safe where a wait ends as soon as all ranks have started the operation, because nothing can keep them from it."""
     issued = use.detail["issued"]
     by_all = issued is not None and not program.node(issued).rank_guards
     return "safe" if by_all and not program.has("point-to-point", "new-group") else "unsafe"
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By the waits that found their collective still at work."""
-        return used_before_wait(finding, run)
 
 
 def _waits_before(program: Program, use: Node) -> Iterator[Node]:
