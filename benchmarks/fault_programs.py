@@ -273,12 +273,15 @@ def unused_parameter(odd: bool, world: int) -> None:
 
 
 def dump_flight_recorder(folder: str, rank: int, world: int) -> None:
-    """Writes the Flight Recorder's ring after some seconds, with the groups that a gloo dump lacks, and ends the process.
+    """Writes the Flight Recorder's ring some seconds after the divergence, with the groups that a gloo dump lacks, and ends.
 
     It waits for the dumps of the others first: the launcher ends them when one rank leaves.
     """
     import pickle
 
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not any(Path(os.environ["FAULT_CLOCK"]).iterdir()):
+        time.sleep(0.1)
     time.sleep(4)
     ring = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
     groups = {entry["process_group"] for entry in ring.get("entries", [])}
