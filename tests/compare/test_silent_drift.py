@@ -121,7 +121,7 @@ def test_evaluations_whose_statistics_do_not_matter() -> None:
 
 
 def buffers(at: str = "evaluation", sent: bool = True, step: int = 3, **hashes: str) -> Event:
-    told = tuple(f"{name} {value}" for name, value in hashes.items())
+    told = tuple(f"{name} {value if ' ' in value else f'8x4 {value}'}" for name, value in hashes.items())
     detail = {"model": "ddp0", "joins": 0, "step": step, "at": at, "sent": sent, "hashes": told}
     return Event(BUFFERS, site=site(40), detail=detail)
 
@@ -144,6 +144,7 @@ def test_evaluations_whose_buffers_do_not_matter() -> None:
     assert kinds(*([buffers(book=value), barrier(70)] for value in "ab")) == []  # each rank for itself
     assert kinds([buffers(mine="a"), together], [buffers(other="b"), together]) == []
     assert kinds(*([buffers("exit", sent=False, book=value), together] for value in "ab")) == []  # nothing read or saved them
+    assert kinds(*([buffers(table=f"{length}x4 {length}"), together] for length in (8, 16))) == []  # it has grown
     stages = [[wrap(group), buffers(book=group), together] for group in ("low", "high")]
     assert kinds(*stages, low=(0,), high=(1,)) == []
 

@@ -121,7 +121,7 @@ def test_statistics_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert RULES["DDP402"].witness(finding, run_of(one, other)) == "confirmed"
     assert RULES["DDP402"].witness(finding, run_of(one, one)) == "not-observed"
     assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-covered"
-    codes = [[event(BUFFERS, 9, step=3, at="evaluation", hashes=[f"book {value}"]), event(COLLECTIVE, 12)] for value in "ab"]
+    codes = [[event(BUFFERS, 9, step=3, at="evaluation", hashes=[f"book 8x4 {value}"]), event(COLLECTIVE, 12)] for value in "ab"]
     assert [fault.kind for fault in silent_faults(run_of(*codes))] == ["buffers-differ"]
     assert RULES["DDP402"].witness(finding, run_of(*codes)) == "not-covered"  # other buffers
 

@@ -129,6 +129,7 @@ class Keeper(nn.Module):
         for name in ("mean", "cache", "other", "trained", "constant"):
             self.register_buffer(name, torch.zeros(2))
         self.register_buffer("nothing", None)
+        self.register_buffer("table", torch.zeros(2), persistent=False)
 
     def forward(self, x: torch.Tensor, fails: bool = False) -> torch.Tensor:
         if self.training:
@@ -136,13 +137,14 @@ class Keeper(nn.Module):
             self.trained = self.trained + 1
             self.cache.add_(1)
             self.other.add_(1)
+            self.table.add_(1)
         else:
             self.cache.copy_(x[0])
             self.other = self.other + 1
             self.copied = copy.deepcopy(self._buffers)
         if fails:
             raise ValueError("on purpose")
-        return x + self.mean + self.cache + self.other + self.constant
+        return x + self.mean + self.table + self.cache + self.other + self.constant
 
 
 def test_the_buffers_that_an_evaluation_reads() -> None:

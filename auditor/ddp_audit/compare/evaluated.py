@@ -110,7 +110,7 @@ def _differs(kind: str, looks: Collection[Event]) -> bool:
 
 
 def _hashes(event: Event) -> dict[str, str]:
-    """The hash of each buffer, by name."""
+    """The hash of each buffer, by name and shape: one that has grown to another shape on another rank is a cache."""
     pairs = (str(text).rpartition(" ") for text in event.detail.get("hashes") or ())
     return {name: value for name, _, value in pairs}
 
@@ -123,7 +123,7 @@ def _differing(looks: Collection[Event]) -> set[str]:
 
 
 def _listed(names: set[str]) -> str:
-    shown = ", ".join(sorted(names)[:_SHOWN])
+    shown = ", ".join(name.partition(" ")[0] for name in sorted(names)[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 

@@ -35,7 +35,7 @@ factor      model, joins, step as for gradients; passes: backward passes accumul
             from the end of the last pass to the step, None where that is no one number
 statistics  model, joins, step, hash of the running statistics of batch normalisation at an evaluation's first call of the module
 buffers     model, joins, step; at: `evaluation` (those that its first call of the module read and did not write), `save` or `exit`
-            (those that DDP does not send); sent: whether DDP sends them; hashes: [`name hash`, ..] of those that were written
+            (those that DDP does not send); sent: whether DDP sends them; hashes: [`name shape hash`, ..] of those that were written
             since training began
 place       model, devices: [`cuda GPU-..`, ..], those of its parameters but for the CPU, by UUID
 order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was

@@ -122,19 +122,28 @@ class Buffers:
                 joins=wrapper.joins,
                 at=at,
                 sent=wrapper.sends_buffers,
-                hashes=tuple(f"{name} {fingerprint.of_parameters([buffer]):016x}" for name, buffer in sorted(buffers.items())),
+                hashes=tuple(_text(name, buffer) for name, buffer in sorted(buffers.items())),
             )
 
 
+def _text(name: str, buffer: torch.Tensor) -> str:
+    return f"{name} {'x'.join(map(str, buffer.shape)) or '1'} {fingerprint.of_parameters([buffer]):016x}"
+
+
 def _own(wrapper: Wrapper) -> Iterator[tuple[torch.nn.Module, str, torch.Tensor]]:
-    """The owner, name and value of each buffer of real numbers, but for batch normalisation's and those that DDP leaves alone."""
+    """The owner, name and value of each buffer of real numbers.
+
+    Left out are those of batch normalisation, those that DDP leaves alone, and those that no state keeps: caches and tables.
+    """
     inner = wrapper.inner()
     for path, layer in () if inner is None else inner.named_modules():
         if isinstance(layer, (torch.nn.modules.batchnorm._NormBase, torch.jit.ScriptModule)):
             continue
         for key, buffer in layer._buffers.items():
             name = f"{path}.{key}".lstrip(".")
-            if buffer is not None and _is_plain(buffer) and name not in wrapper.ignored:
+            if buffer is None or key in layer._non_persistent_buffers_set:
+                continue
+            if _is_plain(buffer) and name not in wrapper.ignored:
                 yield layer, name, buffer
 
 
