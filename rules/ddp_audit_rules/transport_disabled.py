@@ -90,7 +90,7 @@ if __name__ == "__main__":
             yield from self._advice(path, text)
 
     def _advice(self, path: str, text: str) -> Iterator[Finding]:
-        if "_DISABLE" not in text:
+        if "_DISABLE" not in text or not _SETTING.search(text):  # most files: their comments need not be read
             return
         for paragraph in prose_lines(text, path):
             for index, line in enumerate(paragraph):

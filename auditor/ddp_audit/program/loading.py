@@ -14,6 +14,7 @@ from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, o
 from ddp_audit.records import dataclass
 
 _SHARDS = pattern(r"rank|world_size|num_replicas|num_shards|shard")
+_OF_ONE_LINE = ("(?!", "(?<!", r"\A", r"\Z")  # what is not found in a whole text as it is in its lines
 DISTRIBUTED = "DistributedSampler"
 
 
@@ -199,6 +200,15 @@ def has_line(program: Program, pattern: str) -> bool:
 @functools.lru_cache(maxsize=16_384)
 def _lines_in(text: str, pattern: str) -> tuple[tuple[int, str], ...]:
     """Number and code of each such line of one file, searched once for all programs that read it."""
+    code = _code_of(text)
+    # Most files have none, which one search tells; what a pattern forbids beside it may stand on the next line there.
+    if not any(mark in pattern for mark in _OF_ONE_LINE) and not re.compile(pattern, re.MULTILINE).search(code):
+        return ()
     expression = re.compile(pattern)
-    codes = ((number, line.split("#", 1)[0]) for number, line in enumerate(text.split("\n"), 1))
-    return tuple((number, code) for number, code in codes if expression.search(code))
+    return tuple((number, line) for number, line in enumerate(code.split("\n"), 1) if expression.search(line))
+
+
+@functools.lru_cache(maxsize=4_096)
+def _code_of(text: str) -> str:
+    """A text without its comments, on the same lines."""
+    return "\n".join([line.split("#", 1)[0] for line in text.split("\n")]) if "#" in text else text

@@ -16,7 +16,7 @@ from pathlib import Path
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
-from ddp_audit.source.gate import matters
+from ddp_audit.source.gate import PACKAGE, import_words, matters
 from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.rings import rings
 from ddp_audit.source.seen import Seen
@@ -203,6 +203,7 @@ class Project:
     def _entries_in(self, files: list[Path]) -> list[Path]:
         """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
         rest: dict[str, bytes] = {}
+        words: dict[str, set[bytes]] = {}
         matter: dict[str, None] = {}
         for number, path in enumerate(files):
             absolute = os.path.abspath(path)
@@ -222,7 +223,7 @@ class Project:
                         shown = display_path(path)
                         check_text(decode(data, shown), shown)
                         self._facts.learn(absolute, data)
-                    rest[absolute] = data
+                    rest[absolute], words[absolute] = data, import_words(data)
             except SourceError as error:
                 self.errors.append(error)
                 self._files[absolute] = None
@@ -232,12 +233,11 @@ class Project:
             for path_name in fresh:
                 file = self.load(path_name)
                 imports[path_name] = set() if file is None else set(self._imports_of(file))
-            stems = {os.fsencode(_stem(path_name)) for path_name in fresh}
+            stems = {stem for path_name in fresh for stem in _stems(path_name)}
             wanted = set(fresh)
             fresh = []
             for path_name, data in list(rest.items()):
-                # Only a file whose text holds the name of a module that matters can import it.
-                if b"import" not in data or not any(stem in data for stem in stems):
+                if stems.isdisjoint(words[path_name]):
                     continue
                 self._bytes[path_name] = data
                 file = self.load(path_name)
@@ -349,9 +349,12 @@ def _tests_main(test: ast.expr) -> bool:
     )
 
 
-def _stem(path: str) -> str:
+def _stems(path: str) -> list[bytes]:
+    """The words one of which an import statement holds that loads a file."""
     name = os.path.basename(path)[:-3]
-    return os.path.basename(os.path.dirname(path)) if name == "__init__" else name
+    if name != "__init__":
+        return [os.fsencode(name)]
+    return [os.fsencode(os.path.basename(os.path.dirname(path))), PACKAGE]
 
 
 def _tops(paths: Sequence[str], imports: dict[str, set[str]], is_main: Callable[[str], bool]) -> list[str]:
