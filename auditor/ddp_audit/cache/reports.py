@@ -99,8 +99,11 @@ def keep(
     if not all(guard is not None and is_old(guard, began) for guard in more.values()):
         return
     known = [(path, *guard) for path, guard in (guards | more).items() if guard is not None]
+    # What is not there, not even as a link, cannot come without a change of its folder.
+    implied = {path for path, kind in kinds.items() if not kind and os.path.dirname(path) in guards and not os.path.lexists(path)}
+    asked = [(path, kind) for path, kind in kinds.items() if path not in implied]
     key = _key(words)
-    payload = marshal.dumps((key, known, list(kinds.items()), text, code))
+    payload = marshal.dumps((key, known, asked, text, code))
     files.put(Path(_path(key)), _sum(payload) + payload)
 
 
