@@ -1,4 +1,4 @@
-"""Programs of several files: a script `train.py` and the modules that it imports, with one to all of them spoiled.
+"""Programs of several files: a script `train.py` and the modules that it imports, with none to all of them spoiled.
 
 `project(random)` draws one: a case that has modules of its own, a real file of which some definitions were moved into modules, or
 programs that nobody wrote and that import each other. Modules may lie in a package, lack, import the script back, or each other.
@@ -20,10 +20,10 @@ _MODULES = ("parts", "helper", "pkg.model", "pkg.data", "pkg.deep.setup")
 
 def project(random: random.Random) -> Files:
     """Files by their path below one folder, with forward slashes; `train.py` is the script."""
-    files = random.choice([_case, _parted, _parted, _parted, _written])(random)
-    for name in random.sample(sorted(files), random.randint(1, len(files))):
-        if random.random() < 0.8:
-            files[name] = spoiled(files[name].decode("utf-8", "replace"), random)
+    files = random.choice([_case, _case, _parted, _parted, _parted, _written])(random)
+    number = random.choice([0, 1, 1, 1, len(files)])  # most can be read, so that the audit comes to the modules
+    for name in random.sample(sorted(files), number):
+        files[name] = _spoiled(files[name], random)
     if len(files) > 2 and random.random() < 0.1:
         del files[random.choice(sorted(files.keys() - {"train.py"}))]
     return files
@@ -39,7 +39,18 @@ def changed(files: Files, random: random.Random) -> Files:
     elif way < 0.3:
         after[name] = files[random.choice(sorted(files))]
     else:
-        after[name] = spoiled(files[name].decode("utf-8", "replace"), random)
+        after[name] = _spoiled(files[name], random)
+    return after
+
+
+def _spoiled(data: bytes, random: random.Random) -> bytes:
+    """A file after some changes, which most of the time are such that it can be parsed."""
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    after = spoiled(text, random)
+    for _ in range(random.choice([0, 4, 4, 4])):
+        if tree_of(after.decode("utf-8", "replace")) is not None:
+            break
+        after = spoiled(text, random)
     return after
 
 
@@ -67,7 +78,7 @@ def _written(random: random.Random) -> Files:
 
 def _parted(random: random.Random) -> Files:
     """A real file of which some definitions and values at the top were moved into one or two modules."""
-    text = random.choice(sources())
+    text = random.choice([text for text in sources() if "import torch" in text])
     tree = tree_of(text)
     movable = [] if tree is None else [node for node in tree.body if _names(node)]
     if tree is None or not movable:
@@ -102,17 +113,15 @@ def _import_of(module: str, random: random.Random, names: list[str]) -> str:
     """A statement on one line that imports what a module has."""
     wanted = ", ".join(names) or "*"
     short = module.rsplit(".", 1)[-1]
-    return random.choice(
-        [
-            f"from {module} import {wanted}",
-            f"from {module} import {wanted}",
-            f"from {module} import *",
-            f"from .{module} import {wanted}",
-            f"import {module}",
-            f"import {module} as {short}; " + "; ".join(f"{name} = {short}.{name}" for name in names),
-            f"from {module} import " + ", ".join(f"{name} as {name}" for name in names or ["rank"]),
-        ]
-    )
+    ways = [
+        f"from {module} import {wanted}",
+        f"from {module} import *",
+        f"import {module} as {short}; " + "; ".join(f"{name} = {short}.{name}" for name in names),
+        f"from {module} import " + ", ".join(f"{name} as {name}" for name in names or ["rank"]),
+        f"from .{module} import {wanted}",
+        f"import {module}",
+    ]
+    return random.choice([*ways[:4], *ways[:4], *ways])
 
 
 def _names(node: ast.stmt) -> list[str]:

@@ -129,7 +129,8 @@ class Guard:
             return "all ranks but rank 0"
         if len(inside) == len(answers):
             return "all ranks"
-        return "only ranks " + ", ".join(map(str, inside)) + f" of {len(answers)}" if inside else "no rank"
+        numbers = ", ".join(map(str, inside))
+        return f"only rank{'s' * (len(inside) > 1)} {numbers} of {len(answers)}" if inside else "no rank"
 
     def describe(self) -> str:
         """The guard for a report: `master_process: only rank 0 enters`."""
