@@ -12,6 +12,7 @@ from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, lau
 from ddp_audit.cli.check import add_job_options, options_for
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.report.columns import say
+from ddp_audit.report.summary import count
 from ddp_audit.source.config import ConfigError, find_config
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list
 
 def _report(context: Context, rules: list[Rule], read: list[str], most: int | None) -> Iterator[str]:
     program = context.program
-    yield f"read: {len(read)} files"
+    yield f"read: {count(len(read), 'file')}"
     yield from (f"  {path}" for path in read)
     yield f"frameworks: {', '.join(sorted(program.frameworks)) or 'none'}"
-    yield f"lowered: {len(program.nodes)} nodes" + ("" if program.executed else "; no script: its functions were read one by one")
+    yield f"lowered: {count(len(program.nodes), 'node')}" + (
+        "" if program.executed else "; no script: its functions were read one by one"
+    )
     yield from _nodes(program, most)
     yield "buffers of wrapped modules:"
     sites = [site for wrap in program.wraps().values() for site in program.buffers_of(wrap)]
