@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts, flight, long_work
@@ -96,18 +95,13 @@ def _call_method(
     wrapper = lw.wrapped.get(target.key) if target is not None and lw.looking is None else None
     if wrapper is None or info.name.startswith("__") or target is None:
         return call_function(lw, info, args, kwargs, node, receiver=target)
-    number = lw.emit("forward", node, target=wrapper, args=numbered(args, kwargs), through="module", method=info.name)
+    number = lw.emit("forward", node, target=wrapper, args=contracts.numbered(args, kwargs), through="module", method=info.name)
     result = call_function(lw, info, args, kwargs, node, receiver=target)
     if isinstance(result, (Const, Obj)):
         return result
     own = {number} if number is not None and lw.grad is not False else set()
     by = Made("returned", (result,))
     return Unknown(taint=result.taint | {"local data"}, deps=result.deps | own, text=result.text, by=by)
-
-
-def numbered(args: Sequence[Value], kwargs: Mapping[str, Value]) -> dict[str, Value]:
-    """Arguments by position and name, as a node holds them."""
-    return {**{str(i): a for i, a in enumerate(args)}, **kwargs}
 
 
 def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -156,7 +150,7 @@ def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
 
 
 def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    number = lw.emit("forward", node, target=wrapper, args=numbered(args, kwargs), through=through, method="")
+    number = lw.emit("forward", node, target=wrapper, args=contracts.numbered(args, kwargs), through=through, method="")
     module = the_object(wrapper.info)
     by: Made | None = None
     if module is not None and isinstance(module.cls, ClassInfo) and contracts.mentions_collectives(module.cls):

@@ -29,24 +29,22 @@ def make_class(lw: Lowering, node: ast.ClassDef) -> Obj:
     info.is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
     key = ("class", lw.here.source.path, node.name)
     frame = Frame(id=key, source=lw.here.source, name=node.name, parent=lw.here, module=lw.here.top)
-    saved, lw.frame = lw.frame, frame
+    saved, lw.here = lw.here, frame
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             info.methods.setdefault(statement.name, statement)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             lw.statement(statement)
-    lw.frame = saved
+    lw.here = saved
     return Obj(key=key, kind="class", cls=info, text=node.name)
 
 
 def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Constructs an object of a project class: its own kind, with __init__ inlined and dataclass fields bound."""
-    from ddp_audit.program.calls import numbered
-
     info: ClassInfo = made.cls
     kind = names.kind_of_class(info)
     span = lw.span(node)
-    target = Obj(key=(span, tuple(lw.calls[-4:])), kind=kind, cls=info, made=span, text=info.name)
+    target = Obj(key=(span, lw.way()), kind=kind, cls=info, made=span, text=info.name)
     if kind in ("dataset", "iterable-dataset"):
         target = replace(target, info=[*args, *kwargs.values()], taint=join_taint(*args, *kwargs.values()) & {RANK})
     if kind == "sampler":
@@ -57,7 +55,7 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
             lw.state[(wrapper.key, "__class__")] = made
         return wrapper
     if kind == "sampler":
-        lw.emit("sampler", node, target=target, args=numbered(args, kwargs), cls=info.name, custom=True)
+        lw.emit("sampler", node, target=target, args=contracts.numbered(args, kwargs), cls=info.name, custom=True)
     if kind == "module":
         lw.program.modules.objects[target.key] = target
         lw.program.modules.arguments[target.key] = (*args, *kwargs.values())

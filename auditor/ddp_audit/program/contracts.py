@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Contract = Callable[["Lowering", ast.Call, list[Value], dict[str, Value]], Value]
 BY_NAME: dict[str, Contract] = {}  # by full name of a library's function or class
 BY_METHOD: dict[str, Callable[[Lowering, ast.Call, Bound, list[Value], dict[str, Value]], Value | None]] = {}
+FAMILIES: list[Callable[[Lowering, ast.Call, str, list[Value], dict[str, Value]], Value | None]] = []  # where BY_NAME has none
 
 _TAINTED: tuple[tuple[str, Taint], ...] = (
     ("time.", frozenset({CLOCK})),
@@ -80,18 +81,24 @@ def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: 
     return Unknown(taint=join_taint(*values) | taint, deps=join_deps(*values), text=text, by=by)
 
 
+def numbered(args: Sequence[Value], kwargs: Mapping[str, Value]) -> dict[str, Value]:
+    """Arguments by position and name, as a node holds them."""
+    return {**{str(i): a for i, a in enumerate(args)}, **kwargs}
+
+
 def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a library function by its full name."""
-    from ddp_audit.program import contracts_torch
-
     if "device" in kwargs and function.name.startswith("torch."):
-        contracts_torch.note_current_device(lw, node, kwargs["device"])
+        from ddp_audit.program.contracts_torch import note_current_device
+
+        note_current_device(lw, node, kwargs["device"])
     known = BY_NAME.get(function.name)
     if known is not None:
         return known(lw, node, args, kwargs)
-    by_prefix = contracts_torch.by_prefix(lw, node, function.name, args, kwargs)
-    if by_prefix is not None:
-        return by_prefix
+    for family in FAMILIES:
+        made = family(lw, node, function.name, args, kwargs)
+        if made is not None:
+            return made
     last = function.name.rsplit(".", 1)[-1]
     if not function.name.startswith(("torch.", "builtins.")):
         method = BY_METHOD.get(last)
@@ -191,7 +198,7 @@ def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     span = lw.span(node)
     kind = "ddp" if style == "ddp" else "other-wrapper"
     wrapper = Obj(
-        key=("wrap", span, tuple(lw.calls[-4:])),
+        key=("wrap", span, lw.way()),
         kind=kind,
         cls=None if style == "ddp" else style,
         made=span,

@@ -63,7 +63,7 @@ def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 @contract("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
 def _parser(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    key = ("parser", lw.span(node), tuple(lw.calls[-4:]))
+    key = ("parser", lw.span(node), lw.way())
     lw.parsers.setdefault(key, {})
     parents = kwargs.get("parents")
     for parent in parents.items if isinstance(parents, Items) else ():

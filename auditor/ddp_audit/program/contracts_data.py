@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("dataset", "num_replicas", "rank", "shuffle", "seed", "drop_last"), args, strict=False)) | kwargs
     made = Obj(
-        key=("sampler", lw.span(node), tuple(lw.calls[-4:])),
+        key=("sampler", lw.span(node), lw.way()),
         kind="sampler",
         cls="DistributedSampler",
         made=lw.span(node),
@@ -83,9 +83,7 @@ _LOADER_PARAMETERS = (
 @contract("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
 def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(_LOADER_PARAMETERS, args, strict=False)) | kwargs
-    made = Obj(
-        key=("loader", lw.span(node), tuple(lw.calls[-4:])), kind="loader", made=lw.span(node), info=given, text=lw.text(node)
-    )
+    made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=given, text=lw.text(node))
     lw.emit("loader", node, target=made, args=given)
     for name in ("sampler", "batch_sampler", "dataset"):
         if name in given:
@@ -130,7 +128,7 @@ def _dataset(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 
 def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], kwargs: dict[str, Value]) -> Obj:
     """A map-style data set of a library; tainted by the rank where an argument is: then each rank has its own part."""
-    key = ("dataset", lw.span(node), tuple(lw.calls[-4:]))
+    key = ("dataset", lw.span(node), lw.way())
     taint = join_taint(*args, *kwargs.values()) & {RANK}
     download = kwargs.get("download")
     if isinstance(download, Const) and download.value is True:

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts_reports
-from ddp_audit.program.calls import numbered
-from ddp_audit.program.contracts import BY_METHOD, contract
+from ddp_audit.program.contracts import BY_METHOD, contract, numbered
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
 from ddp_audit.program.state import ClassInfo

@@ -7,8 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.calls import numbered
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic, numbered
 from ddp_audit.program.contracts_files import printed
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
 

@@ -34,7 +34,7 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     else:
         return None
     span = lw.span(node)
-    made = Obj(key=(name, span, tuple(lw.calls[-4:])), kind="scheduler", cls=name, made=span, text=lw.text(node))
+    made = Obj(key=(name, span, lw.way()), kind="scheduler", cls=name, made=span, text=lw.text(node))
     lw.emit("scheduler", node, target=made, args=dict(zip(parameters, args, strict=False)) | kwargs, name=last)
     return made
 

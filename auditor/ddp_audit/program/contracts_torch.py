@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made, wrap
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, FAMILIES, Contract, contract, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.names import called
@@ -282,7 +282,7 @@ def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
 def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Whole families of torch's names: layers, optimizers, samplers, functional collectives."""
     span = lw.span(node)
-    key = (name, span, tuple(lw.calls[-4:]))
+    key = (name, span, lw.way())
     drawn = changes.by_prefix(lw, node, name, args)
     if drawn is not None:
         return drawn
@@ -507,6 +507,7 @@ BY_METHOD.update(
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
     **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
+FAMILIES.append(by_prefix)
 
 
 __all__ = ["Guard", "by_prefix"]

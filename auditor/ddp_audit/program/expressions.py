@@ -1,9 +1,10 @@
-"""The lowering of expressions: one match over their kinds, operators, displays, comprehensions."""
+"""The lowering of expressions: their kinds, operators, displays, comprehensions."""
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import flight, guard_functions, names
 from ddp_audit.program.calls import call
@@ -39,66 +40,72 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
-def evaluate(lw: Lowering, node: ast.expr) -> Value:
-    """The value of an expression; nodes that it brings are emitted on the way."""
-    if lw.told.names and isinstance(node, (ast.Name, ast.Attribute)) and (told := told_value(lw, node)) is not None:
-        return told
-    match node:
-        case ast.Constant(value=value):
-            return Const(value=value)
-        case ast.Name():
-            return name(lw, node)
-        case ast.Attribute(value=owner, attr=attr):
-            return attribute(lw, lw.eval(owner), attr, node)
-        case ast.Call():
-            return call(lw, node)
-        case ast.BinOp(left=left, op=op, right=right):
-            flight.touch(lw, left, node)
-            flight.touch(lw, right, node)
-            return _binary(lw, node, lw.eval(left), names.OPERATORS.get(type(op), "?"), lw.eval(right))
-        case ast.BoolOp(op=op, values=parts):
-            return _logic(lw, node, names.OPERATORS[type(op)], parts)
-        case ast.UnaryOp(op=op, operand=operand):
+def _constant(lw: Lowering, node: ast.Constant) -> Value:
+    return Const(value=node.value)
+
+
+def _attribute(lw: Lowering, node: ast.Attribute) -> Value:
+    return attribute(lw, lw.eval(node.value), node.attr, node)
+
+
+def _told_name(lw: Lowering, node: ast.Name) -> Value:
+    told = told_value(lw, node)
+    return name(lw, node) if told is None else told
+
+
+def _told_attribute(lw: Lowering, node: ast.Attribute) -> Value:
+    told = told_value(lw, node)
+    return _attribute(lw, node) if told is None else told
+
+
+def _operator(lw: Lowering, node: ast.BinOp) -> Value:
+    flight.touch(lw, node.left, node)
+    flight.touch(lw, node.right, node)
+    return _binary(lw, node, lw.eval(node.left), names.OPERATORS.get(type(node.op), "?"), lw.eval(node.right))
+
+
+def _sign(lw: Lowering, node: ast.UnaryOp) -> Value:
+    flight.touch(lw, node.operand, node)
+    return operation(names.OPERATORS.get(type(node.op), "?"), lw.eval(node.operand), text=lw.text(node))
+
+
+def _comparison(lw: Lowering, node: ast.Compare) -> Value:
+    if not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
+        for operand in (node.left, *node.comparators):
             flight.touch(lw, operand, node)
-            return operation(names.OPERATORS.get(type(op), "?"), lw.eval(operand), text=lw.text(node))
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            if not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
-                for operand in (left, *comparators):
-                    flight.touch(lw, operand, node)
-            return _compare(lw, node, lw.eval(left), ops, [lw.eval(c) for c in comparators])
-        case ast.IfExp():
-            return _conditional(lw, node)
-        case ast.Tuple(elts=elts) | ast.List(elts=elts) | ast.Set(elts=elts):
-            kind = type(node).__name__.lower()
-            values = tuple(lw.eval(e.value if isinstance(e, ast.Starred) else e) for e in elts)
-            return Items(items=values, kind=kind, taint=join_taint(*values), deps=join_deps(*values))
-        case ast.Dict(keys=keys, values=values):
-            return _dict(lw, keys, [lw.eval(v) for v in values])
-        case ast.JoinedStr(values=parts):
-            pieces = tuple(lw.eval(p.value) if isinstance(p, ast.FormattedValue) else lw.eval(p) for p in parts)
-            return Expr(op="format", args=pieces, taint=join_taint(*pieces), text=lw.text(node))
-        case ast.Subscript(value=owner, slice=index):
-            return subscript(lw, node, lw.eval(owner), lw.eval(index))
-        case ast.Lambda():
-            return Func(definition=FunctionInfo("<lambda>", node, lw.here))
-        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-            return _comprehension(lw, node)
-        case ast.NamedExpr(target=target, value=inner):
-            assigned = lw.eval(inner)
-            lw.assign(target, assigned)
-            return assigned
-        case ast.Starred(value=inner) | ast.Await(value=inner) | ast.YieldFrom(value=inner):
-            result = lw.eval(inner)
-            if isinstance(node, ast.YieldFrom):
-                _yielded(lw, result, whole=True)
-            return result
-        case ast.Yield(value=inner):
-            _yielded(lw, lw.eval(inner))
-            return Unknown()
-        case ast.Slice(lower=lower, upper=upper, step=step):
-            bounds = tuple(lw.eval(b) for b in (lower, upper, step))
-            return Expr(op="slice", args=bounds, taint=join_taint(*bounds), text=lw.text(node))
+    return _compare(lw, node, lw.eval(node.left), node.ops, [lw.eval(c) for c in node.comparators])
+
+
+def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
+    values = tuple(lw.eval(e.value if isinstance(e, ast.Starred) else e) for e in node.elts)
+    return Items(items=values, kind=type(node).__name__.lower(), taint=join_taint(*values), deps=join_deps(*values))
+
+
+def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
+    pieces = tuple(lw.eval(p.value) if isinstance(p, ast.FormattedValue) else lw.eval(p) for p in node.values)
+    return Expr(op="format", args=pieces, taint=join_taint(*pieces), text=lw.text(node))
+
+
+def _named(lw: Lowering, node: ast.NamedExpr) -> Value:
+    assigned = lw.eval(node.value)
+    lw.assign(node.target, assigned)
+    return assigned
+
+
+def _yield_from(lw: Lowering, node: ast.YieldFrom) -> Value:
+    result = lw.eval(node.value)
+    _yielded(lw, result, whole=True)
+    return result
+
+
+def _yield(lw: Lowering, node: ast.Yield) -> Value:
+    _yielded(lw, lw.eval(node.value))
     return Unknown()
+
+
+def _slice(lw: Lowering, node: ast.Slice) -> Value:
+    bounds = tuple(lw.eval(b) for b in (node.lower, node.upper, node.step))
+    return Expr(op="slice", args=bounds, taint=join_taint(*bounds), text=lw.text(node))
 
 
 def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -> Value:
@@ -171,8 +178,9 @@ def _looks_further(node: ast.expr) -> bool:
     return any(isinstance(inner, (ast.Call, ast.Attribute)) for inner in ast.walk(node))
 
 
-def _logic(lw: Lowering, node: ast.BoolOp, op: str, parts: list[ast.expr]) -> Value:
+def _logic(lw: Lowering, node: ast.BoolOp) -> Value:
     """`a and b()`: what comes after the first operand runs only where those before it have not decided."""
+    op, parts = names.OPERATORS[type(node.op)], node.values
     values = [lw.eval(parts[0])]
     for part in parts[1:]:
         if not lw.here.source.fact("looks further", part, _looks_further):
@@ -217,7 +225,8 @@ def _conditional(lw: Lowering, node: ast.IfExp) -> Value:
     return merge_value(test, values[0], values[1])
 
 
-def _dict(lw: Lowering, keys: list[ast.expr | None], values: list[Value]) -> Value:
+def _dict(lw: Lowering, node: ast.Dict) -> Value:
+    keys, values = node.keys, [lw.eval(v) for v in node.values]
     found_keys: list[Value] = []
     found_values: list[Value] = []
     for key, value in zip(keys, values, strict=True):
@@ -253,3 +262,17 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
     return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count, over=over)
+
+
+# The value of each kind of expression; nodes that it brings are emitted on the way. What is not here is unknown.
+KINDS: dict[type, Callable[[Lowering, Any], Value]] = {
+    ast.Constant: _constant, ast.Name: name, ast.Attribute: _attribute, ast.Call: call, ast.BinOp: _operator, ast.BoolOp: _logic,
+    ast.UnaryOp: _sign, ast.Compare: _comparison, ast.IfExp: _conditional, ast.Dict: _dict, ast.JoinedStr: _format,
+    **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _display),
+    ast.Subscript: lambda lw, node: subscript(lw, node, lw.eval(node.value), lw.eval(node.slice)),
+    ast.Lambda: lambda lw, node: Func(definition=FunctionInfo("<lambda>", node, lw.here)),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _comprehension),
+    ast.NamedExpr: _named, ast.YieldFrom: _yield_from, ast.Yield: _yield, ast.Slice: _slice,
+    **dict.fromkeys((ast.Starred, ast.Await), lambda lw, node: lw.eval(node.value)),
+}  # fmt: skip
+TOLD = KINDS | {ast.Name: _told_name, ast.Attribute: _told_attribute}  # where the settings tell of helpers by their names

@@ -48,7 +48,7 @@ def is_async(given: dict[str, Value]) -> bool:
 
 def launch(lw: Lowering, node: ast.Call, op: str, parameters: Iterable[str], issued: int | None) -> Obj:
     """The handle of an asynchronous operation; its buffers are in flight from here."""
-    work = Obj(key=("work", lw.span(node), tuple(lw.calls[-4:])), kind="work", made=lw.span(node), text=lw.text(node))
+    work = Obj(key=("work", lw.span(node), lw.way()), kind="work", made=lw.span(node), text=lw.text(node))
     arguments = dict(zip(parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
     for name in _BUFFERS:
         argument = arguments.get(name)

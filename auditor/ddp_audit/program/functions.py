@@ -114,13 +114,13 @@ def call_function(
         no_sync_base=len(lw.no_sync), loop_base=len(lw.loops),
     )  # fmt: skip
     bound = bind(lw, info, args, kwargs, receiver, unknown_arguments)
-    saved = (lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base)
+    saved = (lw.here, lw.grad, lw.block, lw.loops, lw.constructor_base)
     guard_depth = len(lw.guards)
     call_site = lw.span(node) if not unknown_arguments else None
     _apply_decorators(lw, info, node)
     if info.name == "__init__" and receiver is not None and receiver.kind == "module" and lw.constructor_base is None:
         lw.constructor_base = guard_depth
-    lw.frame, lw.block = frame, []
+    lw.here, lw.block = frame, []
     lw.state.update(((frame.id, key), value) for key, value in bound.items())
     lw.active.append(id(info.node))
     if call_site is not None:
@@ -133,7 +133,7 @@ def call_function(
         lw.calls.pop()
     lw.active.pop()
     body = lw.block
-    lw.frame, lw.grad, lw.block, lw.loops, lw.constructor_base = saved
+    lw.here, lw.grad, lw.block, lw.loops, lw.constructor_base = saved
     del lw.guards[guard_depth:]
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
@@ -207,13 +207,13 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
 
 def run_decorators(lw: Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame | None = None) -> Iterator[Value]:
     """The decorators of a definition as values."""
-    saved = lw.frame
+    saved = lw.here
     if frame is not None:
-        lw.frame = frame
+        lw.here = frame
     for decorator in node.decorator_list:
         value = lw.eval(decorator)
         yield value if isinstance(value, Obj) else replace(value, text=names.written(decorator).split("(")[0])
-    lw.frame = saved
+    lw.here = saved
 
 
 def bind(
@@ -245,9 +245,9 @@ def bind(
         elif "**" in kwargs:
             bound[parameter] = from_mapping(lw, kwargs["**"], parameter)
         elif parameter in defaults:
-            saved, lw.frame = lw.frame, info.frame
+            saved, lw.here = lw.here, info.frame
             bound[parameter] = lw.eval(defaults[parameter])
-            lw.frame = saved
+            lw.here = saved
         else:
             bound[parameter] = names.by_name(parameter) or Unknown(text=parameter)
     known = {*positional, *(a.arg for a in spec.kwonlyargs)}

@@ -25,7 +25,7 @@ from ddp_audit.program.values import Const, Obj, Unknown, Value
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_KEPT = ("block", "guards", "loops", "calls", "no_sync", "tries", "frame", "grad", "steps", "quiet_calls", "call_counts", "looking")
+_KEPT = ("block", "guards", "loops", "calls", "no_sync", "tries", "here", "grad", "steps", "quiet_calls", "call_counts", "looking")
 _STEPS = 6_000  # of one forward
 
 
@@ -56,7 +56,7 @@ def _forward_of(lw: Lowering, module: Obj, call: Node | None) -> Inside | None:
     program.nodes = []
     for name in ("block", "guards", "loops", "calls", "no_sync", "tries"):
         setattr(lw, name, [])
-    lw.frame, lw.grad, lw.steps, lw.quiet_calls, lw.call_counts = module.cls.frame, True, _most_steps() - _STEPS, {}, {}
+    lw.here, lw.grad, lw.steps, lw.quiet_calls, lw.call_counts = module.cls.frame, True, _most_steps() - _STEPS, {}, {}
     lw.looking = looking = Looking({module.key})
     args = [] if call is None else [value for name, value in call.args.items() if name.isdigit()]
     kwargs = {} if call is None else {name: value for name, value in call.args.items() if not name.isdigit()}

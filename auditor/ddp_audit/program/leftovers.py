@@ -61,5 +61,5 @@ def _leftover_methods(lw: Lowering, frame: Frame, info: ClassInfo) -> None:
 
 
 def _leftover(lw: Lowering, frame: Frame, info: FunctionInfo, receiver: Obj | None) -> None:
-    lw.frame, lw.guards, lw.grad = frame, [], True
+    lw.here, lw.guards, lw.grad = frame, [], True
     call_function(lw, info, [], {}, info.node, receiver=receiver, unknown_arguments=True)

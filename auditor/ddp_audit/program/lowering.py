@@ -68,8 +68,14 @@ _MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
 
 
+class _Way:
+    """Calls that lead to a place, as a part of keys: hashed without a look at the places."""
+
+
 class Lowering:
     """The abstract run of one entry. `overrides` are configuration values that the job at hand is given, by name."""
+
+    here: Frame  # the frame that is running
 
     def __init__(
         self,
@@ -84,13 +90,15 @@ class Lowering:
         self.worlds = worlds(world_size)
         self.overrides = overrides
         self.told = told or Told()
+        self.expressions = expressions.TOLD if self.told.names else expressions.KINDS
         self.defaults_hold = defaults_hold
         self.state = self.root = Slots()
-        self.frame: Frame | None = None
         self.block: list[Item] = self.program.tree
         self.guards: list[Guard] = []
+        self.kept_guards: dict[tuple[Guard, ...], tuple[Guard, ...]] = {}  # what `conditions` answered
         self.loops: list[Loop] = []
         self.calls: list[Span] = []
+        self.ways: dict[tuple[Span, ...], object] = {}
         self.active: list[Any] = []  # definitions being inlined, innermost last
         self.tries: list[Span] = []
         self.no_sync: list[NoSync] = []
@@ -129,11 +137,9 @@ class Lowering:
 
     # ---- places and nodes
 
-    @property
-    def here(self) -> Frame:
-        """The frame that is running."""
-        assert self.frame is not None
-        return self.frame
+    def way(self) -> object:
+        """The last four calls that lead here, as an object that is equal to itself alone; keys of objects have it as a part."""
+        return self.ways.setdefault(tuple(self.calls[-4:]), _Way())
 
     def span(self, node: Any) -> Span:
         """The place of an ast node in the running file."""
@@ -160,13 +166,21 @@ class Lowering:
             return None
         made = Node(
             kind=kind, span=self.span(node), function=self.here.name, text=self.text(node), number=len(self.program.nodes),
-            target=target, args=dict(args or {}), detail=detail, guards=without_implied(self.guards, self.worlds),
+            target=target, args=dict(args or {}), detail=detail, guards=self.conditions(),
             loops=tuple(self.loops),
             calls=tuple(self.calls), grad=self.grad, no_sync=tuple(self.no_sync), tries=tuple(self.tries),
         )  # fmt: skip
         self.program.nodes.append(made)
         self.block.append(made)
         return made.number
+
+    def conditions(self) -> tuple[Guard, ...]:
+        """The guards on the way to what is running, without those that others settle."""
+        guards = tuple(self.guards)
+        kept = self.kept_guards.get(guards)
+        if kept is None:
+            kept = self.kept_guards[guards] = without_implied(guards, self.worlds)
+        return kept
 
     def limit(self, what: str) -> None:
         """Notes a bound that was hit."""
@@ -183,7 +197,10 @@ class Lowering:
 
     def eval(self, node: ast.expr | None) -> Value:
         """The value of an expression."""
-        return Const(value=None) if node is None else expressions.evaluate(self, node)
+        if node is None:
+            return Const(value=None)
+        kind = self.expressions.get(type(node))
+        return Unknown() if kind is None else kind(self, node)
 
     # ---- variables and attributes
 
@@ -376,15 +393,17 @@ class Lowering:
         if known is not None:
             return known
         frame = Frame(id=("module", source.path), source=source, name="<module>")
+        if not self.modules:
+            self.here = frame
         self.modules[source.abspath] = frame
         self.program.sources[source.path] = source.lines
         self.program.documents[source.path] = source.text
         self.root[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
         self.root[(frame.id, "__file__")] = Const(value=source.path)
-        saved = (self.frame, self.guards, self.grad, self.state)
-        self.frame, self.guards, self.grad, self.state = frame, [], True, self.root
+        saved = (self.here, self.guards, self.grad, self.state)
+        self.here, self.guards, self.grad, self.state = frame, [], True, self.root
         muted, self.muted = self.muted, 0 if main else self.muted + 1
         self.run_block(source.tree.body)
         self.muted = muted
-        self.frame, self.guards, self.grad, self.state = saved
+        self.here, self.guards, self.grad, self.state = saved
         return frame

@@ -11,22 +11,24 @@ _MOST = 400  # values that are looked at behind one
 
 def sources(value: Value) -> tuple[Value, ...]:
     """The values that one was computed from directly."""
-    match value:
-        case Expr(args=args) | Items(items=args) | Alt(options=args):
-            return args
-        case Unknown(by=Made(args=args, named=named)):
-            return (*args, *(v for _, v in named))
-        case Bound(receiver=receiver):
-            return (receiver,)
-    return ()
+    if isinstance(value, Unknown):  # no `match`: rules and branches by rank ask this of every value behind a value
+        made = value.by
+        return () if made is None else (*made.args, *(v for _, v in made.named)) if made.named else made.args
+    if isinstance(value, Expr):
+        return value.args
+    if isinstance(value, Items):
+        return value.items
+    if isinstance(value, Alt):
+        return value.options
+    return (value.receiver,) if isinstance(value, Bound) else ()
 
 
-def behind(value: Value, stop: Callable[[Value], bool] = lambda _: False) -> Iterator[Value]:
+def behind(value: Value, stop: Callable[[Value], bool] | None = None) -> Iterator[Value]:
     """A value and everything that it was computed from, nearest first. What `stop` says yes to is given and not looked behind."""
     queue, seen = [value], {id(value)}
     for current in queue:
         yield current
-        if stop(current) or len(queue) > _MOST:
+        if len(queue) > _MOST or (stop is not None and stop(current)):
             continue
         for inner in sources(current):
             if id(inner) not in seen:

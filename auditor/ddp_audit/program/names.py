@@ -77,6 +77,7 @@ _FLAG = pattern(
 _MAKERS = ("init_process_group", "DistributedDataParallel", "DistributedSampler")
 
 
+@functools.lru_cache(maxsize=16_384)
 def by_name(name: str) -> Value | None:
     """What a name stands for where its value is not known: a rank-like leaf, a main-process predicate, or nothing."""
     low = name.lower()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddp_audit.findings import Span
 from ddp_audit.program.model import Guard
 from ddp_audit.program.slots import Key
 from ddp_audit.program.state import ClassInfo
@@ -22,6 +23,18 @@ class Binding:
     name: str
     sites: list[tuple[Guard, ...]] = field(default_factory=list)
     plain: bool = False
+    lines: set[int] = field(default_factory=set)  # of the tests, which are told apart by them before anything is compared
+    tests: set[tuple[Span, bool]] = field(default_factory=set)
+
+    def add(self, guards: tuple[Guard, ...]) -> None:
+        """Adds an assignment under some rank tests."""
+        self.sites.append(guards)
+        self.lines.update(g.span.line for g in guards)
+        self.tests.update((g.span, g.polarity) for g in guards)
+
+    def is_under(self, guard: Guard) -> bool:
+        """Whether one of the assignments stands under a condition."""
+        return guard.span.line in self.lines and (guard.span, guard.polarity) in self.tests
 
 
 def bound(lw: Lowering, key: Key) -> None:
@@ -40,7 +53,7 @@ def bound(lw: Lowering, key: Key) -> None:
     if not guards:
         known.plain = True
     elif len(known.sites) < 20:
-        known.sites.append(guards)
+        known.add(guards)
 
 
 def read(lw: Lowering, key: Key, node: ast.AST, target: Obj | None = None) -> None:
@@ -52,8 +65,7 @@ def read(lw: Lowering, key: Key, node: ast.AST, target: Obj | None = None) -> No
         not isinstance(target.cls, ClassInfo) or target.cls.outside_bases() - {"torch.nn.Module", "builtins.object"}
     ):
         return
-    mine = {(g.span, g.polarity) for g in lw.guards}
-    if all(mine.isdisjoint((g.span, g.polarity) for g in site) for site in known.sites):
+    if not any(known.is_under(guard) for guard in lw.guards):
         lw.emit("absent", node, name=known.name, binding=known, of_object=target is not None)
 
 

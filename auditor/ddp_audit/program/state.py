@@ -127,14 +127,4 @@ def _was_sent(received: Value, kept: Value) -> bool:
 
 def merge_slots(cond: Value, then: Slots, orelse: Slots) -> Slots:
     """Joins two layers above one base after a branch and writes the result into the base, which is returned."""
-    base = then.base
-    assert base is not None and base is orelse.base
-    for key in {*then.changed(), *orelse.changed()}:
-        mine, other = then.get(key), orelse.get(key)
-        if mine is None or other is None:
-            kept = mine if mine is not None else other
-            if kept is not None:
-                base[key] = kept
-        else:
-            base[key] = mine if mine is other else merge_value(cond, mine, other)
-    return base
+    return then.join(orelse, lambda mine, other: merge_value(cond, mine, other))

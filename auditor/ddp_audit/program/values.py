@@ -7,9 +7,10 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -56,12 +57,13 @@ class World:
         }[name]
 
 
-def worlds(world_size: int | None = None) -> list[World]:
+@functools.cache
+def worlds(world_size: int | None = None) -> tuple[World, ...]:
     """Every rank of the jobs that stand for all jobs: two ranks on one node, and two nodes of two; and one job of a given size."""
     jobs = [(2, 2), (4, 2)] if world_size is None else [(world_size, world_size)]
     if world_size is not None and world_size > 64:
-        return [World(r, world_size, world_size) for r in (0, 1, world_size // 2, world_size - 1)]
-    return [World(rank, size, local) for size, local in jobs for rank in range(size)]
+        return tuple(World(r, world_size, world_size) for r in (0, 1, world_size // 2, world_size - 1))
+    return tuple(World(rank, size, local) for size, local in jobs for rank in range(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,17 +406,14 @@ def defaults_in(value: Value) -> Iterator[Default]:
                 yield from defaults_in(item)
 
 
-def options(value: Value) -> Iterator[Value]:
+def options(value: Value) -> Sequence[Value]:
     """The values that `value` may be: itself, or the options of an Alt or of a conditional expression."""
     match value:
         case Alt(options=alternatives):
-            for alternative in alternatives:
-                yield from options(alternative)
+            return [option for alternative in alternatives for option in options(alternative)]
         case Expr(op="ifexp", args=(_, then, orelse)):
-            yield from options(then)
-            yield from options(orelse)
-        case _:
-            yield value
+            return [*options(then), *options(orelse)]
+    return (value,)
 
 
 def the_object(value: Value | None, *kinds: str) -> Obj | None:
