@@ -23,6 +23,7 @@ _PIECE = 64  # bytes
 _AT_ONCE = 1 << 13  # bytes of a tensor that are read in one piece, to be cut afterwards
 WHOLE = 64 << 20  # bytes of parameters that are hashed whole; more are sampled
 _SAMPLE = 1 << 16  # bytes a tensor where they are sampled
+_STATE_SAMPLE = 3 << 10  # bytes a tensor of an optimizer's state: what sets it apart on a rank reaches the parameters a step later
 
 
 def _memory(tensor: torch.Tensor, offset: int, size: int) -> bytes:
@@ -108,7 +109,8 @@ def are_on_device(found: list[Any]) -> bool:
 
 
 @functools.lru_cache(256)
-def _about(shape: torch.Size, dtype: torch.dtype) -> bytes:
+def about(shape: torch.Size, dtype: torch.dtype) -> bytes:
+    """What a fingerprint has of a tensor beside its elements."""
     return f"{tuple(shape)}{dtype}".encode()
 
 
@@ -130,7 +132,7 @@ def of_leaves(found: list[Any]) -> int:
             if leaf.numel() == 0 or leaf.is_sparse or leaf.is_meta:
                 continue
             data = _sample(leaf)
-            digest.update(_about(leaf.shape, leaf.dtype))
+            digest.update(about(leaf.shape, leaf.dtype))
             telling = telling or not _is_constant(data, leaf.element_size())
         elif hasattr(leaf, "__array_interface__"):
             if leaf.dtype.hasobject:
@@ -144,31 +146,37 @@ def of_leaves(found: list[Any]) -> int:
     return int.from_bytes(digest.digest(), "little") or 1 if telling else 0
 
 
-def of_parameters(parameters: Iterable[torch.Tensor]) -> int:
+def of_parameters(parameters: Iterable[torch.Tensor], sample: int = 0) -> int:
     """A 64-bit hash of the bits of parameters, the same on two ranks exactly when the hashed bits are.
 
-    Up to `WHOLE` bytes of CPU parameters are hashed whole. Of more, the first, middle and last pieces of each tensor. Of
-    tensors on other devices, a sum over the bits of each and a sample.
+    Up to `WHOLE` bytes of CPU parameters are hashed whole. Of more, the first, middle and last pieces of each tensor, and so where
+    `sample` says how many bytes of each are enough. Of tensors on other devices, a sum over the bits of each and a sample.
     """
     tensors = [p.detach() for p in parameters]
-    whole = sum(t.numel() * t.element_size() for t in tensors) <= WHOLE
-    digest = hashlib.blake2b(digest_size=8)
+    whole = not sample and sum(t.numel() * t.element_size() for t in tensors) <= WHOLE
+    most = sample or _SAMPLE
+    digest = hashlib.sha1(usedforsecurity=False)  # many processors have instructions for it
     for tensor in tensors:
-        digest.update(str(tuple(tensor.shape)).encode())
+        digest.update(_shape(tensor.shape))
         size = tensor.numel() * tensor.element_size()
         if size == 0 or tensor.device.type == "meta":
             continue
         if _is_plain(tensor):
-            if whole or size <= _SAMPLE:
+            if whole or size <= most:
                 digest.update((ctypes.c_char * size).from_address(tensor.data_ptr()))
             else:
-                part = _SAMPLE // 3
+                part = most // 3
                 for start in (0, (size - part) // 2, size - part):
                     digest.update((ctypes.c_char * part).from_address(tensor.data_ptr() + start))
         else:
             digest.update(_sample(tensor))
             digest.update(str(_bit_sum(tensor)).encode())
-    return int.from_bytes(digest.digest(), "little") or 1
+    return int.from_bytes(digest.digest()[:8], "little") or 1
+
+
+@functools.lru_cache(256)
+def _shape(shape: torch.Size) -> bytes:
+    return str(tuple(shape)).encode()
 
 
 def of_gradients(parameters: Iterable[torch.Tensor]) -> int:
@@ -178,7 +186,7 @@ def of_gradients(parameters: Iterable[torch.Tensor]) -> int:
 
 
 def of_optimizer(optimizer: Any, parameters: Iterable[torch.Tensor]) -> tuple[int, int]:
-    """A hash of an optimizer's state of some parameters, and one of what state there is: names and shapes, and of which parameters.
+    """A hash of samples of an optimizer's state of some parameters, and one of what state there is: names and shapes, and of which.
 
     Where ranks keep the state of different parameters, or settings of different names, the second differs.
     """
@@ -199,7 +207,7 @@ def of_optimizer(optimizer: Any, parameters: Iterable[torch.Tensor]) -> tuple[in
     if not kinds:
         return 0, int.from_bytes(layout.digest(), "little")
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8)
-    digest.update(of_parameters(tensors).to_bytes(8, "little"))
+    digest.update(of_parameters(tensors, _STATE_SAMPLE).to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little") or 1, int.from_bytes(layout.digest(), "little")
 
 

@@ -29,13 +29,15 @@ class Stack:
     """A chain of calls: its definition in the file, its user frames, and the origin that its torch frames tell.
 
     `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first. `blocks`: within
-    torch's `send` or `recv`, which wait for what `isend` and `irecv` return.
+    torch's `send` or `recv`, which wait for what `isend` and `irecv` return. `engine`: what stands for it, once it is known, in a
+    thread of the backward pass that was called there.
     """
 
     definition: int
     origin: str
     frames: list[tuple[str, int, str]]
     blocks: bool = False
+    engine: Stack | None = None
 
 
 class Frames:

@@ -19,11 +19,11 @@ import torch
 from torch import library
 
 from ddp_audit import events
-from ddp_audit.trace.worker import layout
+from ddp_audit.trace.worker import fingerprint, layout
 from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.ring import is_marked, mark
-from ddp_audit.trace.worker.tracer import Group, Pending, Tracer
+from ddp_audit.trace.worker.tracer import Group, Pending, Prepared, Tracer
 
 # Dispatcher name -> operation, and the argument that holds what this rank brings. A scatter's input stands on the root alone,
 # so its output counts. Variants of one operation share its name; `call` in the detail keeps the dispatcher's own.
@@ -108,8 +108,11 @@ class Hook:
         self._tracer = tracer
         self._native = native
         self._operations: list[_Operation] = []
-        self._kernel_in_cpp: Any = None if native is None else native.Kernel(tracer, self)
-        tracer.native = self._kernel_in_cpp
+        self._kernel_in_cpp: Any = None
+        if native is not None:
+            self._kernel_in_cpp = tracer.native = native.Kernel(tracer, self, fingerprint.about)
+            tracer.native_note, tracer.native_finish, tracer.native_fingerprint = self._kernel_in_cpp.functions()
+            tracer.gradient_reader = native.Gradients
         self._key = torch._C.DispatchKey.BackendSelect
         self._after = torch._C._dispatch_keyset_full_after(self._key)
         self._registration = library.Library("c10d", "IMPL")  # the registration lives as long as this
@@ -119,13 +122,14 @@ class Hook:
             if space == "c10d" and any(argument.name == "process_group" for argument in schema.arguments):
                 self._install(_Operation(name, schema))
         if native is not None:
-            for part in (self.learn, self.meet, self.judge, tracer.thread, tracer.fail):
+            for part in (self.learn, self.meet, self.judge, self.locate, self.define, tracer.thread, tracer.fail):
                 hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
 
     def remove(self) -> None:
         if self._native is not None:
             self._kernel_in_cpp.remove()
             self._kernel_in_cpp = self._tracer.native = None
+            self._tracer.native_note = self._tracer.native_finish = self._tracer.native_fingerprint = None
         self._registration._destroy()
 
     # -- what the native kernel asks ----------------------------------------------------------------------------------
@@ -151,6 +155,14 @@ class Hook:
     def judge(self, code: CodeType) -> int:
         """How a frame with this code counts in a stack; see Frames.judge."""
         return self._tracer.frames.judge(code)
+
+    def locate(self) -> Stack:
+        """The user's stack of an event."""
+        return self._tracer.frames.at(sys._getframe(1))
+
+    def define(self, prepared: Prepared, stack: Stack) -> int:
+        """Writes the definition of a prepared event at a place of the user's."""
+        return self._tracer.define_event(prepared.kind, prepared.group, prepared.detail, stack)
 
     # -- the kernels in Python ----------------------------------------------------------------------------------------
 

@@ -68,11 +68,11 @@ class LockedStacks:
 
     def __init__(self, directory: str, rank: int) -> None:
         patience = os.environ.get(layout.ENV_LOCKED, "3")
-        self._patience = float(patience) if patience.replace(".", "", 1).isdigit() else 3.0
+        self.patience = float(patience) if patience.replace(".", "", 1).isdigit() else 3.0
         self._path = os.path.join(directory, layout.STACKS_PATTERN.format(rank))
         self._descriptor = -1
         self._next = 0.0
-        if self._patience and _timer.use is not None:
+        if self.patience and _timer.use is not None:
             with suppress(OSError):
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
@@ -81,12 +81,12 @@ class LockedStacks:
         now = time.monotonic()
         if self._descriptor < 0 or now < self._next:
             return
-        self._next = now + self._patience / 3
+        self._next = now + self.patience / 3
         with _timer.lock:
             _timer.take_back()
             if os.fstat(self._descriptor).st_size:
                 os.ftruncate(self._descriptor, 0)
-            _timer.set(self._patience, self._descriptor)
+            _timer.set(self.patience, self._descriptor)
 
     def close(self) -> None:
         """Takes the timer back, and the file away where nothing is in it."""

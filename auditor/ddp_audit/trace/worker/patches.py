@@ -7,11 +7,9 @@ torch.compile, so that a compiled program is compiled as it would be without the
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -36,10 +34,9 @@ from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.orders import Order, Orders
-from ddp_audit.trace.worker.ring import mark, set_number
-from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.tracer import Prepared, Tracer
 from ddp_audit.trace.worker.uses import Uses
-from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
+from ddp_audit.trace.worker.wrappers import Multipliers, Wrapper, Wrappers
 
 _OPTIONS = (
     "find_unused_parameters",
@@ -55,6 +52,25 @@ _BATCH_PRINTS = 64  # batches of loaders that get a fingerprint
 _DEVICE_PRINTS = 8  # forward passes whose inputs are fetched from a device; after those every hundredth
 
 
+class _Inside(threading.local):
+    """What the calling thread is in: a backward pass, and the steps of optimizers, by id."""
+
+    backward = False
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+
+class _Loader:
+    """An iterator of a loader's. `is_settled`: nothing is read of its next batches, which are on a device or are not."""
+
+    def __init__(self, iterator: Any, number: int) -> None:
+        self.iterator = (lambda: None) if iterator is None else weakref.ref(iterator)
+        self.batch = Prepared(events.BATCH, loader=number)
+        self.is_on_device = False
+        self.is_settled = False
+
+
 class Patches:
     """Installs the patches. `exit_code` is what is known of how the interpreter leaves."""
 
@@ -63,15 +79,16 @@ class Patches:
         self.wrappers = Wrappers(tracer)
         self.exit_code: int | None = 0
         self.exception: str | None = None
-        self._inside = threading.local()  # depth of backward passes and steps in this thread
-        self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._loaders = itertools.count()
+        self._inside = _Inside()
+        self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()  # by iterator
+        self._loader = _Loader(None, 0)  # the one that gave the last batch
+        self._loader_count = 0
         self._batches = 0
         self._forwards = 0
         self._draws = Draws()
         self._orders = Orders()
         self._reduced = 0  # backward passes with bucket all-reduces so far
-        self._engine_stacks: dict[Stack, Stack] = {}
+        self._backward_pass = Prepared(events.BACKWARD)
         self._buffers = Buffers(tracer, self._event)
         self._looks = Looks(tracer, self.wrappers, self._buffers, self._event)
         self._evaluations = Evaluations(tracer, self.wrappers, self._buffers, self._event)
@@ -97,7 +114,7 @@ class Patches:
         self._wrap(sys, "exit", self._exit)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.
-        for part in (self._safely, self._event, tracer.event, self._before_step, self._after_step):
+        for part in (self._safely, self._event, tracer.event, tracer.note, tracer.finish, self._before_step, self._after_step):
             hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
         optim.register_optimizer_step_pre_hook(self._before_step)
         optim.register_optimizer_step_post_hook(self._after_step)
@@ -187,62 +204,52 @@ class Patches:
     def _forward_event(self, ddp: Any, inputs: Any, kwargs: Any) -> None:
         wrapper = self.wrappers.get(ddp)
         if wrapper is None:  # unpickled or copied
-            self.wrappers.add(self.wrappers.next_name(), ddp)
-            wrapper = self.wrappers.get(ddp)
-        if wrapper is not None and wrapper.first_buffers is None and torch.is_grad_enabled():
+            wrapper = self.wrappers.add(self.wrappers.next_name(), ddp)
+        if wrapper.first_buffers is None and torch.is_grad_enabled():
             self._buffers.begin(wrapper)
         count = self._forwards
         self._forwards += 1
-        batch = 0
-        leaves = fingerprint.leaves((inputs, kwargs))
-        if count < _DEVICE_PRINTS or count % 100 == 0 or not fingerprint.are_on_device(leaves):
-            batch = fingerprint.of_leaves(leaves)
-        self._event(
-            events.FORWARD,
-            value=batch,
-            group=wrapper.group.name if wrapper is not None and wrapper.group is not None else events.DEFAULT_GROUP,
-            model=wrapper.name if wrapper is not None else "",
-            grad=torch.is_grad_enabled(),
-            training=ddp.training,
-            sync=ddp.require_backward_grad_sync,
-        )
-        drawn = self._draws.at_forward(torch.is_grad_enabled(), batch)
+        batch = self._fingerprint((inputs, kwargs), count < _DEVICE_PRINTS or count % 100 == 0)
+        grad = torch.is_grad_enabled()
+        self._tracer.note(wrapper.forward(grad, ddp.training, ddp.require_backward_grad_sync), batch)
+        drawn = self._draws.at_forward(grad, batch)
         if drawn:
-            name = wrapper.name if wrapper is not None else ""
-            self._event(events.DRAWS, value=drawn, number=self._draws.count - 1, model=name)
+            self._event(events.DRAWS, value=drawn, number=self._draws.count - 1, model=wrapper.name)
+
+    def _fingerprint(self, batch: Any, fetches: bool) -> int:
+        """The fingerprint of a batch; 0 where it is on a device and not to be fetched."""
+        native = self._tracer.native_fingerprint
+        known: int | None = native(batch) if native is not None else None
+        if known is not None:
+            return known
+        leaves = fingerprint.leaves(batch)
+        return fingerprint.of_leaves(leaves) if fetches or not fingerprint.are_on_device(leaves) else 0
 
     # -- backward and step --------------------------------------------------------------------------------------------
 
     def _backward(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._inside, "backward", False):  # re-entrant checkpointing calls it again
+        inside = self._inside
+        if inside.backward:  # re-entrant checkpointing calls it again
             return original(*args, **kwargs)
         tracer = self._tracer
-        stack = self._safely(tracer.here) or tracer.frames.empty
-        place = tracer.event(events.BACKWARD, stack=stack)
-        before = self._safely(self._gradients) or []
-        labels = self._safely(self._labels, *args, **kwargs) if before else None
-        loss = self._safely(self._looks.before_backward, *args, **kwargs) if before else None
+        place, stack = tracer.note(self._backward_pass) or (None, tracer.frames.empty)
+        before, labels, loss = self._safely(self._look_before, args, kwargs) or ((), None, None)
         buckets = tracer.buckets
         outer = tracer.backward
-        engine = self._engine_stacks.get(stack)
-        if engine is None:
-            if len(self._engine_stacks) > 1 << 15:
-                self._engine_stacks.clear()
-            engine = self._engine_stacks[stack] = Stack(stack.definition, BACKWARD_ENGINE, stack.frames)
-        tracer.backward = engine
-        self._inside.backward = True
+        if stack.engine is None:
+            stack.engine = Stack(stack.definition, BACKWARD_ENGINE, stack.frames)
+        tracer.backward = stack.engine
+        inside.backward = True
         state = layout.RAISED
         try:
             result = original(*args, **kwargs)
             state = layout.DONE
             return result
         finally:
-            self._inside.backward = False
+            inside.backward = False
             tracer.backward = outer
             issued = tracer.buckets - buckets
-            if place is not None:
-                set_number(place, issued)
-                mark(place, state, time.time())
+            tracer.finish(place, issued, state)
             for wrapper, gradients in before:
                 if (issued and len(before) == 1) or self._safely(wrapper.gradients) != gradients:
                     wrapper.after_backward(issued, tracer.user_elements, stack)
@@ -252,11 +259,17 @@ class Patches:
                         labels = None
             self._reduced += issued > 0
 
-    def _gradients(self) -> list[tuple[Wrapper, tuple[tuple[int, int], ...]]]:
-        return [(wrapper, wrapper.gradients()) for wrapper in self.wrappers]
+    def _look_before(self, args: Any, kwargs: Any) -> tuple[list[tuple[Wrapper, object]], int | None, Multipliers | None]:
+        """What is looked at before a backward pass: each wrapper's gradients, the weight of a label, the factors of the loss."""
+        before = [(wrapper, wrapper.gradients()) for wrapper in self.wrappers]
+        if not before:
+            return before, None, None
+        return before, self._labels(*args, **kwargs), self._looks.before_backward(*args, **kwargs)
 
     def _labels(self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> int | None:
         """The value of a LABELS event for a backward pass that is looked at. On a device a look waits for the forward pass."""
+        if not is_sampled(self._reduced, 16) and self._reduced % 100:  # on no device; asking which costs more
+            return None
         if grad_tensors is not None or not isinstance(tensors, torch.Tensor):
             return None
         on_device = not tensors.is_cpu
@@ -272,7 +285,7 @@ class Patches:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Runs before every optimizer's step. A step inside a step (ZeRO's local optimizer) is not the user's."""
-        steps = self._steps()
+        steps = self._inside.steps
         if id(optimizer) in steps:  # the last step of this optimizer raised
             del steps[steps.index(id(optimizer)) :]
         steps.append(id(optimizer))
@@ -281,31 +294,25 @@ class Patches:
 
     def _step_event(self, optimizer: Any) -> None:
         held = self.wrappers.held_by(optimizer)
-        unreduced = any(w.is_unreduced(self._tracer.user_elements) for w in held)
-        self._event(
-            events.STEP,
-            number=max((w.reduced for w in held), default=0),
-            optimizer=type(optimizer).__name__,
-            models=tuple(w.name for w in held),
-            unreduced=unreduced,
-        )
-        self._looks.before_step(optimizer, held)
+        reduced, is_unreduced = 0, False
+        for wrapper in held.wrappers:
+            reduced = max(reduced, wrapper.reduced)
+            is_unreduced = is_unreduced or wrapper.is_unreduced(self._tracer.user_elements)
+        self._tracer.note(held.steps[is_unreduced], number=reduced)
+        self._looks.before_step(optimizer, held.wrappers)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        steps = self._steps()
+        steps = self._inside.steps
         if id(optimizer) in steps:
             del steps[steps.index(id(optimizer)) :]
         if steps or self._tracer.failed:
             return
-        self._safely(self._draws.after_step)
-        for wrapper in self._safely(self.wrappers.held_by, optimizer) or ():
-            self._safely(self._looks.after_step, wrapper)
+        self._safely(self._look_after, optimizer)
 
-    def _steps(self) -> list[int]:
-        if not hasattr(self._inside, "steps"):
-            self._inside.steps = []
-        steps: list[int] = self._inside.steps
-        return steps
+    def _look_after(self, optimizer: Any) -> None:
+        self._draws.after_step()
+        for wrapper in self.wrappers.held_by(optimizer).wrappers:
+            self._looks.after_step(wrapper)
 
     def _end_join(self, original: Any, join: Any, /, *args: Any) -> Any:
         result = original(join, *args)
@@ -328,23 +335,35 @@ class Patches:
             batch = original(iterator)
         except StopIteration:
             self._order_event(self._safely(self._orders.after_last, iterator, self._draws.count))
+            self._loader = _Loader(None, 0)
+            if iterator in self._loaders:
+                self._loaders[iterator].is_settled = False  # what comes next is another epoch
             raise
-        self._safely(self._draws.after_batch)
         self._safely(self._batch_event, iterator, batch)
         return batch
 
     def _batch_event(self, iterator: Any, batch: Any) -> None:
-        leaves = fingerprint.leaves(batch)
-        if fingerprint.are_on_device(leaves):
+        self._draws.after_batch()
+        loader = self._loader
+        if loader.iterator() is not iterator:
+            known = self._loaders.get(iterator)
+            if known is None:
+                known = self._loaders[iterator] = _Loader(iterator, self._loader_count)
+                self._loader_count += 1
+            loader = self._loader = known
+        if loader.is_settled:
+            if not loader.is_on_device:
+                self._tracer.note(loader.batch)
             return
-        number = self._iterators.get(iterator)
-        if number is None:
-            number = self._iterators[iterator] = next(self._loaders)
+        loader.is_on_device = fingerprint.are_on_device(fingerprint.leaves(batch))
         # What the ranks trained on is told by the forward passes; here only the beginning, and that of an order of chance.
         wanted = self._orders.wants(iterator)
-        value = fingerprint.of_leaves(leaves) if wanted or self._batches < _BATCH_PRINTS else 0
+        loader.is_settled = not wanted and self._batches >= _BATCH_PRINTS
+        if loader.is_on_device:
+            return
+        value = self._fingerprint(batch, False) if wanted or self._batches < _BATCH_PRINTS else 0
         self._batches += 1
-        self._event(events.BATCH, value=value, loader=number)
+        self._tracer.note(loader.batch, value)
         if wanted:
             self._order_event(self._orders.after_batch(iterator, value, self._draws.count))
 

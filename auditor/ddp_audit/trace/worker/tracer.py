@@ -19,7 +19,7 @@ import ddp_audit
 from ddp_audit import events
 from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.frames import Frames, Stack
-from ddp_audit.trace.worker.ring import Place, Ring, is_marked, mark
+from ddp_audit.trace.worker.ring import Place, Ring, is_marked, mark, set_number
 
 _MOST_EARLY = 1000  # events kept before the rank is known
 
@@ -50,6 +50,17 @@ class Pending:
         self.on_device = False
 
 
+class Prepared:
+    """An event whose details are made once, for what comes by in every step. `group`: the name of its process group."""
+
+    __slots__ = ("detail", "group", "kind")
+
+    def __init__(self, kind: str, group: str = events.DEFAULT_GROUP, **detail: Any) -> None:
+        self.kind = kind
+        self.group = group
+        self.detail = detail
+
+
 class Tracer:
     """Records what one rank does. `on` is False before the file is open, in forked children, and after a failure."""
 
@@ -76,6 +87,10 @@ class Tracer:
         self.digest = 0
         self.kernel = "python"  # what the START event says
         self.native: Any = None  # the native kernel; it then keeps last_sync, pending, collectives and digest itself
+        self.native_note: Any = None  # its functions, which Python calls in every step
+        self.native_finish: Any = None
+        self.native_fingerprint: Any = None
+        self.gradient_reader: Any = None
         self._definitions: dict[Any, int] = {}  # of events, by everything that they say
         self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
@@ -168,6 +183,10 @@ class Tracer:
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
+    def read_gradients(self, parameters: list[torch.nn.Parameter]) -> Any:
+        """The native kernel's reader of some gradients (wrappers.py); None without one."""
+        return None if self.gradient_reader is None else self.gradient_reader(parameters)
+
     def _define_stack(self, frames: list[tuple[str, int, str]]) -> int:
         return 0 if self.ring is None else self.ring.define(layout.STACK_TEXT, frames)
 
@@ -204,6 +223,29 @@ class Tracer:
             self.fail(error)
             return None
 
+    def note(self, prepared: Prepared, value: int = 0, number: int = 0) -> tuple[Any, Stack] | None:
+        """Records a prepared event at the user's line; its place, for `finish`, and its stack. Raises nothing."""
+        if self.on and self.native_note is not None:
+            found: tuple[Any, Stack] | None = self.native_note(prepared, value, number)
+            return found
+        if self.failed:
+            return None
+        try:
+            stack = self.frames.at(sys._getframe(1))
+        except Exception as error:
+            self.fail(error)
+            return None
+        event = self.event(prepared.kind, group=prepared.group, detail=prepared.detail, value=value, number=number, stack=stack)
+        return event, stack
+
+    def finish(self, place: Any, number: int, state: int) -> None:
+        """Sets the number of a noted event, and notes that what it is of has returned or raised."""
+        if type(place) is int:
+            self.native_finish(place, number, state)
+        elif place is not None:
+            set_number(place, number)
+            mark(place, state, time.time())
+
     def _write(
         self, kind: str, group: str, detail: Mapping[str, Any], number: int, value: int, stack: Stack | None, now: float
     ) -> Place | None:
@@ -221,18 +263,21 @@ class Tracer:
         except TypeError:  # a list among the details: an event that does not come often
             key, definition = None, None
         if definition is None:
-            frames = stack.frames if stack is not None else []
-            known = ring.define(layout.STACK_TEXT, frames) if frames else 0
-            definition = ring.define(layout.EVENT_TEXT, {"kind": kind, "group": group, "stack": known, "detail": detail})
+            definition = self.define_event(kind, group, detail, stack)
             if key is not None:
                 if len(self._definitions) > 1 << 14:
                     self._definitions.clear()
                 self._definitions[key] = definition
         return ring.write_value(self.thread(), definition, number, now, value)
 
-    def here(self, depth: int = 2) -> Stack:
-        """The user's stack at the caller of the caller."""
-        return self.frames.at(sys._getframe(depth))
+    def define_event(self, kind: str, group: str, detail: Mapping[str, Any], stack: Stack | None) -> int:
+        """Writes what repeats of an event into the file; returns its id."""
+        ring = self.ring
+        if ring is None:
+            raise RuntimeError("no file")
+        frames = stack.frames if stack is not None else []
+        known = ring.define(layout.STACK_TEXT, frames) if frames else 0
+        return ring.define(layout.EVENT_TEXT, {"kind": kind, "group": group, "stack": known, "detail": detail})
 
     # -- groups -------------------------------------------------------------------------------------------------------
 

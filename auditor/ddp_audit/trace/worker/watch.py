@@ -20,6 +20,8 @@ from ddp_audit.trace.worker.tracer import Pending, Tracer, run_id
 
 _STOP_TIME = 2.0  # seconds that the thread has to end
 _BEAT = 0.1  # seconds between looks at pending collectives
+_BUSY_BEAT = 0.5  # while the program goes on, and the native kernel looks at the end of each backward pass
+_QUIET = 0.5  # seconds without an event or a collective after which the program may be waiting
 _DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
 
 
@@ -35,7 +37,8 @@ class Watch:
         self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
         self._asked_for: object = None
         self._unbox: Callable[[Any], Any] = torch._C._distributed_c10d.Work.unbox
-        self._ends = threading.Event()
+        self._ends = threading.Lock()  # held until the thread is to end: waiting for it costs less than for an Event
+        self._ends.acquire()
         if tracer.on:
             self._not_locked()
         self._thread = threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True)
@@ -44,7 +47,8 @@ class Watch:
     def stop(self) -> None:
         """Ends the thread. At the interpreter's exit it must not run on: a thread that comes back from torch's C++ code then is
         ended in a place where C++ answers with abort()."""
-        self._ends.set()
+        if self._ends.locked():
+            self._ends.release()
         self._thread.join(_STOP_TIME)
         if self._node is not None and not self._thread.is_alive():
             self._node.close()
@@ -54,7 +58,7 @@ class Watch:
     def _run(self) -> None:
         tracer = self._tracer
         beat = 0.0
-        while not tracer.failed and not self._ends.wait(_BEAT):
+        while not tracer.failed and not self._ends.acquire(timeout=self._pause()):
             if not tracer.on or tracer.ring is None:
                 continue
             try:
@@ -72,6 +76,13 @@ class Watch:
                 tracer.fail(error)
         if tracer.failed and self._stacks is not None:
             self._stacks.close()
+
+    def _pause(self) -> float:
+        """Seconds until the next look."""
+        native = self._tracer.native
+        if native is None or time.time() - max(self._tracer.last_time, native.last_time) > _QUIET:
+            return _BEAT
+        return _BUSY_BEAT if self._stacks is None else min(_BUSY_BEAT, self._stacks.patience / 3 or _BUSY_BEAT)
 
     def _not_locked(self) -> None:
         if self._stacks is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 
+from ddp_audit import events
 from ddp_audit.trace.worker.factor import common_ratio, probe
 from ddp_audit.trace.worker.frames import Stack
-from ddp_audit.trace.worker.tracer import Group, Tracer
+from ddp_audit.trace.worker.tracer import Group, Prepared, Tracer
 
 Multipliers = tuple[tuple[float, ...], bool]
 
@@ -20,7 +21,9 @@ _WATCHED = 6  # parameters of a wrapper whose gradients are looked at before and
 class Wrapper:
     """One DDP wrapper. `is_local`: the last backward pass that reached its parameters left gradients of this rank alone."""
 
-    def __init__(self, name: str, module: torch.nn.Module, group: Group | None) -> None:
+    def __init__(
+        self, name: str, module: torch.nn.Module, group: Group | None, reader: Callable[[list[torch.nn.Parameter]], Any]
+    ) -> None:
         self.name = name
         self._module = weakref.ref(module)
         self.group = group
@@ -29,6 +32,7 @@ class Wrapper:
         last = len(trainable) - 1
         spread = range(last + 1) if last < _WATCHED else [i * last // (_WATCHED - 1) for i in range(_WATCHED)]
         self._watched = [weakref.ref(trainable[i]) for i in spread]
+        self._reader = reader([trainable[i] for i in spread])
         self.numel = sum(p.numel() for p in trainable)
         self.is_local = False
         self.user_elements = 0  # what the user's all-reduces had carried when the gradients became local
@@ -40,6 +44,7 @@ class Wrapper:
         self.optimizer: weakref.ref[Any] | None = None  # whose step was the last
         self.first_buffers: dict[str, tuple[weakref.ref[torch.Tensor], int]] | None = None  # before it trained, with their versions
         self.evaluations = 0  # times that its module was put into evaluation mode
+        self._forwards: dict[tuple[bool, bool, bool], Prepared] = {}
         self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
         self.steps = 0  # since the last of them
 
@@ -47,6 +52,18 @@ class Wrapper:
     def is_alive(self) -> bool:
         """Whether the module is still there."""
         return self._module() is not None
+
+    def is_of(self, module: torch.nn.Module) -> bool:
+        return self._module() is module
+
+    def forward(self, grad: bool, training: bool, sync: bool) -> Prepared:
+        """The event of a forward pass: with gradients, in training mode, with a backward pass that is to reduce."""
+        found = self._forwards.get((grad, training, sync))
+        if found is None:
+            group = self.group.name if self.group is not None else events.DEFAULT_GROUP
+            found = Prepared(events.FORWARD, group, model=self.name, grad=grad, training=training, sync=sync)
+            self._forwards[grad, training, sync] = found
+        return found
 
     @property
     def is_alone(self) -> bool:
@@ -63,8 +80,10 @@ class Wrapper:
         """Whether a communication hook decides what becomes of its gradients."""
         return bool(getattr(self._module(), "_comm_hooks", None))
 
-    def gradients(self) -> tuple[tuple[int, int], ...]:
+    def gradients(self) -> object:
         """Identity and version of some gradients: they change when a backward pass accumulates into them."""
+        if self._reader is not None:
+            return self._reader.state()
         state = []
         for reference in self._watched:
             parameter = reference()
@@ -86,9 +105,9 @@ class Wrapper:
     def is_unreduced(self, user_elements: int) -> bool:
         """Whether a step now would use gradients of this rank alone. An all-reduce of the user's counts when it carried about
         as many elements as the wrapper has, so that a reduced loss does not pass for reduced gradients."""
-        if self.is_averaged_later:
+        if not self.is_local or self.is_averaged_later:
             return False
-        return self.is_local and not self.is_alone and user_elements - self.user_elements < self.numel // 2
+        return not self.is_alone and user_elements - self.user_elements < self.numel // 2
 
     def inner(self) -> torch.nn.Module | None:
         """The module that it wraps."""
@@ -154,38 +173,61 @@ class Wrapper:
         return module is not None and any(p.device.type != "cpu" for p in module.parameters())
 
 
+class Held:
+    """What of the wrappers one optimizer holds."""
+
+    def __init__(self, optimizer: Any, size: int, count: int, wrappers: list[Wrapper]) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._state = (size, count)
+        self.wrappers = wrappers
+        names = tuple(wrapper.name for wrapper in wrappers)
+        # The event of a step whose gradients were reduced, and of one whose were not.
+        kind = type(optimizer).__name__
+        self.steps = [Prepared(events.STEP, optimizer=kind, models=names, unreduced=unreduced) for unreduced in (False, True)]
+
+    @property
+    def is_alive(self) -> bool:
+        return self._optimizer() is not None
+
+    def is_of(self, optimizer: Any, size: int, count: int) -> bool:
+        """Whether this is still so, for an optimizer with so many parameters among so many wrappers."""
+        return self._optimizer() is optimizer and self._state == (size, count)
+
+
 class Wrappers:
     """All wrappers of the process, and which optimizers hold their parameters."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._of: weakref.WeakKeyDictionary[torch.nn.Module, Wrapper] = weakref.WeakKeyDictionary()
-        self._all: list[Wrapper] = []  # those of `_of`: going through that dictionary costs more than all the rest of a look
+        # By the id of what they are of, which is asked whether it is still that: weak dictionaries cost more than all the rest.
+        self._of: dict[int, Wrapper] = {}
+        self._held: dict[int, Held] = {}
         self._count = 0
-        self._held: weakref.WeakKeyDictionary[Any, tuple[int, int, list[Wrapper]]] = weakref.WeakKeyDictionary()
 
     def __iter__(self) -> Iterator[Wrapper]:
-        return iter([wrapper for wrapper in self._all if wrapper.is_alive])
+        return iter([wrapper for wrapper in self._of.values() if wrapper.is_alive])
 
     def next_name(self) -> str:
         name = f"ddp{self._count}"
         self._count += 1
         return name
 
-    def add(self, name: str, module: torch.nn.Module) -> None:
+    def add(self, name: str, module: torch.nn.Module) -> Wrapper:
         """Takes up a wrapper whose constructor has returned."""
         process_group = getattr(module, "process_group", None)
         group = self._tracer.group(process_group) if process_group is not None else None
-        self._all = [wrapper for wrapper in self if wrapper is not self._of.get(module)]
-        self._of[module] = wrapper = Wrapper(name, module, group)
-        self._all.append(wrapper)
+        self._of.pop(id(module), None)
+        self._of = {key: wrapper for key, wrapper in self._of.items() if wrapper.is_alive}
+        self._of[id(module)] = wrapper = Wrapper(name, module, group, self._tracer.read_gradients)
+        return wrapper
 
     def get(self, module: torch.nn.Module) -> Wrapper | None:
-        return self._of.get(module)
+        found = self._of.get(id(module))
+        return found if found is not None and found.is_of(module) else None
 
     def around(self, module: torch.nn.Module) -> Wrapper | None:
         """The wrapper that a module is, or that it is wrapped in."""
-        found = self._of.get(module)
+        found = self.get(module)
         return found if found is not None else next((w for w in self if w.inner() is module), None)
 
     def beside(self, optimizer: Any) -> list[torch.Tensor]:
@@ -194,13 +236,16 @@ class Wrappers:
         held = (p for group in optimizer.param_groups for p in group["params"])
         return [p for p in held if p.requires_grad and id(p) not in inside]
 
-    def held_by(self, optimizer: Any) -> list[Wrapper]:
+    def held_by(self, optimizer: Any) -> Held:
         """The wrappers that have a parameter in an optimizer."""
-        size = sum(len(group["params"]) for group in optimizer.param_groups)
-        known = self._held.get(optimizer)
-        if known is not None and known[0] == size and known[1] == self._count:
-            return known[2]
+        size = 0
+        for group in optimizer.param_groups:
+            size += len(group["params"])
+        known = self._held.get(id(optimizer))
+        if known is not None and known.is_of(optimizer, size, self._count):
+            return known
         ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        held = [w for w in self if any(id(p) in ids for r in w.parameters if (p := r()) is not None)]
-        self._held[optimizer] = (size, self._count, held)
-        return held
+        found = [w for w in self if any(id(p) in ids for r in w.parameters if (p := r()) is not None)]
+        self._held = {key: held for key, held in self._held.items() if held.is_alive}
+        self._held[id(optimizer)] = made = Held(optimizer, size, self._count, found)
+        return made

@@ -7,11 +7,10 @@
 // Everything of Python's, the cache and the counters are guarded by the GIL; pending.h has a lock of its own, under which the GIL
 // is never asked for. The GIL is not held during the operation itself, in Work::isCompleted, or while a Work is destroyed.
 
+#include "frames.h"
+#include "looks.h"
 #include "pending.h"
 #include "records.h"
-
-#include <frameobject.h>
-#include <pybind11/pybind11.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -26,8 +25,6 @@
 #include <utility>
 #include <vector>
 
-namespace py = pybind11;
-
 namespace torch::jit {
 // Declared in torch/csrc/jit/python/pybind_utils.h, which takes longer to compile than all the rest.
 py::object toPyObject(c10::IValue value);
@@ -36,7 +33,6 @@ py::object toPyObject(c10::IValue value);
 namespace ddp_audit {
 namespace {
 
-constexpr int kMostFrames = 6; // frames.py
 constexpr size_t kMostSignatures = 1 << 15;
 
 // Where the arguments of an operation stand; -1 where it has no such argument (hook.py, _Operation).
@@ -63,43 +59,17 @@ struct Signature {
   uint64_t user_elements;
 };
 
-using Key = std::vector<int64_t>;
-
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    uint64_t hash = key.size();
-    for (int64_t word : key) {
-      hash = (hash ^ static_cast<uint64_t>(word)) * 0x9E3779B97F4A7C15ULL;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
+// An event that is not a collective, at a place in the user's code (tracer.py, Prepared).
+struct Noted {
+  uint32_t definition;
+  py::object prepared; // its address is part of the key
+  py::object stack;
 };
-
-class WithGil {
- public:
-  WithGil() : state_(PyGILState_Ensure()) {}
-  ~WithGil() {
-    PyGILState_Release(state_);
-  }
-  WithGil(const WithGil&) = delete;
-  WithGil& operator=(const WithGil&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
-
-int last_instruction(PyFrameObject* frame) {
-#if PY_VERSION_HEX >= 0x030B0000
-  return PyFrame_GetLasti(frame);
-#else
-  return frame->f_lasti;
-#endif
-}
 
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
-  Kernel(py::object tracer, py::object hook) : tracer_(std::move(tracer)), hook_(std::move(hook)) {}
+  Kernel(py::object tracer, py::object hook, py::object about)
+      : tracer_(std::move(tracer)), hook_(std::move(hook)), walk_(hook_.attr("judge")), fingerprints_(std::move(about)) {}
 
   // Installs the kernel for one operation.
   void install(const std::string& name, const Operation& operation);
@@ -131,7 +101,32 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   // an interrupt that came while Python was asked.
   std::shared_ptr<Entry> record(const Operation& operation, const torch::jit::Stack& stack, size_t first);
 
+  // Writes the record of an event at the user's line, which `finish` may complete. What an error ends is the tracing.
+  py::object note(PyObject* prepared, uint64_t value, uint32_t number);
+  void finish(size_t slot, uint32_t number, uint8_t state);
+
+  std::optional<uint64_t> fingerprint(PyObject* batch) {
+    return fingerprints_.of(batch);
+  }
+
+  // Calls a part of the tracer's; what goes wrong in it ends the tracing, an interrupt apart. Called with the GIL.
+  template <typename Part>
+  void safely(const Part& part) {
+    try {
+      part();
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) {
+        throw;
+      }
+      tracer_.attr("fail")(error.value());
+    } catch (const std::exception& error) {
+      tracer_.attr("fail")(py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(error.what()));
+    }
+  }
+
  private:
+  size_t next_slot();
+  const Noted& find_noted(PyObject* prepared);
   std::shared_ptr<Entry> write(
       const Operation& operation,
       const torch::jit::Stack& stack,
@@ -143,11 +138,6 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   bool learn(const Operation& operation, const torch::jit::Stack& stack, size_t first, PyObject* group, bool is_async, Signature& out);
   std::shared_ptr<Chunk> chunk_of(size_t slot);
   Thread& thread();
-  void add(const char* name, uint64_t amount) {
-    const py::object before = tracer_.attr(name);
-    tracer_.attr(name) = before + py::int_(amount);
-  }
-
   py::object tracer_;
   py::object hook_;
   py::object ring_;
@@ -156,7 +146,9 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
   // Guarded by the GIL.
   std::unordered_map<Key, Signature, KeyHash> signatures_;
-  std::unordered_map<PyCodeObject*, int> verdicts_; // frames.py keeps the code objects
+  std::unordered_map<Key, Noted, KeyHash> noted_;
+  Walk walk_;
+  Fingerprints fingerprints_;
   std::unordered_map<const c10d::ProcessGroup*, PyObject*> groups_; // tracer.groups keeps the process groups
   std::vector<py::object> kept_groups_; // a group's address is part of keys
   std::shared_ptr<Chunk> chunk_;
@@ -167,39 +159,6 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
   Pending pending_;
 };
-
-// The names that are looked up in every call, made once.
-struct Names {
-  PyObject* on = PyUnicode_InternFromString("on");
-  PyObject* next_index = PyUnicode_InternFromString("next_index");
-  PyObject* with_stack = PyUnicode_InternFromString("with_stack");
-  PyObject* backward = PyUnicode_InternFromString("backward");
-  PyObject* name = PyUnicode_InternFromString("__name__");
-  PyObject* main = PyUnicode_InternFromString("__main__");
-};
-
-const Names& names() {
-  static const Names all;
-  return all;
-}
-
-py::object get(PyObject* owner, PyObject* name) {
-  PyObject* value = PyObject_GetAttr(owner, name);
-  if (value == nullptr) {
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<py::object>(value);
-}
-
-bool is_main(PyFrameObject* frame) {
-  py::object globals = py::reinterpret_steal<py::object>(PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_globals"));
-  if (!globals) {
-    PyErr_Clear();
-    return false;
-  }
-  PyObject* name = PyDict_GetItemWithError(globals.ptr(), names().name);
-  return name != nullptr && PyUnicode_Check(name) && PyUnicode_Compare(name, names().main) == 0;
-}
 
 // Adds the shapes and types of a payload to the key. False where they have no numbers (a tensor under a compiler).
 bool add_payload(Key& key, const c10::IValue& value) {
@@ -230,21 +189,14 @@ bool add_payload(Key& key, const c10::IValue& value) {
 
 std::shared_ptr<Entry> Kernel::record(const Operation& operation, const torch::jit::Stack& stack, size_t first) {
   std::shared_ptr<Entry> before; // destroyed after the GIL is given back, and with it perhaps a Work
+  std::shared_ptr<Entry> entry;
   WithGil gil;
-  try {
-    if (get(tracer_.ptr(), names().on).ptr() != Py_True) {
-      return nullptr;
+  safely([&] {
+    if (get(tracer_.ptr(), names().on).ptr() == Py_True) {
+      entry = write(operation, stack, first, before);
     }
-    return write(operation, stack, first, before);
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception)) {
-      throw;
-    }
-    tracer_.attr("fail")(error.value());
-  } catch (const std::exception& error) {
-    tracer_.attr("fail")(py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(error.what()));
-  }
-  return nullptr;
+  });
+  return entry;
 }
 
 std::shared_ptr<Entry> Kernel::write(
@@ -252,11 +204,6 @@ std::shared_ptr<Entry> Kernel::write(
     const torch::jit::Stack& stack,
     size_t first,
     std::shared_ptr<Entry>& before) {
-  if (!ring_) {
-    py::object ring = tracer_.attr("ring");
-    slots_ = ring.attr("_slots");
-    ring_ = std::move(ring);
-  }
   PyObject* group = group_of(stack[first + operation.group]);
   bool is_async = operation.is_async >= 0 ? stack[first + operation.is_async].toBool() : !operation.blocks;
   Signature signature{};
@@ -265,9 +212,9 @@ std::shared_ptr<Entry> Kernel::write(
   }
   is_async = is_async && !signature.blocks;
   if (signature.is_bucket) {
-    add("buckets", 1);
+    add(tracer_.ptr(), names().buckets, 1);
   } else if (signature.user_elements != 0) {
-    add("user_elements", signature.user_elements);
+    add(tracer_.ptr(), names().user_elements, signature.user_elements);
   }
 
   auto entry = std::make_shared<Entry>();
@@ -284,11 +231,7 @@ std::shared_ptr<Entry> Kernel::write(
     }
   }
   const double time = now();
-  py::object next = py::reinterpret_steal<py::object>(PyIter_Next(slots_.ptr()));
-  if (!next) {
-    throw py::error_already_set();
-  }
-  const size_t slot = PyLong_AsSize_t(next.ptr());
+  const size_t slot = next_slot();
   entry->chunk = chunk_of(slot);
   Record* record = entry->chunk->at(slot % kPerChunk);
   entry->record = record;
@@ -314,6 +257,74 @@ std::shared_ptr<Entry> Kernel::write(
     ring_.attr("write_check")(collectives_, digest_);
   }
   return entry;
+}
+
+size_t Kernel::next_slot() {
+  if (!ring_) {
+    py::object ring = tracer_.attr("ring");
+    slots_ = ring.attr("_slots");
+    ring_ = std::move(ring);
+  }
+  py::object next = py::reinterpret_steal<py::object>(PyIter_Next(slots_.ptr()));
+  if (!next) {
+    throw py::error_already_set();
+  }
+  return PyLong_AsSize_t(next.ptr());
+}
+
+py::object Kernel::note(PyObject* prepared, uint64_t value, uint32_t number) {
+  const Noted& noted = find_noted(prepared);
+  py::object stack = noted.stack; // the rest of `noted` may be gone when Python has run
+  const uint32_t definition = noted.definition;
+  Thread& thread = this->thread();
+  const double time = now();
+  const size_t slot = next_slot();
+  const std::shared_ptr<Chunk> chunk = chunk_of(slot);
+  Record* record = chunk->at(slot % kPerChunk);
+  thread.goes_on(time);
+  record->state = kIssued;
+  record->thread = thread.number;
+  record->definition = definition;
+  record->index = 0;
+  record->number = number;
+  record->time = time;
+  std::memcpy(&record->done, &value, sizeof(value));
+  std::atomic_ref<uint8_t>(record->kind).store(kEvent, std::memory_order_release);
+  last_time_ = time;
+  return py::make_tuple(slot, stack);
+}
+
+void Kernel::finish(size_t slot, uint32_t number, uint8_t state) {
+  const std::shared_ptr<Chunk> chunk = chunk_of(slot);
+  Record* record = chunk->at(slot % kPerChunk);
+  record->number = number;
+  record->done = now();
+  std::atomic_ref<uint8_t>(record->state).store(state, std::memory_order_release);
+  if (number != 0) { // a backward pass returns when its buckets have: what was pending is over
+    py::gil_scoped_release without_gil;
+    pending_.poll(record->done, false);
+  }
+}
+
+// What is recorded for an event at this place; asks Python where it was not seen before.
+const Noted& Kernel::find_noted(PyObject* prepared) {
+  static thread_local Key place; // see find
+  Key key = std::move(place);
+  key.clear();
+  key.push_back(reinterpret_cast<int64_t>(prepared));
+  walk_.add_to(key);
+  auto found = noted_.find(key);
+  if (found != noted_.end()) {
+    place = std::move(key);
+    return found->second;
+  }
+  py::object event = py::reinterpret_borrow<py::object>(prepared);
+  py::object stack = hook_.attr("locate")();
+  const auto definition = hook_.attr("define")(event, stack).cast<uint32_t>();
+  if (noted_.size() > kMostSignatures) {
+    noted_.clear();
+  }
+  return noted_.insert_or_assign(std::move(key), Noted{definition, event, stack}).first->second;
 }
 
 // Looks up what is recorded for a call, and asks Python where it was not seen before. False where that has failed.
@@ -374,45 +385,8 @@ PyObject* Kernel::group_of(const c10::IValue& value) {
 
 // Adds the user's frames and the frames of torch that tell an origin to the key (frames.py, Frames.at).
 void Kernel::add_frames(Key& key) {
-  int users = 0;
-  bool is_any = false;
-  if (get(tracer_.ptr(), names().with_stack).ptr() == Py_True) {
-    PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-    while (frame != nullptr) {
-      PyCodeObject* code = PyFrame_GetCode(frame);
-      auto found = verdicts_.find(code);
-      int verdict = 0;
-      if (found != verdicts_.end()) {
-        verdict = found->second;
-      } else {
-        try {
-          verdict = hook_.attr("judge")(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code))).cast<int>();
-        } catch (...) {
-          Py_DECREF(code);
-          Py_DECREF(frame);
-          throw;
-        }
-        verdicts_[code] = verdict;
-      }
-      bool is_last = false;
-      if (verdict != 0) {
-        key.push_back(reinterpret_cast<int64_t>(code));
-        key.push_back(last_instruction(frame));
-        if (verdict == 1) {
-          users += 1;
-          is_last = users == kMostFrames;
-        } else if (verdict == 2) {
-          is_last = is_main(frame);
-        }
-        is_any = is_any || verdict != 3;
-      }
-      Py_DECREF(code);
-      PyFrameObject* back = is_last ? nullptr : PyFrame_GetBack(frame);
-      Py_DECREF(frame);
-      frame = back;
-    }
-  }
-  if (!is_any) { // a thread of torch's own: the backward pass under way says where the user is
+  const bool with_stack = get(tracer_.ptr(), names().with_stack).ptr() == Py_True;
+  if (!with_stack || !walk_.add_to(key)) { // a thread of torch's own: the backward pass under way says where the user is
     py::object backward = get(tracer_.ptr(), names().backward);
     key.push_back(backward.is_none() ? -1 : backward.attr("definition").cast<int64_t>());
   }
@@ -508,11 +482,84 @@ void Kernel::install(const std::string& name, const Operation& operation) {
 } // namespace
 } // namespace ddp_audit
 
+// What Python calls in every step, without what pybind11 does around a call. `self` is the kernel's capsule.
+namespace ddp_audit {
+namespace {
+
+constexpr const char* kCapsule = "ddp_audit.kernel";
+
+template <typename Part>
+PyObject* call(PyObject* self, const Part& part) {
+  auto* kernel = static_cast<std::shared_ptr<Kernel>*>(PyCapsule_GetPointer(self, kCapsule));
+  if (kernel == nullptr) {
+    return nullptr;
+  }
+  py::object answer = py::none();
+  try {
+    (*kernel)->safely([&] { answer = part(**kernel); });
+  } catch (py::error_already_set& error) { // an interrupt
+    error.restore();
+    return nullptr;
+  }
+  return answer.release().ptr();
+}
+
+uint64_t number_of(PyObject* value) {
+  const uint64_t number = PyLong_AsUnsignedLongLong(value);
+  if (PyErr_Occurred() != nullptr) {
+    throw py::error_already_set();
+  }
+  return number;
+}
+
+// note(prepared, value, number) -> (place, stack); None where that has failed
+PyObject* note(PyObject* self, PyObject* const* args, Py_ssize_t) {
+  return call(self, [&](Kernel& kernel) -> py::object {
+    return kernel.note(args[0], number_of(args[1]), static_cast<uint32_t>(number_of(args[2])));
+  });
+}
+
+// finish(place, number, state)
+PyObject* finish(PyObject* self, PyObject* const* args, Py_ssize_t) {
+  return call(self, [&](Kernel& kernel) -> py::object {
+    kernel.finish(number_of(args[0]), static_cast<uint32_t>(number_of(args[1])), static_cast<uint8_t>(number_of(args[2])));
+    return py::none();
+  });
+}
+
+// fingerprint(batch) -> a number; None where fingerprint.py has to make it
+PyObject* fingerprint(PyObject* self, PyObject* batch) {
+  return call(self, [&](Kernel& kernel) -> py::object {
+    const auto found = kernel.fingerprint(batch);
+    return found ? py::object(py::int_(*found)) : py::object(py::none());
+  });
+}
+
+PyMethodDef kFunctions[] = {
+    {"note", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(note)), METH_FASTCALL, nullptr},
+    {"finish", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(finish)), METH_FASTCALL, nullptr},
+    {"fingerprint", fingerprint, METH_O, nullptr}};
+
+py::tuple functions(const std::shared_ptr<Kernel>& kernel) {
+  py::capsule self(new std::shared_ptr<Kernel>(kernel), kCapsule, [](PyObject* capsule) {
+    delete static_cast<std::shared_ptr<Kernel>*>(PyCapsule_GetPointer(capsule, kCapsule));
+  });
+  py::list made;
+  for (PyMethodDef& function : kFunctions) {
+    made.append(py::reinterpret_steal<py::object>(PyCFunction_NewEx(&function, self.ptr(), nullptr)));
+  }
+  return py::tuple(made);
+}
+
+} // namespace
+} // namespace ddp_audit
+
 PYBIND11_MODULE(ddp_audit_kernel, module) {
   using ddp_audit::Kernel;
   using ddp_audit::Operation;
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel")
-      .def(py::init<py::object, py::object>(), py::arg("tracer"), py::arg("hook"))
+      .def(py::init<py::object, py::object, py::object>(), py::arg("tracer"), py::arg("hook"), py::arg("about"))
+      .def("functions", [](const std::shared_ptr<Kernel>& kernel) { return ddp_audit::functions(kernel); })
       .def(
           "install",
           [](Kernel& kernel,
@@ -544,4 +591,7 @@ PYBIND11_MODULE(ddp_audit_kernel, module) {
       .def("forget_groups", &Kernel::forget_groups)
       .def_property_readonly("last_time", &Kernel::last_time)
       .def_property_readonly("collectives", &Kernel::collectives);
+  py::class_<ddp_audit::Gradients>(module, "Gradients")
+      .def(py::init<const py::list&>())
+      .def("state", &ddp_audit::Gradients::state);
 }

@@ -72,6 +72,9 @@ class Pending {
     std::deque<std::shared_ptr<Entry>> pending;
     {
       std::lock_guard<std::mutex> lock(mutex_);
+      if (pending_.empty() && is_nothing_open()) {
+        return;
+      }
       for (const auto& [ident, thread] : threads_) {
         if (thread.last_sync) {
           syncs.push_back(thread.last_sync);
@@ -152,6 +155,13 @@ class Pending {
   }
 
  private:
+  // Whether no thread's last synchronous collective is open. Called with the lock.
+  bool is_nothing_open() const {
+    return std::all_of(threads_.begin(), threads_.end(), [](const auto& item) {
+      return !item.second.last_sync || item.second.last_sync->is_marked();
+    });
+  }
+
   bool look(const Entry& entry, double time, bool asks_devices, std::unordered_map<const void*, uint32_t>& done) {
     if (!entry.is_marked()) {
       c10::intrusive_ptr<c10d::Work> work;

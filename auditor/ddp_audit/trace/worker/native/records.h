@@ -21,6 +21,7 @@ inline constexpr size_t kChunk = 1 << 20;
 inline constexpr size_t kRecordSize = 32;
 inline constexpr size_t kPerChunk = kChunk / kRecordSize;
 inline constexpr uint8_t kCollective = 2;
+inline constexpr uint8_t kEvent = 3;
 inline constexpr uint8_t kIssued = 0;
 inline constexpr uint8_t kDone = 1;
 inline constexpr uint8_t kRaised = 2;
