@@ -1,10 +1,14 @@
-"""Where the tracer's time in a training step goes: CPU of the thread in each of its parts, in the reference trainer on one rank.
+"""Where the tracer's time in a training step goes: CPU of its parts, in the reference trainer on one rank.
 
-    python benchmarks/tracer_share.py [--steps 300] [-- OPTIONS OF THE TRAINER]
+    python benchmarks/tracer_share.py [--steps 300] [--blocks 0] [--kernel auto] [-- OPTIONS OF THE TRAINER]
 
 A difference of whole steps (tracer_cost.py) cannot show less than the machine's noise; this counts the tracer's own functions, and
-with them the little that counting costs. Collectives are not in it: tracer_cost.py has what they cost. The 10th percentile is that
-of a machine that does nothing else.
+with them the little that counting costs, and the thread that watches. The 10th percentile is that of a machine that does nothing
+else; the mean has the looks in it that come every 50th step.
+
+What that misses (the collectives, the functions that call the parts, what the tracer's use of the caches costs the training) is in
+`--blocks N`: N blocks of four steps each without the tracer, with its kernel for collectives alone, and with all of it, in turn in
+one process that counts nothing else. CPU of the process, all threads.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,6 +25,10 @@ from typing import Any
 
 import torch
 import torch.distributed.nn  # before the process group is made
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optim
+from torch.utils.data import dataloader
+from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit.trace.worker import native, patches
 from ddp_audit.trace.worker.hook import Hook
@@ -37,6 +46,18 @@ PARTS = {  # what is told of a method of Patches
     "_backward": "backward: event, gradients, labels",
 }
 ORIGINAL = "the backward pass itself"
+# What the patches of a training step replace.
+PATCHED = (
+    (DistributedDataParallel, "_pre_forward"),
+    (torch.autograd, "backward"),
+    (dataloader._BaseDataLoaderIter, "__next__"),
+    (DistributedSampler, "set_epoch"),
+    (DistributedSampler, "__iter__"),
+    (torch.nn.Module, "train"),
+)
+HOOKS = (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks)
+NOTHING, COLLECTIVES, ALL = "no tracer", "collectives alone", "all"
+BLOCK = 4  # steps
 WARM_UP = 40  # steps that are not counted: silent faults are looked for more often in the first ones
 Times = dict[str, list[int]]
 
@@ -55,50 +76,123 @@ def timed(owner: Any, name: str, times: Times, label: str) -> None:
     setattr(owner, name, around)
 
 
-def report(times: Times, steps: int, step_ns: float) -> None:
+def report(times: Times, steps: int, step_ns: float, watch_ns: float) -> None:
     """Prints the table; the backward pass itself is taken out of what is around it."""
     inside, outside = times.pop(ORIGINAL), times[PARTS["_backward"]]
     times[PARTS["_backward"]] = [whole - part for whole, part in zip(outside, inside, strict=True)]
     print(f"torch {torch.__version__}, {steps} steps of {step_ns / 1e6:.1f} ms of CPU; microseconds a step")
-    print(f"{'part':<52}{'a step':>8}{'p10':>9}{'median':>9}")
-    totals = [0.0, 0.0]
+    print(f"{'part':<52}{'a step':>8}{'p10':>9}{'median':>9}{'mean':>9}")
+    totals = [watch_ns / 1e3] * 3
     for label, taken in times.items():
         ordered, often = sorted(taken), len(taken) / steps
         row = [often * ordered[len(ordered) * percent // 100] / 1e3 for percent in (10, 50)]
+        row.append(sum(taken) / steps / 1e3)
         totals = [total + part for total, part in zip(totals, row, strict=True)]
-        print(f"{label:<52}{often:>8.2f}{row[0]:>9.1f}{row[1]:>9.1f}")
-    shares = " and ".join(f"{100 * total * 1e3 / step_ns:.2f} %" for total in totals)
-    print(f"{'all':<60}{totals[0]:>9.1f}{totals[1]:>9.1f}\nof the step: {shares}")
+        print(f"{label:<52}{often:>8.2f}{row[0]:>9.1f}{row[1]:>9.1f}{row[2]:>9.1f}")
+    print(f"{'the thread that watches':<60}" + f"{watch_ns / 1e3:>9.1f}" * 3)
+    shares = ", ".join(f"{100 * total * 1e3 / step_ns:.2f} %" for total in totals)
+    print(f"{'all':<60}{totals[0]:>9.1f}{totals[1]:>9.1f}{totals[2]:>9.1f}\nof the step: {shares}")
+
+
+class Parts:
+    """Counts the parts in so many steps."""
+
+    def __init__(self, steps: int, times: Times) -> None:
+        self._steps, self._times = steps, times
+        self._start, self._watch_start = 0, 0
+
+    def before(self, step: int, watch: threading.Thread) -> bool:
+        """Called before each step; whether this was the last one."""
+        watch_ns = time.clock_gettime_ns(time.pthread_getcpuclockid(watch.ident or 0))
+        if step == WARM_UP:
+            self._times.clear()
+            self._start, self._watch_start = time.process_time_ns(), watch_ns
+        elif step == WARM_UP + self._steps:
+            step_ns = (time.process_time_ns() - self._start) / self._steps
+            report(self._times, self._steps, step_ns, (watch_ns - self._watch_start) / self._steps)
+            return True
+        return False
+
+
+class Blocks:
+    """Runs blocks of steps with and without the tracer. `originals` are the functions that PATCHED names, before they were."""
+
+    def __init__(self, blocks: int, tracer: Tracer, originals: list[Any]) -> None:
+        self._blocks, self._tracer, self._originals = blocks, tracer, originals
+        self._patched = [getattr(owner, name) for owner, name in PATCHED]
+        self._hooks = [dict(hooks) for hooks in HOOKS]
+        self._taken: dict[str, list[float]] = {NOTHING: [], COLLECTIVES: [], ALL: []}
+        self._mode, self._start = ALL, 0
+
+    def before(self, step: int, _: threading.Thread) -> bool:
+        """Called before each step; whether this was the last one."""
+        if step < WARM_UP or (step - WARM_UP) % BLOCK:
+            return False
+        if step > WARM_UP:
+            self._taken[self._mode].append((time.process_time_ns() - self._start) / BLOCK / 1e3)
+        modes = list(self._taken)
+        self._mode = modes[(modes.index(self._mode) + 1) % len(modes)]
+        self._switch(self._mode)
+        if all(len(taken) == self._blocks for taken in self._taken.values()):
+            self._report()
+            return True
+        self._start = time.process_time_ns()
+        return False
+
+    def _switch(self, mode: str) -> None:
+        self._tracer.on = mode != NOTHING
+        for (owner, name), function in zip(PATCHED, self._patched if mode == ALL else self._originals, strict=True):
+            setattr(owner, name, function)
+        for hooks, ours in zip(HOOKS, self._hooks, strict=True):
+            hooks.clear()
+            hooks.update(ours if mode == ALL else {})
+
+    def _report(self) -> None:
+        print(f"torch {torch.__version__}, {self._blocks} blocks of {BLOCK} steps each; microseconds of CPU a step")
+        print(
+            f"{'':<20}"
+            + "".join(f"{name:>10}" for name in ("p10", "p25", "median", "mean"))
+            + f"{'added at p10, p25, median, mean':>42}"
+        )
+        base = self._row(NOTHING)
+        for mode in self._taken:
+            row = self._row(mode)
+            added = ", ".join(f"{100 * (mine - without) / without:+.2f} %" for mine, without in zip(row, base, strict=True))
+            print(f"{mode:<20}" + "".join(f"{value:>10.0f}" for value in row) + f"{added:>42}")
+
+    def _row(self, mode: str) -> list[float]:
+        ordered = sorted(self._taken[mode])
+        return [*(ordered[len(ordered) * percent // 100] for percent in (10, 25, 50)), sum(ordered) / len(ordered)]
 
 
 def main() -> None:
     """Trains, and leaves when enough steps are counted."""
     parser = argparse.ArgumentParser(description="the tracer's share of a training step")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--blocks", type=int, default=0)
+    parser.add_argument("--kernel", choices=native.MODES, default=native.AUTO, help="whether the native kernel is used")
     parser.add_argument("options", nargs="*", help="of the trainer")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    originals = [getattr(owner, name) for owner, name in PATCHED]
     times: Times = defaultdict(list)
-    timed(torch.autograd, "backward", times, ORIGINAL)
-    for name, label in PARTS.items():
-        timed(patches.Patches, name, times, label)
+    if not options.blocks:
+        timed(torch.autograd, "backward", times, ORIGINAL)
+        for name, label in PARTS.items():
+            timed(patches.Patches, name, times, label)
     tracer = Tracer(tempfile.mkdtemp())
     tracer.open(0, 1)
-    module = native.load_for_rank(native.AUTO)
-    keep = (patches.Patches(tracer), Hook(tracer, module), Watch(tracer))
-    begin = [0]
+    keep = (patches.Patches(tracer), Hook(tracer, native.load_for_rank(options.kernel)))
+    watch = Watch(tracer)
+    counter = Blocks(options.blocks, tracer, originals) if options.blocks else Parts(options.steps, times)
     original = trainer.learning_rate
 
     def learning_rate(config: argparse.Namespace, step: int) -> float:
-        if step == WARM_UP:
-            times.clear()
-            begin[0] = time.process_time_ns()
-        elif step == WARM_UP + options.steps:
-            report(times, options.steps, (time.process_time_ns() - begin[0]) / options.steps)
+        if counter.before(step, watch._thread):
             sys.stdout.flush()
-            keep[2].stop()
-            os._exit(int(tracer.failed))
+            watch.stop()
+            os._exit(int(tracer.failed or not keep))
         return float(original(config, step))
 
     trainer.learning_rate = learning_rate

@@ -93,8 +93,10 @@ class Wrapped(nn.Module):
 def test_ranks_hash_after_the_step_that_one_of_them_saved(tmp_path: Path) -> None:
     told: list[list[tuple[str, int, str]]] = [[], []]
     ranks = []
-    for rank, mine in enumerate(told):
-        tracer = SimpleNamespace(directory=str(tmp_path), world_size=2, on=True, rank=rank, backward=None, user_elements=0)
+    for mine in told:
+        tracer = SimpleNamespace(
+            directory=str(tmp_path), world_size=2, on=True, backward=None, user_elements=0, native_gradients=None
+        )
         wrappers = Wrappers(tracer)  # type: ignore[arg-type]
         module = Wrapped()
         wrappers.add("ddp0", module)

@@ -26,10 +26,11 @@ BOTH = """
 import sys, threading
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from ddp_audit.trace.worker import native
+from ddp_audit.trace.worker import fingerprint, native
 from ddp_audit.trace.worker.hook import Hook
-from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.tracer import Prepared, Tracer
 from ddp_audit.trace.worker.watch import Watch
+from ddp_audit.trace.worker.wrappers import Wrapper
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 other = dist.new_group([0])
@@ -63,11 +64,44 @@ def calls():
         call(torch.ones(5))
     dist.all_reduce(torch.ones(1), async_op=True)
 
+def looks(tracer):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    wrapper = Wrapper("ddp0", model, None, tracer.native_gradients)
+    states = [wrapper.gradients()]
+    for retain in (True, False):
+        loss = model(torch.ones(1, 2)).sum()
+        states.append(wrapper.gradients())
+        loss.backward()
+        states.append(wrapper.gradients())
+    assert states[0] == states[1] != states[2] == states[3] != states[4]
+    model.zero_grad()
+    assert wrapper.gradients() == states[0]
+    del model, loss
+    assert wrapper.gradients() == states[0]
+    step, back = Prepared("step", optimizer="SGD", models=("ddp0",), unreduced=False), Prepared("backward")
+    for number in range(3):
+        tracer.note(step, 0, number)
+        place, stack = tracer.note(back)
+        assert [frame[2] for frame in stack.frames] == ["looks", "<module>"]
+        tracer.finish(place, number, 1)
+    tracer.note(wrapper.forward(True, False, True), 2**64 - 1)
+    tracer.note(back)
+    if tracer.native_fingerprint is not None:
+        big = torch.arange(5000)
+        same = [big, big[:1], big[:64].to(torch.int64), big[:65], big.view(50, 100), big.to(torch.float16), big.to(torch.uint8)]
+        same += [torch.ones(3), torch.zeros(0), torch.tensor(3.5), torch.tensor(True), [], (None, [big[:3]], {"x": big[:4], "y": (big,)})]
+        same += [[big[i : i + 9] for i in range(12)], [[[[[big]]]]], torch.nn.Parameter(torch.rand(20, 30)), big[7:].to(torch.complex64)]
+        for batch in same:
+            assert tracer.native_fingerprint(((batch,), {})) == fingerprint.of_batch(((batch,), {})), batch
+        for batch in ("text", 3, big[::2], torch.eye(2).to_sparse(), [big, "text"], big.to("meta"), torch.rand(2).to(torch.complex64).conj()):
+            assert tracer.native_fingerprint(batch) is None, batch
+
 for name, module in (("python", None), ("native", native.load(native.build_path()))):
     tracer = Tracer(sys.argv[1] + "/" + name)
     tracer.open(0, 1)
     hook = Hook(tracer, module)
     calls()
+    looks(tracer)
     Watch(tracer).poll(tracer.last_time)
     hook.remove()
     assert not tracer.failed
@@ -113,6 +147,21 @@ def test_both_kernels_write_the_same_records(both: Path) -> None:
     } <= origins
     assert [e.op for e in native if e.detail["raised"]] == ["broadcast"]
     assert all(earlier.time <= later.time for earlier, later in pairwise(native))
+
+
+def test_both_kernels_write_the_same_events(both: Path) -> None:
+    def shown(folder: Path) -> list[tuple[object, ...]]:
+        kinds = (events.STEP, events.BACKWARD, events.FORWARD)
+        found = [event for event in load_run(folder).ranks[0].events if event.kind in kinds]
+        done = [event.detail.pop("done", None) for event in found]
+        return [(e.kind, e.group, e.detail, [str(site) for site in e.stack], at is None) for e, at in zip(found, done, strict=True)]
+
+    python, native = shown(both / "python"), shown(both / "native")
+    assert native == python
+    assert [(kind, detail.get("buckets"), is_open) for kind, _, detail, _, is_open in native if kind == events.BACKWARD] == [
+        *((events.BACKWARD, number, False) for number in range(3)),
+        (events.BACKWARD, None, True),
+    ]
 
 
 def test_both_kernels_write_the_same_checks(both: Path) -> None:

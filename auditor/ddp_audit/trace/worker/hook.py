@@ -111,8 +111,8 @@ class Hook:
         self._kernel_in_cpp: Any = None
         if native is not None:
             self._kernel_in_cpp = tracer.native = native.Kernel(tracer, self, fingerprint.about)
-            tracer.native_note, tracer.native_finish, tracer.native_fingerprint = self._kernel_in_cpp.functions()
-            tracer.gradient_reader = native.Gradients
+            tracer.note, tracer.finish, tracer.native_fingerprint = self._kernel_in_cpp.functions()
+            tracer.native_gradients = native.gradients
         self._key = torch._C.DispatchKey.BackendSelect
         self._after = torch._C._dispatch_keyset_full_after(self._key)
         self._registration = library.Library("c10d", "IMPL")  # the registration lives as long as this
@@ -129,7 +129,8 @@ class Hook:
         if self._native is not None:
             self._kernel_in_cpp.remove()
             self._kernel_in_cpp = self._tracer.native = None
-            self._tracer.native_note = self._tracer.native_finish = self._tracer.native_fingerprint = None
+            self._tracer.note, self._tracer.finish = self._tracer.note_in_python, self._tracer.finish_in_python
+            self._tracer.native_fingerprint = self._tracer.native_gradients = None
         self._registration._destroy()
 
     # -- what the native kernel asks ----------------------------------------------------------------------------------

@@ -50,13 +50,11 @@ class Looks:
 
     def before_backward(self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> Multipliers | None:
         """What a loss is multiplied by, where some wrapper's next step is looked at."""
-        if grad_tensors is not None or not any(self.is_due(w.steps + 1) for w in self._wrappers) or _captures():
-            return None
-        return multipliers(tensors)
+        return None if grad_tensors is not None or _captures() else multipliers(tensors)
 
     def after_backward(self, wrapper: Wrapper, loss: Multipliers | None) -> None:
-        """Notes a backward pass that reached a wrapper's parameters."""
-        if self.is_due(wrapper.steps + 1) and len(wrapper.losses) < _MOST_LOSSES and not _captures():
+        """Notes a backward pass that reached the parameters of a wrapper whose next step is looked at."""
+        if len(wrapper.losses) < _MOST_LOSSES and not _captures():
             wrapper.losses.append(loss)
             wrapper.take_probe()
 
@@ -71,7 +69,7 @@ class Looks:
                 self.hash(wrapper, "save")
             if saved is not None and saved <= now:
                 del self._saved[wrapper.name]
-            if self.is_due(wrapper.steps + 1) and not wrapper.is_averaged_later:
+            if wrapper.is_due and not wrapper.is_averaged_later:
                 self._gradients(wrapper, optimizer)
             wrapper.optimizer = weakref.ref(optimizer)
 
@@ -105,8 +103,10 @@ class Looks:
     def after_step(self, wrapper: Wrapper) -> None:
         if self._tracer.backward is not None:
             return
+        was_due = wrapper.is_due
         wrapper.after_step()
-        if self.is_due(wrapper.steps):
+        wrapper.is_due = self.is_due(wrapper.steps + 1)
+        if was_due:
             self.hash(wrapper, "step")
 
     # -- parameters and optimizer state

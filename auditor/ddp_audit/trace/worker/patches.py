@@ -114,7 +114,8 @@ class Patches:
         self._wrap(sys, "exit", self._exit)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.
-        for part in (self._safely, self._event, tracer.event, tracer.note, tracer.finish, self._before_step, self._after_step):
+        recording = (tracer.event, tracer.note_in_python, tracer.finish_in_python)
+        for part in (self._safely, self._event, *recording, self._before_step, self._after_step):
             hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
         optim.register_optimizer_step_pre_hook(self._before_step)
         optim.register_optimizer_step_post_hook(self._after_step)
@@ -253,7 +254,8 @@ class Patches:
             for wrapper, gradients in before:
                 if (issued and len(before) == 1) or self._safely(wrapper.gradients) != gradients:
                     wrapper.after_backward(issued, tracer.user_elements, stack)
-                    self._safely(self._looks.after_backward, wrapper, loss)
+                    if wrapper.is_due:
+                        self._safely(self._looks.after_backward, wrapper, loss)
                     if issued and labels is not None:
                         tracer.event(events.LABELS, detail={"model": wrapper.name}, value=labels, number=self._reduced, stack=stack)
                         labels = None
@@ -261,15 +263,18 @@ class Patches:
 
     def _look_before(self, args: Any, kwargs: Any) -> tuple[list[tuple[Wrapper, object]], int | None, Multipliers | None]:
         """What is looked at before a backward pass: each wrapper's gradients, the weight of a label, the factors of the loss."""
-        before = [(wrapper, wrapper.gradients()) for wrapper in self.wrappers]
-        if not before:
-            return before, None, None
-        return before, self._labels(*args, **kwargs), self._looks.before_backward(*args, **kwargs)
+        before, labels, loss, is_due = [], None, None, False
+        for wrapper in self.wrappers:
+            before.append((wrapper, wrapper.gradients()))
+            is_due = is_due or wrapper.is_due
+        if before and (is_sampled(self._reduced, 16) or not self._reduced % 100):
+            labels = self._labels(*args, **kwargs)
+        if is_due:
+            loss = self._looks.before_backward(*args, **kwargs)
+        return before, labels, loss
 
     def _labels(self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> int | None:
         """The value of a LABELS event for a backward pass that is looked at. On a device a look waits for the forward pass."""
-        if not is_sampled(self._reduced, 16) and self._reduced % 100:  # on no device; asking which costs more
-            return None
         if grad_tensors is not None or not isinstance(tensors, torch.Tensor):
             return None
         on_device = not tensors.is_cpu
@@ -298,7 +303,7 @@ class Patches:
         for wrapper in held.wrappers:
             reduced = max(reduced, wrapper.reduced)
             is_unreduced = is_unreduced or wrapper.is_unreduced(self._tracer.user_elements)
-        self._tracer.note(held.steps[is_unreduced], number=reduced)
+        self._tracer.note(held.steps[is_unreduced], 0, reduced)
         self._looks.before_step(optimizer, held.wrappers)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -319,7 +324,7 @@ class Patches:
         for joinable in join._joinables:
             wrapper = self.wrappers.get(joinable) if isinstance(joinable, torch.nn.Module) else None
             if wrapper is not None:
-                wrapper.joins, wrapper.steps = wrapper.joins + 1, 0
+                wrapper.after_join()
         return result
 
     def _set_mode(self, original: Any, module: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -87,10 +87,11 @@ class Tracer:
         self.digest = 0
         self.kernel = "python"  # what the START event says
         self.native: Any = None  # the native kernel; it then keeps last_sync, pending, collectives and digest itself
-        self.native_note: Any = None  # its functions, which Python calls in every step
-        self.native_finish: Any = None
-        self.native_fingerprint: Any = None
-        self.gradient_reader: Any = None
+        # What is called in every step: the native kernel puts its functions here.
+        self.note: Callable[..., tuple[Any, Stack] | None] = self.note_in_python
+        self.finish: Callable[[Any, int, int], None] = self.finish_in_python
+        self.native_fingerprint: Callable[[Any], int | None] | None = None
+        self.native_gradients: Callable[[list[torch.nn.Parameter]], Callable[[], object]] | None = None
         self._definitions: dict[Any, int] = {}  # of events, by everything that they say
         self.when_open: Callable[[], None] | None = None
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
@@ -183,10 +184,6 @@ class Tracer:
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
-    def read_gradients(self, parameters: list[torch.nn.Parameter]) -> Any:
-        """The native kernel's reader of some gradients (wrappers.py); None without one."""
-        return None if self.gradient_reader is None else self.gradient_reader(parameters)
-
     def _define_stack(self, frames: list[tuple[str, int, str]]) -> int:
         return 0 if self.ring is None else self.ring.define(layout.STACK_TEXT, frames)
 
@@ -223,11 +220,8 @@ class Tracer:
             self.fail(error)
             return None
 
-    def note(self, prepared: Prepared, value: int = 0, number: int = 0) -> tuple[Any, Stack] | None:
+    def note_in_python(self, prepared: Prepared, value: int = 0, number: int = 0) -> tuple[Any, Stack] | None:
         """Records a prepared event at the user's line; its place, for `finish`, and its stack. Raises nothing."""
-        if self.on and self.native_note is not None:
-            found: tuple[Any, Stack] | None = self.native_note(prepared, value, number)
-            return found
         if self.failed:
             return None
         try:
@@ -238,11 +232,9 @@ class Tracer:
         event = self.event(prepared.kind, group=prepared.group, detail=prepared.detail, value=value, number=number, stack=stack)
         return event, stack
 
-    def finish(self, place: Any, number: int, state: int) -> None:
+    def finish_in_python(self, place: Place | None, number: int, state: int) -> None:
         """Sets the number of a noted event, and notes that what it is of has returned or raised."""
-        if type(place) is int:
-            self.native_finish(place, number, state)
-        elif place is not None:
+        if place is not None:
             set_number(place, number)
             mark(place, state, time.time())
 

@@ -14,6 +14,7 @@ from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.tracer import Group, Prepared, Tracer
 
 Multipliers = tuple[tuple[float, ...], bool]
+Reader = Callable[[list[torch.nn.Parameter]], Callable[[], object]]  # the native kernel's, of gradients
 
 _WATCHED = 6  # parameters of a wrapper whose gradients are looked at before and after a backward pass
 
@@ -21,9 +22,7 @@ _WATCHED = 6  # parameters of a wrapper whose gradients are looked at before and
 class Wrapper:
     """One DDP wrapper. `is_local`: the last backward pass that reached its parameters left gradients of this rank alone."""
 
-    def __init__(
-        self, name: str, module: torch.nn.Module, group: Group | None, reader: Callable[[list[torch.nn.Parameter]], Any]
-    ) -> None:
+    def __init__(self, name: str, module: torch.nn.Module, group: Group | None, reader: Reader | None = None) -> None:
         self.name = name
         self._module = weakref.ref(module)
         self.group = group
@@ -32,7 +31,8 @@ class Wrapper:
         last = len(trainable) - 1
         spread = range(last + 1) if last < _WATCHED else [i * last // (_WATCHED - 1) for i in range(_WATCHED)]
         self._watched = [weakref.ref(trainable[i]) for i in spread]
-        self._reader = reader([trainable[i] for i in spread])
+        # Identity and version of some gradients: they change when a backward pass accumulates into them.
+        self.gradients: Callable[[], object] = self._gradients if reader is None else reader([trainable[i] for i in spread])
         self.numel = sum(p.numel() for p in trainable)
         self.is_local = False
         self.user_elements = 0  # what the user's all-reduces had carried when the gradients became local
@@ -47,6 +47,7 @@ class Wrapper:
         self._forwards: dict[tuple[bool, bool, bool], Prepared] = {}
         self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
         self.steps = 0  # since the last of them
+        self.is_due = True  # whether the next step is looked at (looks.py)
 
     @property
     def is_alive(self) -> bool:
@@ -80,10 +81,7 @@ class Wrapper:
         """Whether a communication hook decides what becomes of its gradients."""
         return bool(getattr(self._module(), "_comm_hooks", None))
 
-    def gradients(self) -> object:
-        """Identity and version of some gradients: they change when a backward pass accumulates into them."""
-        if self._reader is not None:
-            return self._reader.state()
+    def _gradients(self) -> object:
         state = []
         for reference in self._watched:
             parameter = reference()
@@ -168,6 +166,12 @@ class Wrapper:
         self._probe = []
         self.steps += 1
 
+    def after_join(self) -> None:
+        """Begins to count steps anew: the ranks may have taken different numbers of them."""
+        self.joins += 1
+        self.steps = 0
+        self.is_due = True
+
     def is_on_device(self) -> bool:
         module = self._module()
         return module is not None and any(p.device.type != "cpu" for p in module.parameters())
@@ -218,7 +222,7 @@ class Wrappers:
         group = self._tracer.group(process_group) if process_group is not None else None
         self._of.pop(id(module), None)
         self._of = {key: wrapper for key, wrapper in self._of.items() if wrapper.is_alive}
-        self._of[id(module)] = wrapper = Wrapper(name, module, group, self._tracer.read_gradients)
+        self._of[id(module)] = wrapper = Wrapper(name, module, group, self._tracer.native_gradients)
         return wrapper
 
     def get(self, module: torch.nn.Module) -> Wrapper | None:

@@ -19,7 +19,7 @@ AUTO, ON, OFF = "auto", "on", "off"
 MODES = (AUTO, ON, OFF)
 MODULE = "ddp_audit_kernel"
 SOURCE = "kernel.cpp"
-_SOURCES = ("kernel.cpp", "frames.h", "looks.h", "pending.h", "records.h")
+_SOURCES = ("kernel.cpp", "calls.h", "frames.h", "looks.h", "pending.h", "records.h")
 
 
 def folder() -> str:

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ddp_audit {
@@ -74,6 +75,14 @@ inline void add(PyObject* owner, PyObject* name, uint64_t amount) {
   if (PyObject_SetAttr(owner, name, sum.ptr()) != 0) {
     throw py::error_already_set();
   }
+}
+
+// Something of C++ that a function of Python's is bound to.
+template <typename Held>
+py::capsule capsule_of(Held held, const char* name) {
+  return py::capsule(new Held(std::move(held)), name, [](PyObject* capsule) {
+    delete static_cast<Held*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+  });
 }
 
 // Walks stacks as Frames.at of frames.py does; `judge` is Frames.judge.

@@ -7,6 +7,7 @@
 // Everything of Python's, the cache and the counters are guarded by the GIL; pending.h has a lock of its own, under which the GIL
 // is never asked for. The GIL is not held during the operation itself, in Work::isCompleted, or while a Work is destroyed.
 
+#include "calls.h"
 #include "frames.h"
 #include "looks.h"
 #include "pending.h"
@@ -20,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,30 +36,6 @@ namespace ddp_audit {
 namespace {
 
 constexpr size_t kMostSignatures = 1 << 15;
-
-// Where the arguments of an operation stand; -1 where it has no such argument (hook.py, _Operation).
-struct Operation {
-  int number;
-  int payload;
-  int group;
-  int root;
-  int tag;
-  int reduce_op;
-  int is_async;
-  bool blocks;
-  bool is_p2p;
-};
-
-// Everything of a collective that repeats from call to call (hook.py, Signature).
-struct Signature {
-  uint32_t definition;
-  uint64_t digest;
-  bool blocks;
-  bool is_bucket;
-  bool lingers;
-  bool on_device;
-  uint64_t user_elements;
-};
 
 // An event that is not a collective, at a place in the user's code (tracer.py, Prepared).
 struct Noted {
@@ -103,7 +81,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
   // Writes the record of an event at the user's line, which `finish` may complete. What an error ends is the tracing.
   py::object note(PyObject* prepared, uint64_t value, uint32_t number);
-  void finish(size_t slot, uint32_t number, uint8_t state);
+  void finish(PyObject* place, uint32_t number, uint8_t state);
 
   std::optional<uint64_t> fingerprint(PyObject* batch) {
     return fingerprints_.of(batch);
@@ -159,33 +137,6 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
   Pending pending_;
 };
-
-// Adds the shapes and types of a payload to the key. False where they have no numbers (a tensor under a compiler).
-bool add_payload(Key& key, const c10::IValue& value) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined() || tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-      return false;
-    }
-    const auto sizes = tensor.sizes();
-    key.push_back(
-        static_cast<int64_t>(sizes.size()) << 32 | static_cast<int64_t>(tensor.scalar_type()) << 16 |
-        static_cast<int64_t>(tensor.device().type()));
-    key.insert(key.end(), sizes.begin(), sizes.end());
-    return true;
-  }
-  if (!value.isList()) {
-    return false;
-  }
-  const auto items = value.toListRef();
-  key.push_back(static_cast<int64_t>(items.size()));
-  for (const c10::IValue& item : items) {
-    if (!add_payload(key, item)) {
-      return false;
-    }
-  }
-  return true;
-}
 
 std::shared_ptr<Entry> Kernel::record(const Operation& operation, const torch::jit::Stack& stack, size_t first) {
   std::shared_ptr<Entry> before; // destroyed after the GIL is given back, and with it perhaps a Work
@@ -273,6 +224,9 @@ size_t Kernel::next_slot() {
 }
 
 py::object Kernel::note(PyObject* prepared, uint64_t value, uint32_t number) {
+  if (get(tracer_.ptr(), names().on).ptr() != Py_True) {
+    return tracer_.attr("note_in_python")(py::reinterpret_borrow<py::object>(prepared), value, number);
+  }
   const Noted& noted = find_noted(prepared);
   py::object stack = noted.stack; // the rest of `noted` may be gone when Python has run
   const uint32_t definition = noted.definition;
@@ -294,7 +248,12 @@ py::object Kernel::note(PyObject* prepared, uint64_t value, uint32_t number) {
   return py::make_tuple(slot, stack);
 }
 
-void Kernel::finish(size_t slot, uint32_t number, uint8_t state) {
+void Kernel::finish(PyObject* place, uint32_t number, uint8_t state) {
+  if (!PyLong_Check(place)) { // it was noted in Python, or not at all
+    tracer_.attr("finish_in_python")(py::reinterpret_borrow<py::object>(place), number, state);
+    return;
+  }
+  const size_t slot = PyLong_AsSize_t(place);
   const std::shared_ptr<Chunk> chunk = chunk_of(slot);
   Record* record = chunk->at(slot % kPerChunk);
   record->number = number;
@@ -512,17 +471,21 @@ uint64_t number_of(PyObject* value) {
   return number;
 }
 
-// note(prepared, value, number) -> (place, stack); None where that has failed
-PyObject* note(PyObject* self, PyObject* const* args, Py_ssize_t) {
+// note(prepared, value=0, number=0) -> (place, stack); None where that has failed
+PyObject* note(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   return call(self, [&](Kernel& kernel) -> py::object {
-    return kernel.note(args[0], number_of(args[1]), static_cast<uint32_t>(number_of(args[2])));
+    const uint64_t value = count > 1 ? number_of(args[1]) : 0;
+    const auto number = static_cast<uint32_t>(count > 2 ? number_of(args[2]) : 0);
+    return kernel.note(count > 0 ? args[0] : Py_None, value, number);
   });
 }
 
 // finish(place, number, state)
-PyObject* finish(PyObject* self, PyObject* const* args, Py_ssize_t) {
+PyObject* finish(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   return call(self, [&](Kernel& kernel) -> py::object {
-    kernel.finish(number_of(args[0]), static_cast<uint32_t>(number_of(args[1])), static_cast<uint8_t>(number_of(args[2])));
+    if (count == 3) {
+      kernel.finish(args[0], static_cast<uint32_t>(number_of(args[1])), static_cast<uint8_t>(number_of(args[2])));
+    }
     return py::none();
   });
 }
@@ -541,9 +504,7 @@ PyMethodDef kFunctions[] = {
     {"fingerprint", fingerprint, METH_O, nullptr}};
 
 py::tuple functions(const std::shared_ptr<Kernel>& kernel) {
-  py::capsule self(new std::shared_ptr<Kernel>(kernel), kCapsule, [](PyObject* capsule) {
-    delete static_cast<std::shared_ptr<Kernel>*>(PyCapsule_GetPointer(capsule, kCapsule));
-  });
+  const py::capsule self = capsule_of(std::shared_ptr<Kernel>(kernel), kCapsule);
   py::list made;
   for (PyMethodDef& function : kFunctions) {
     made.append(py::reinterpret_steal<py::object>(PyCFunction_NewEx(&function, self.ptr(), nullptr)));
@@ -591,7 +552,5 @@ PYBIND11_MODULE(ddp_audit_kernel, module) {
       .def("forget_groups", &Kernel::forget_groups)
       .def_property_readonly("last_time", &Kernel::last_time)
       .def_property_readonly("collectives", &Kernel::collectives);
-  py::class_<ddp_audit::Gradients>(module, "Gradients")
-      .def(py::init<const py::list&>())
-      .def("state", &ddp_audit::Gradients::state);
+  module.def("gradients", &ddp_audit::reader_of, py::arg("parameters"));
 }

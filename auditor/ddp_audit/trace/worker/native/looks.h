@@ -229,7 +229,7 @@ class Gradients {
   }
 
   // Identity and version of their gradients: they change when a backward pass accumulates into them.
-  py::bytes state() const {
+  PyObject* state() const {
     std::vector<int64_t> state;
     state.reserve(2 * parameters_.size());
     for (const auto& weak : parameters_) {
@@ -239,11 +239,26 @@ class Gradients {
       state.push_back(is_there ? reinterpret_cast<int64_t>(gradient) : 0);
       state.push_back(is_there && !gradient->is_inference() ? gradient->version_counter().current_version() : 0);
     }
-    return py::bytes(reinterpret_cast<const char*>(state.data()), state.size() * sizeof(int64_t));
+    return PyBytes_FromStringAndSize(
+        reinterpret_cast<const char*>(state.data()), static_cast<Py_ssize_t>(state.size() * sizeof(int64_t)));
   }
 
  private:
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameters_;
 };
+
+inline constexpr const char* kGradients = "ddp_audit.gradients";
+
+inline PyObject* state_of(PyObject* self, PyObject*) {
+  const auto* gradients = static_cast<const Gradients*>(PyCapsule_GetPointer(self, kGradients));
+  return gradients == nullptr ? nullptr : gradients->state();
+}
+
+// A function of Python's without arguments: the state of the gradients of some parameters.
+inline py::object reader_of(const py::list& parameters) {
+  static PyMethodDef function = {"gradients", state_of, METH_NOARGS, nullptr};
+  const py::capsule self = capsule_of(Gradients(parameters), kGradients);
+  return py::reinterpret_steal<py::object>(PyCFunction_NewEx(&function, self.ptr(), nullptr));
+}
 
 } // namespace ddp_audit
