@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad
 from ddp_audit import events
 from ddp_audit.trace.worker import places
 from ddp_audit.trace.worker.hook import hide_from_compiler
-from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.tracer import Prepared, Tracer
 
 _ITEMS = 20000  # of what was loaded, whose devices are looked at
 _DEPTH = 6
@@ -35,6 +35,7 @@ class Uses:
     def __init__(self, tracer: Tracer, record: Callable[..., Any]) -> None:
         self._tracer = tracer
         self._record = record
+        self._clips = {cut: Prepared(events.CLIP, cut=cut) for cut in (True, False, None)}  # a training step has one
         self._wrap(torch.nn.Module, "load_state_dict", self._load_state)
         self._wrap(torch, "load", self._load, also=(torch.serialization,))
         for name in _CLIPS:
@@ -98,7 +99,7 @@ class Uses:
 
     def _clipped(self, norm: Any, limit: Any) -> None:
         known = isinstance(norm, torch.Tensor) and norm.is_cpu and isinstance(limit, (int, float))
-        self._record(events.CLIP, cut=bool(norm > limit) if known else None)
+        self._tracer.note(self._clips[norm.item() > limit if known else None])
 
     def _unscale(self, original: Any, scaler: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, *args, **kwargs)
