@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from types import FunctionType
 from typing import Any, cast
 
@@ -52,13 +52,15 @@ _BATCH_PRINTS = 64  # batches of loaders that get a fingerprint
 _DEVICE_PRINTS = 8  # forward passes whose inputs are fetched from a device; after those every hundredth
 
 
-class _Inside(threading.local):
-    """What the calling thread is in: a backward pass, and the steps of optimizers, by id."""
+class _Inside:
+    """What a thread is in: a backward pass, and the steps of optimizers, by id. `held`: the wrappers of the outermost of those."""
 
-    backward = False
+    __slots__ = ("backward", "held", "steps")
 
     def __init__(self) -> None:
+        self.backward = False
         self.steps: list[int] = []
+        self.held: list[Wrapper] = []
 
 
 class _Loader:
@@ -79,7 +81,7 @@ class Patches:
         self.wrappers = Wrappers(tracer)
         self.exit_code: int | None = 0
         self.exception: str | None = None
-        self._inside = _Inside()
+        self._threads: dict[int, _Inside] = {}  # a threading.local costs more than most of what is recorded
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()  # by iterator
         self._loader = _Loader(None, 0)  # the one that gave the last batch
         self._loader_count = 0
@@ -229,7 +231,7 @@ class Patches:
     # -- backward and step --------------------------------------------------------------------------------------------
 
     def _backward(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-        inside = self._inside
+        inside = self._threads.get(get_ident()) or self._inside()
         if inside.backward:  # re-entrant checkpointing calls it again
             return original(*args, **kwargs)
         tracer = self._tracer
@@ -261,13 +263,17 @@ class Patches:
                         labels = None
             self._reduced += issued > 0
 
+    def _inside(self) -> _Inside:
+        return self._threads.setdefault(get_ident(), _Inside())
+
     def _look_before(self, args: Any, kwargs: Any) -> tuple[list[tuple[Wrapper, object]], int | None, Multipliers | None]:
         """What is looked at before a backward pass: each wrapper's gradients, the weight of a label, the factors of the loss."""
         before, labels, loss, is_due = [], None, None, False
-        for wrapper in self.wrappers:
+        for wrapper in self.wrappers.all:
             before.append((wrapper, wrapper.gradients()))
             is_due = is_due or wrapper.is_due
-        if before and (is_sampled(self._reduced, 16) or not self._reduced % 100):
+        reduced = self._reduced
+        if before and (reduced < 16 or reduced % 16 == 0 or reduced % 100 == 0):  # see _labels
             labels = self._labels(*args, **kwargs)
         if is_due:
             loss = self._looks.before_backward(*args, **kwargs)
@@ -290,15 +296,18 @@ class Patches:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Runs before every optimizer's step. A step inside a step (ZeRO's local optimizer) is not the user's."""
-        steps = self._inside.steps
+        inside = self._threads.get(get_ident()) or self._inside()
+        steps = inside.steps
         if id(optimizer) in steps:  # the last step of this optimizer raised
             del steps[steps.index(id(optimizer)) :]
         steps.append(id(optimizer))
         if len(steps) == 1 and not self._tracer.failed:
-            self._safely(self._step_event, optimizer)
+            inside.held = []
+            self._safely(self._step_event, optimizer, inside)
 
-    def _step_event(self, optimizer: Any) -> None:
+    def _step_event(self, optimizer: Any, inside: _Inside) -> None:
         held = self.wrappers.held_by(optimizer)
+        inside.held = held.wrappers
         reduced, is_unreduced = 0, False
         for wrapper in held.wrappers:
             reduced = max(reduced, wrapper.reduced)
@@ -307,16 +316,17 @@ class Patches:
         self._looks.before_step(optimizer, held.wrappers)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        steps = self._inside.steps
+        inside = self._threads.get(get_ident()) or self._inside()
+        steps = inside.steps
         if id(optimizer) in steps:
             del steps[steps.index(id(optimizer)) :]
         if steps or self._tracer.failed:
             return
-        self._safely(self._look_after, optimizer)
+        self._safely(self._look_after, inside)
 
-    def _look_after(self, optimizer: Any) -> None:
+    def _look_after(self, inside: _Inside) -> None:
         self._draws.after_step()
-        for wrapper in self.wrappers.held_by(optimizer).wrappers:
+        for wrapper in inside.held:
             self._looks.after_step(wrapper)
 
     def _end_join(self, original: Any, join: Any, /, *args: Any) -> Any:

@@ -205,11 +205,12 @@ class Wrappers:
         self._tracer = tracer
         # By the id of what they are of, which is asked whether it is still that: weak dictionaries cost more than all the rest.
         self._of: dict[int, Wrapper] = {}
+        self.all: tuple[Wrapper, ...] = ()  # those whose modules are there
         self._held: dict[int, Held] = {}
         self._count = 0
 
     def __iter__(self) -> Iterator[Wrapper]:
-        return iter([wrapper for wrapper in self._of.values() if wrapper.is_alive])
+        return iter(self.all)
 
     def next_name(self) -> str:
         name = f"ddp{self._count}"
@@ -221,9 +222,17 @@ class Wrappers:
         process_group = getattr(module, "process_group", None)
         group = self._tracer.group(process_group) if process_group is not None else None
         self._of.pop(id(module), None)
-        self._of = {key: wrapper for key, wrapper in self._of.items() if wrapper.is_alive}
         self._of[id(module)] = wrapper = Wrapper(name, module, group, self._tracer.native_gradients)
+        self._drop_dead()
+        weakref.finalize(module, self._drop_dead).atexit = False
         return wrapper
+
+    def _drop_dead(self) -> None:
+        # Called in whatever place a module is freed.
+        for key, wrapper in list(self._of.items()):
+            if not wrapper.is_alive and self._of.get(key) is wrapper:
+                del self._of[key]
+        self.all = tuple(self._of.values())
 
     def get(self, module: torch.nn.Module) -> Wrapper | None:
         found = self._of.get(id(module))
