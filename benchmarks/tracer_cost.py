@@ -122,9 +122,9 @@ def without_modules(make: Callable[[], Any]) -> Any:
 
 def without_evidence(patches: Any) -> None:
     """Takes out what looks for silent faults."""
-    patches.fingerprint.leaves = lambda value: []
+    patches.Patches._fingerprint = lambda *args: 0
     patches.Patches._labels = lambda *args, **kwargs: None
-    patches.Patches._hash_event = lambda *args, **kwargs: None
+    patches.Looks.is_due = lambda *args: False
     for name in ("after_batch", "after_step", "at_forward"):
         setattr(patches.Draws, name, lambda *args: 0)
 
