@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
@@ -14,6 +17,7 @@ from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker.evidence import Draws, label_weight
+from ddp_audit.trace.worker.uses import Uses
 
 pytestmark = pytest.mark.traced
 
@@ -112,3 +116,44 @@ def test_runs_with_and_without_the_faults(tmp_path: Path, faults: bool) -> None:
         if faults:
             assert "weighs 2.00 times" in found["token-weights"].explanation
             assert "the seed 1 from" in found["seed"].explanation and "6 of 6" in found["seed"].explanation
+
+
+def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clips = [(owner, f"clip_grad_{name}") for owner in (nn.utils, nn.utils.clip_grad) for name in ("norm", "norm_", "value_")]
+    loads = [(nn.Module, "load_state_dict"), (torch, "load"), (torch.serialization, "load")]
+    for owner, name in [*loads, *clips, (torch.amp.GradScaler, "unscale_"), (torch.distributed.Work, "wait")]:
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # what is patched below is put back afterwards
+    told: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("ddp_audit.trace.worker.places.identity", str)
+    Uses(SimpleNamespace(on=True), lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
+
+    def last() -> tuple[str, dict[str, Any]]:
+        return told[-1]
+
+    net, path = nn.Linear(2, 1), tmp_path / "net.pt"
+    torch.save({"state": net.state_dict(), "empty": [torch.empty(1, device="meta")]}, path)
+    torch.load(path)
+    assert last() == ("read", {"path": str(path), "devices": ("cpu", "meta")})
+    state = torch.load(f=path, map_location="meta")["state"]
+    assert last()[1]["devices"] == ("meta",)
+    before = len(told)
+    net.load_state_dict(net.state_dict())
+    assert len(told) == before  # a strict load fails aloud
+    net.load_state_dict({f"module.{name}": value for name, value in state.items()}, False)
+    assert last() == ("loaded", {"given": 2, "unexpected": 2})
+    net.load_state_dict(strict=False, state_dict={"bias": net.bias.detach(), "other": net.bias})
+    assert last() == ("loaded", {"given": 2, "unexpected": 1})
+
+    optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(net(torch.ones(1, 2)).sum()).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), max_norm=100.0)
+    assert last() == ("clip", {"cut": False})
+    nn.utils.clip_grad_norm_(parameters=net.parameters(), max_norm=1.0)
+    assert last() == ("clip", {"cut": True})
+    nn.utils.clip_grad_value_(net.parameters(), 1.0)
+    assert last() == ("clip", {"cut": None})
+    scaler.step(optimizer)
+    assert last() == ("unscaled", {"scale": 8.0})
+    compiled = torch.compile(lambda p: nn.utils.clip_grad_norm_([p], 1.0), backend="eager", fullgraph=True)
+    before = len(told)
+    assert compiled(net.weight).item() > 0 and len(told) == before  # it is compiled as without the patch
