@@ -276,8 +276,8 @@ def page(lines: list[str]) -> str:
         "under the Flight Recorder (its ring is written by the program, since nothing does on gloo, and completed so that",
         "torchfrtrace can read it), and with `TORCH_DISTRIBUTED_DEBUG=DETAIL`. The last rank is the odd one (the first in",
         "rank0-evaluation). The report names it where three ranks allow a majority; with two it blames neither. The seconds are",
-        "those from the divergence to the report, and grow with the load of the machine "
-        f"({os.cpu_count()} cores with {os.getloadavg()[1]:.0f} processes that wanted them); DETAIL has 20 seconds from the divergence.",
+        "those from the divergence to the report, and grow with the load of the machine",
+        f"({os.cpu_count()} cores with {os.getloadavg()[1]:.0f} processes that wanted them). DETAIL has 20 seconds from the divergence.",
         "",
         *lines,
         "",
