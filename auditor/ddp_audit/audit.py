@@ -53,6 +53,7 @@ def audit(
             paths,
             options.exclude,
             force_exclude=options.force_exclude,
+            home=options.home,
             overlay=overlay,
             roots=options.roots,
             facts=None if memory is None else memory.facts,
@@ -227,7 +228,7 @@ def _without_ignored(findings: list[Finding], options: Options, selection: Selec
     """The findings less those that `per-file-ignores` names for their files."""
     for pattern, rules in options.per_file_ignores:
         codes = match_rules(rules, selection.names)
-        findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern)]
+        findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern, options.home)]
     return findings
 
 

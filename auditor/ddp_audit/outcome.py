@@ -51,6 +51,7 @@ class Options:
     ignore: Sequence[str] = ()
     exclude: Sequence[str] = ()
     force_exclude: bool = False  # files given by name are held against `exclude` too
+    home: str = ""  # the absolute folder from which patterns may name files, where it is not the working directory
     min_confidence: str = "likely"
     world_size: int | None = None
     launch: str | Launch | None = None  # a command line, or one that was read

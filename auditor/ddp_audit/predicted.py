@@ -27,7 +27,14 @@ def job_of(
     """
     from ddp_audit.explore.exact import Bounds, Job
 
-    project = Project(paths, options.exclude, force_exclude=options.force_exclude, overlay=overlay)
+    project = Project(
+        paths,
+        options.exclude,
+        force_exclude=options.force_exclude,
+        home=options.home,
+        overlay=overlay,
+        roots=options.roots,
+    )
     if not project.entries:
         return None
     if len(project.entries) > 1:

@@ -57,6 +57,25 @@ def test_helpers_are_what_the_settings_say(capsys: pytest.CaptureFixture[str]) -
     assert found(capsys) == {9: "error", 11: "error", 19: "error"}
 
 
+def test_patterns_are_relative_to_the_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ddp-audit.toml").write_text("exclude = ['old/lib']\n[per-file-ignores]\n'old/*' = ['DDP2']\n")
+    for folder in ("old", "old/lib", "new"):
+        Path(folder).mkdir()
+        Path(folder, "own.py").write_text(SCRIPT)
+    assert main([".", "--format", "json"]) == 1
+    everywhere = [f["path"] for f in json.loads(capsys.readouterr().out)["findings"]]
+    assert everywhere == ["new/own.py", "train.py"]
+    monkeypatch.chdir("old")
+    assert found(capsys, "DDP201", "own.py", "../new/own.py") == {11: "error"}
+    assert main([".", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 1
+    monkeypatch.chdir("lib")
+    assert main([".", "--format", "json"]) == 0  # who asks for what is excluded gets it
+    assert json.loads(capsys.readouterr().out)["files"] == 1
+    assert main(["own.py", "--force-exclude", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 0
+
+
 def test_a_wrap_helper_makes_a_wrapper(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(SCRIPT.replace("save()\n", "model.weight\n"))
     assert found(capsys, "DDP115") == {}

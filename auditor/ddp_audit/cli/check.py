@@ -198,6 +198,7 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
 def project_options(config: Config) -> dict[str, Any]:
     """What the settings say of the project itself, as keywords of Options: no option of the command line has a say in it."""
     return {
+        "home": config.home,
         "per_file_ignores": tuple((pattern, tuple(rules)) for pattern, rules in config.per_file_ignores.items()),
         "levels": tuple(config.levels.items()),
         "target_torch": config.target_torch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -45,6 +46,12 @@ class Config:
     def folder(self) -> Path:
         """The folder that paths in the settings are relative to."""
         return Path() if self.path is None else Path(self.path).parent
+
+    @property
+    def home(self) -> str:
+        """The folder as an absolute path, for patterns; empty where it is the working directory, or there is no file."""
+        folder = "" if self.path is None else os.path.abspath(self.folder)
+        return "" if folder == os.getcwd() else folder
 
     @property
     def baseline_file(self) -> Path | None:

@@ -35,6 +35,7 @@ class Project:
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
     name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
+    Patterns name files relative to the working directory, or to the folder `home`.
     `facts` are what earlier audits learned of contents, and take up what this one learns. `tell` hears how far it has come.
     """
 
@@ -44,6 +45,7 @@ class Project:
         exclude: Sequence[str] = (),
         *,
         force_exclude: bool = False,
+        home: str = "",
         overlay: Mapping[str, bytes] | None = None,
         roots: Sequence[str] = (),
         facts: Facts | None = None,
@@ -54,6 +56,7 @@ class Project:
         self._facts = Facts() if facts is None else facts
         self._exclude = tuple(exclude)
         self._force_exclude = force_exclude
+        self._home = home
         self._overlay = dict(overlay or {})
         self._own_roots = [os.path.abspath(root) for root in roots]
         self._files: dict[str, SourceFile | None] = {}
@@ -154,7 +157,7 @@ class Project:
 
     def _entries_of(self, path: Path) -> list[Path]:
         shown = display_path(path)
-        if self._force_exclude and self._excluded(str(path)):
+        if self._force_exclude and self._excluded(str(path), self._home):
             return []
         if os.path.abspath(path) in self._overlay:
             return self._given_file(path)
@@ -181,6 +184,7 @@ class Project:
         return [path]
 
     def _walk(self, folder: Path) -> Iterator[Path]:
+        home = self._home if not self._excluded(str(folder), self._home) else ""  # who asks for it by name means what is in it
         for top, folders, names in os.walk(folder, followlinks=False):
             seen.folder(os.path.abspath(top))
             folders[:] = sorted(
@@ -189,16 +193,16 @@ class Project:
                 if not name.startswith(".")
                 and name not in _SKIPPED_FOLDERS
                 and not seen.exists(os.path.join(top, name, "pyvenv.cfg"))
-                and not self._excluded(os.path.join(top, name))
+                and not self._excluded(os.path.join(top, name), home)
             )
             for name in sorted(names):
                 path = os.path.join(top, name)
-                if name.endswith((".py", SUFFIX)) and os.path.isfile(path) and not self._excluded(path):
+                if name.endswith((".py", SUFFIX)) and os.path.isfile(path) and not self._excluded(path, home):
                     yield Path(path)
 
-    def _excluded(self, path: str) -> bool:
+    def _excluded(self, path: str, home: str) -> bool:
         shown = display_path(path)
-        return any(fits_pattern(shown, pattern) for pattern in self._exclude)
+        return any(fits_pattern(shown, pattern, home) for pattern in self._exclude)
 
     def _entries_in(self, files: list[Path]) -> list[Path]:
         """The entries of a folder: files that matter, and those that import them, less those that another one imports."""
@@ -303,9 +307,20 @@ class Project:
         return seen.module(base) or None
 
 
-def fits_pattern(shown: str, pattern: str) -> bool:
-    """Whether a path, as reports show it, or one of its parts fits a pattern with wildcards."""
-    return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for name in (shown, *shown.split("/")))
+def fits_pattern(shown: str, pattern: str, home: str = "") -> bool:
+    """Whether a pattern with wildcards fits a path, as reports show it, a folder above it, or one of its parts.
+
+    The path counts as it is shown, and as it is from a folder `home`.
+    """
+    pattern = pattern.removeprefix("./").rstrip("/")
+    parts = shown.split("/")
+    above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)] if "/" in pattern else [shown]
+    if any(fnmatch.fnmatchcase(name, pattern) for name in (*above, *parts)):
+        return True
+    if not home:
+        return False
+    whole, below = os.path.abspath(shown), os.path.join(home, "")
+    return whole.startswith(below) and fits_pattern(whole[len(below) :].replace(os.sep, "/"), pattern)
 
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
