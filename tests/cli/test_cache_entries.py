@@ -199,7 +199,7 @@ import pkg.helper
 from pkg import other, absent
 from config import size
 
-dist.init_process_group("gloo")
+dist.init_process_group("nccl")
 model = DDP(torch.nn.Linear(size, 4))
 for _ in range(10):
     model(torch.randn(2, size)).sum().backward()
