@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
-from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
-from ddp_audit.launch.overrides import Override, config_file_values, literal
 from ddp_audit.outcome import AuditResult, Late, Options, UsageError
 from ddp_audit.selection import Selection, match_rules, rule_names, told_by
 from ddp_audit.source import seen, suppress
@@ -22,6 +20,8 @@ from ddp_audit.source.suppress_documents import document_suppressions
 
 if TYPE_CHECKING:
     from ddp_audit.cache.entries import Memory
+    from ddp_audit.launch import Launch
+    from ddp_audit.launch.overrides import Override
     from ddp_audit.rule import Rule
 
 __all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names", "told_by"]
@@ -107,6 +107,8 @@ def launch_of(options: Options) -> Launch | None:
         return None
     if options.launch is not None and options.world_size is not None:
         raise UsageError("--launch says how many processes there are, so --world-size beside it is one too many")
+    from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
+
     try:
         if isinstance(options.launch, Launch):
             return options.launch
@@ -120,6 +122,10 @@ def launch_of(options: Options) -> Launch | None:
 
 def explicit_overrides(options: Options) -> dict[str, Override]:
     """What `--config-file` and then `--set` give, by name."""
+    if not options.config_files and not options.settings:
+        return {}
+    from ddp_audit.launch.overrides import Override, config_file_values, literal
+
     overrides: dict[str, Override] = {}
     for path in options.config_files:
         shown = display_path(path)

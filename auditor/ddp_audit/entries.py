@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding
-from ddp_audit.launch import Launch
-from ddp_audit.launch.beside import documents_beside, launches_in, with_config
-from ddp_audit.launch.overrides import Override, overrides_of
 from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
@@ -23,6 +20,8 @@ from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
+    from ddp_audit.launch import Launch
+    from ddp_audit.launch.overrides import Override
     from ddp_audit.program.model import Program
     from ddp_audit.rule import Context, Rule
 
@@ -188,6 +187,7 @@ def _audited(job: Job, entry: SourceFile) -> EntryResult:
 
 def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:
     """What the rules ask; None where reading the program failed, which `failures` then says. Raises RecursionError."""
+    from ddp_audit.launch.beside import documents_beside, launches_in
     from ddp_audit.rule import Context
 
     lower = job.lower
@@ -230,6 +230,8 @@ def _interpreted(job: Job, entry: SourceFile, overrides: Mapping[str, Override])
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:
     """The launches that a script's own files and the documents beside it describe, and the texts of those documents by path."""
+    from ddp_audit.launch.beside import documents_beside, launches_in, with_config
+
     texts = program.documents or {entry.path: entry.text}
     found = [launch for path, text in texts.items() for launch in launches_in(text, path)]
     found = [with_config(launch, str(Path(launch.path or "").absolute()), str(Path.cwd())) for launch in found]
@@ -252,6 +254,8 @@ def launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Over
 
     if launch is None or not starts(launch, entry.path):
         return {}
+    from ddp_audit.launch.overrides import overrides_of
+
     return overrides_of(launch, [Path.cwd(), Path(entry.abspath).parent])
 
 

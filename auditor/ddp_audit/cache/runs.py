@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -97,7 +96,7 @@ def _hash_of_tool(sources: Mapping[str, Sequence[str]]) -> str:
     total = hashlib.sha256()
     for root, paths in sources.items():
         for path in paths:
-            total.update(os.path.relpath(path, root).encode(errors="surrogateescape") + digest_of(path).encode())
+            total.update(path.removeprefix(root).encode(errors="surrogateescape") + digest_of(path).encode())
     return total.hexdigest() + repr(distributions_with_rules())
 
 

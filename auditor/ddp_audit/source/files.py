@@ -84,21 +84,21 @@ class SourceFile:
         return made
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file. Raises SourceError."""
-    shown = display_path(path)
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as stream:
+            data = stream.read()
         seen.content(path, data)
         return data
     except FileNotFoundError:
-        raise SourceError(shown, None, "no such file or directory") from None
+        raise SourceError(display_path(path), None, "no such file or directory") from None
     except IsADirectoryError:
-        raise SourceError(shown, None, "is a directory") from None
+        raise SourceError(display_path(path), None, "is a directory") from None
     except PermissionError:
-        raise SourceError(shown, None, "cannot be read: permission denied") from None
+        raise SourceError(display_path(path), None, "cannot be read: permission denied") from None
     except OSError as error:
-        raise SourceError(shown, None, f"cannot be read: {error.strerror or error}") from None
+        raise SourceError(display_path(path), None, f"cannot be read: {error.strerror or error}") from None
 
 
 def decode(data: bytes, shown: str) -> str:

@@ -133,7 +133,7 @@ class Project:
 
     def _read(self, absolute: str) -> bytes:
         given = self._overlay.get(absolute)
-        return read_bytes(Path(absolute)) if given is None else given
+        return read_bytes(absolute) if given is None else given
 
     def is_in_given_folder(self, path: str | os.PathLike[str]) -> bool:
         """Whether a file lies in a folder that the user named."""
@@ -227,7 +227,7 @@ class Project:
                         shown = display_path(path)
                         check_text(decode(data, shown), shown)
                         self._facts.learn(absolute, data)
-                    rest[absolute], words[absolute] = data, import_words(data)
+                    rest[absolute] = data
             except SourceError as error:
                 self.errors.append(error)
                 self._files[absolute] = None
@@ -241,6 +241,8 @@ class Project:
             wanted = set(fresh)
             fresh = []
             for path_name, data in list(rest.items()):
+                if path_name not in words:
+                    words[path_name] = import_words(data)
                 if stems.isdisjoint(words[path_name]):
                     continue
                 self._bytes[path_name] = data
