@@ -1,6 +1,6 @@
 """What an audit costs beside other tools, cold and warm, on a script and on trees: writes benchmarks/bench.md and bench.json.
 
-    make bench                 a script, a generated training repository, trees of about 50,000 and 500,000 lines
+    make bench                 a script, a generated training repository, trees of about 50,000, 500,000 and 2 million lines
     make bench TREE=DIR        your folder in place of the two trees
     python benchmarks/bench.py [--tree DIR] [--limit SECONDS] [--runs N] [--write]
 
@@ -11,7 +11,8 @@ limit is stopped and told as "over". Everything runs with one process (`--jobs 1
 
 The script is the reference trainer's style at 300 lines; the generated repository has many scripts that import shared modules. The
 trees are the standard library (to 50,000 lines) and torch with it (to 500,000), whose files hardly name distributed training in the
-former and often in the latter. Sizes stand in the table.
+former and often in the latter, and copies of the standard library (to 2 million), no two files of which are equal, since a tool that
+keeps what it knows of a content would read one copy only. Sizes stand in the table.
 """
 
 from __future__ import annotations
@@ -320,6 +321,19 @@ def tree(folder: Path, sources: list[Path], lines: int) -> Path:
     return folder
 
 
+def copies(folder: Path, source: Path, lines: int) -> Path:
+    """Whole copies of a package's Python files, as many as have so many lines, each file with a line that tells its copy."""
+    number = left = 0
+    while left < lines:
+        part = tree(folder / f"copy{number}", [source], lines)
+        for path in part.rglob("*.py"):
+            with path.open("ab") as stream:
+                stream.write(f"\n# copy {number}\n".encode())
+        left += sum(path.read_bytes().count(b"\n") for path in part.rglob("*.py"))
+        number += 1
+    return folder
+
+
 def sized(name: str, path: Path) -> Subject:
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
     return Subject(name, path, len(files), sum(file.read_bytes().count(b"\n") for file in files), files[len(files) // 2])
@@ -334,6 +348,7 @@ def subjects(work: Path, given: Path | None) -> list[Subject]:
     sources = [standard] if spec is None or spec.origin is None else [Path(spec.origin).parent, standard]
     found.append(sized("the standard library, a part", tree(work / "tree50", [standard], 50_000)))
     found.append(sized("torch" if len(sources) > 1 else "the standard library", tree(work / "tree500", sources, 500_000)))
+    found.append(sized("the standard library, several times", copies(work / "tree2000", standard, 2_000_000)))
     return found
 
 

@@ -40,6 +40,17 @@ def test_a_tree_is_a_copy_of_about_the_wanted_size(tmp_path: Path) -> None:
     assert (made.files, made.lines) == (2, 200)
 
 
+def test_copies_differ_and_parse(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "a.py").write_text("x = (1,\n  2)")
+    made = bench.sized("copies", bench.copies(tmp_path / "copies", tmp_path / "package", 8))
+    assert (made.files, made.lines) == (3, 9)
+    texts = {path.read_text() for path in made.path.rglob("*.py")}
+    assert len(texts) == 3
+    for text in texts:
+        ast.parse(text)
+
+
 def test_what_does_not_end_or_run_or_install_is_told(subject: bench.Subject, tmp_path: Path) -> None:
     tools = [
         tool("endless", "while True: pass"),
