@@ -11,7 +11,7 @@ limit is stopped and told as "over". Everything runs with one process (`--jobs 1
 
 The script is the reference trainer's style at 300 lines; the generated repository has many scripts that import shared modules. The
 trees are the standard library (to 50,000 lines) and torch with it (to 500,000), whose files hardly name distributed training in the
-former and often in the latter, and copies of the standard library (to 2 million), no two files of which are equal, since a tool that
+former and often in the latter, and copies of the standard library (to 2 million), no two files of which are equal: a tool that
 keeps what it knows of a content would read one copy only. Sizes stand in the table.
 """
 
