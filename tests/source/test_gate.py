@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_audit.source.gate import PACKAGE, import_words
+from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test
 
 STATEMENTS = {
     "import a": {b"a"},
@@ -51,3 +51,22 @@ def test_every_import_of_real_files_is_among_them() -> None:
                 assert {part.encode() for name in names for part in name.split(".")} - {b"*", b""} <= words, (path, node.lineno)
                 checked += 1
     assert checked > 100
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "plain"),
+    [
+        ("tests/test_model.py", b"import pytest\nfrom lib import Model\n", True),
+        ("lib/model_test.py", b"import unittest\n", True),
+        ("test_model.py", b"from lib import Model\n\ndef test_it():\n    Model()\n", True),
+        ("tests/common.py", b"import pytest\n", True),
+        ("tests/common.py", b"import lib\n", False),
+        ("lib/common.py", b"import pytest\n", False),
+        ("test_net.py", b"def test_net(): pass\nif __name__ == '__main__':\n    test_net()\n", False),
+        ("test.py", b"import pytest\n", False),
+        ("tests/test_gather.py", b"import pytest\nspawn(gather, world_size=2)\n", False),
+        ("tests/test_ranks.py", b"import pytest\nmonkeypatch.setattr(lib, 'get_rank', lambda: 1)\n", False),
+    ],
+)
+def test_what_is_a_unit_test_of_one_process(path: str, text: bytes, plain: bool) -> None:
+    assert is_plain_test(path, text) is plain

@@ -46,6 +46,15 @@ def test_a_file_that_another_entry_imports_is_none_itself(write) -> None:
     assert entries(".") == ["train.py"]
 
 
+def test_a_unit_test_is_no_entry_and_hides_none(write) -> None:
+    test = "import pytest\nimport engine\n"
+    write(tests__test_engine=test, tests__test_ranks=test + "engine.run(world_size=2)\n", engine=DDP)
+    assert entries(".") == ["tests/test_ranks.py"]
+    Path("tests/test_ranks.py").unlink()
+    assert entries(".") == ["engine.py"]
+    assert entries(".", "tests/test_engine.py") == ["engine.py", "tests/test_engine.py"]
+
+
 def test_a_file_that_imports_one_that_matters_is_an_entry_through_a_chain(write) -> None:
     write(main="import middle\n", middle="import pkg.dist\n", pkg__dist=DDP)
     assert entries(".") == ["main.py"]

@@ -17,6 +17,10 @@ _NAMES = (
     b"SyncBatchNorm",
     b"Accelerator(",
 )
+# A unit test, and one that speaks of several processes.
+_TEST_FOLDERS = frozenset(["test", "tests"])
+_RUNNERS = (b"pytest", b"unittest", b"absltest")
+_SEVERAL = (b"world_size", b"spawn", b"torchrun", b"_rank", b"Distributed", b"multi_gpu", b"multigpu", b"_launcher")
 PACKAGE = b"."  # stands for the package itself, which `from . import a` does not name
 
 _WORD = pattern(rb"[\w\x80-\xff]+")
@@ -28,6 +32,20 @@ _ONLY_DOTS = pattern(rb"\bfrom(?:\s|\\)*\.[.\s\\]*import")
 def matters(data: bytes) -> bool:
     """Whether a file's bytes name something of distributed training."""
     return b"torch" in data and any(name in data for name in _NAMES)
+
+
+def is_plain_test(shown: str, data: bytes) -> bool:
+    """Whether a file that does not matter by itself is a unit test, or a helper of such, that starts no other process.
+
+    A runner of unit tests runs it in one process, so what it leads to is seen there as no job of several ranks has it.
+    """
+    *folders, name = shown.split("/")
+    named = name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py"
+    if not named and not _TEST_FOLDERS.intersection(folders):
+        return False
+    if any(word in data for word in _SEVERAL):
+        return False
+    return any(word in data for word in _RUNNERS) or (named and b"def test_" in data and b"__main__" not in data)
 
 
 def import_words(data: bytes) -> set[bytes]:

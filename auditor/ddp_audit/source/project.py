@@ -16,7 +16,7 @@ from pathlib import Path
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
-from ddp_audit.source.gate import PACKAGE, import_words, matters
+from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
 from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.rings import rings
 from ddp_audit.source.seen import Seen
@@ -30,8 +30,8 @@ class Project:
     """The files below the roots of the given paths.
 
     A given file is always an entry. In a given folder the entries are the files that name something of distributed training,
-    or import a project file that does, unless another of them imports them. The other files of a folder are parsed once, for
-    their syntax errors, and not kept.
+    or import a project file that does, unless another of them imports them. Unit tests that name nothing of it are none, and
+    import nothing in this sense. The other files of a folder are parsed once, for their syntax errors, and not kept.
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
     name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
@@ -242,7 +242,7 @@ class Project:
             fresh = []
             for path_name, data in list(rest.items()):
                 if path_name not in words:
-                    words[path_name] = import_words(data)
+                    words[path_name] = set() if is_plain_test(display_path(path_name), data) else import_words(data)
                 if stems.isdisjoint(words[path_name]):
                     continue
                 self._bytes[path_name] = data
