@@ -238,7 +238,7 @@ def conditions(program: Program) -> list[tuple[Value, str]]:
     """Every condition that the program tests, with its source: of asserts, of ifs, and of ifs on the way to something."""
     found = [(node.args["test"], node.text) for node in program.of("assert") if "test" in node.args]
     found += [(guard.test, guard.text) for node in program.nodes for guard in node.guards]
-    found += [(guard.test, guard.text) for guard in _branch_guards(program.tree)]
+    found += [(guard.test, guard.text) for guard in _branch_guards(program.tree, [])]
     return list({(id(test), text): (test, text) for test, text in found}.values())
 
 
@@ -259,17 +259,18 @@ def assigned_number(program: Program, node: Node, name: str, value: Any) -> Numb
     return None
 
 
-def _branch_guards(items: Sequence[Item]) -> Iterator[Guard]:
+def _branch_guards(items: Sequence[Item], found: list[Guard]) -> list[Guard]:
     for item in items:
         if isinstance(item, Branch):
-            yield item.guard
-            yield from _branch_guards(item.then)
-            yield from _branch_guards(item.orelse)
+            found.append(item.guard)
+            _branch_guards(item.then, found)
+            _branch_guards(item.orelse, found)
         elif isinstance(item, LoopItem | CallItem):
-            yield from _branch_guards(item.body)
+            _branch_guards(item.body, found)
         elif isinstance(item, TryItem):
             for block in (item.body, *item.handlers, item.final):
-                yield from _branch_guards(block)
+                _branch_guards(block, found)
+    return found
 
 
 def division_parts(program: Program, node: Node) -> tuple[str, str, str]:

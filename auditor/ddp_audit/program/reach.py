@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import CallItem, Guard, Item, Node, Program
+from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
 from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
     DATA,
@@ -190,7 +190,7 @@ def _roots(program: Program) -> Iterator[list[Node]]:
     blocks: list[list[Node]] = []
     for item in program.tree:
         if isinstance(item, CallItem):
-            inside = list(nodes_in(item.body))
+            inside = nodes_in(item.body)
             if inside and inside[0].calls[:1] != (item.span,):
                 of_leftovers.update(n.number for n in inside)
                 blocks.append(inside)
@@ -201,16 +201,25 @@ def _roots(program: Program) -> Iterator[list[Node]]:
             yield traffic
 
 
-def nodes_in(items: Sequence[Item]) -> Iterator[Node]:
+def nodes_in(items: Sequence[Item]) -> list[Node]:
     """Every node in some blocks, in order."""
+    found: list[Node] = []
+    _collect(items, found)
+    return found
+
+
+def _collect(items: Sequence[Item], found: list[Node]) -> None:
     for item in items:
         if isinstance(item, Node):
-            yield item
+            found.append(item)
+        elif isinstance(item, Branch):
+            _collect(item.then, found)
+            _collect(item.orelse, found)
+        elif isinstance(item, TryItem):
+            for block in (item.body, *item.handlers, item.final):
+                _collect(block, found)
         else:
-            for name in ("body", "then", "orelse", "handlers", "final"):
-                part = getattr(item, name, None) or []
-                for block in part if name == "handlers" else [part]:
-                    yield from nodes_in(block)
+            _collect(item.body, found)
 
 
 def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterator[OneSided]:
