@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.distributed.nn  # before the process group is made
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optim
@@ -33,17 +34,20 @@ from torch.utils.data.distributed import DistributedSampler
 from ddp_audit.trace.worker import native, patches
 from ddp_audit.trace.worker.hook import Hook
 from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.watch import Watch
 from ddp_audit_trainer import train as trainer
 from ddp_audit_trainer.config import parse_config
 
-PARTS = {  # what is told of a method of Patches
-    "_forward_event": "forward: event, fingerprint of its input, draws",
-    "_batch_event": "batch of a loader",
-    "_before_step": "before an optimizer's step: event",
-    "_after_step": "after it: hash of the parameters now and then",
-    "_sampler_event": "sampler",
-    "_backward": "backward: event, gradients, labels",
+BACKWARD = "backward: event, gradients, labels"
+PARTS = {  # what is told of a method
+    (patches.Patches, "_forward_event"): "forward: event, fingerprint of its input, draws",
+    (patches.Patches, "_backward"): BACKWARD,
+    (Uses, "_clipped"): "clipping of gradients: event",
+    (patches.Patches, "_before_step"): "before an optimizer's step: event",
+    (patches.Patches, "_after_step"): "after it: hash of the parameters now and then",
+    (patches.Patches, "_batch_event"): "batch of a loader",
+    (patches.Patches, "_sampler_event"): "sampler",
 }
 ORIGINAL = "the backward pass itself"
 # What the patches of a training step replace.
@@ -54,6 +58,8 @@ PATCHED = (
     (DistributedSampler, "set_epoch"),
     (DistributedSampler, "__iter__"),
     (torch.nn.Module, "train"),
+    (torch.nn.utils, "clip_grad_norm_"),
+    (dist.Work, "wait"),
 )
 HOOKS = (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks)
 NOTHING, COLLECTIVES, ALL = "no tracer", "collectives alone", "all"
@@ -78,8 +84,8 @@ def timed(owner: Any, name: str, times: Times, label: str) -> None:
 
 def report(times: Times, steps: int, step_ns: float, watch_ns: float) -> None:
     """Prints the table; the backward pass itself is taken out of what is around it."""
-    inside, outside = times.pop(ORIGINAL), times[PARTS["_backward"]]
-    times[PARTS["_backward"]] = [whole - part for whole, part in zip(outside, inside, strict=True)]
+    inside, outside = times.pop(ORIGINAL), times[BACKWARD]
+    times[BACKWARD] = [whole - part for whole, part in zip(outside, inside, strict=True)]
     print(f"torch {torch.__version__}, {steps} steps of {step_ns / 1e6:.1f} ms of CPU; microseconds a step")
     print(f"{'part':<52}{'a step':>8}{'p10':>9}{'median':>9}{'mean':>9}")
     totals = [watch_ns / 1e3] * 3
@@ -179,8 +185,8 @@ def main() -> None:
     times: Times = defaultdict(list)
     if not options.blocks:
         timed(torch.autograd, "backward", times, ORIGINAL)
-        for name, label in PARTS.items():
-            timed(patches.Patches, name, times, label)
+        for (owner, name), label in PARTS.items():
+            timed(owner, name, times, label)
     tracer = Tracer(tempfile.mkdtemp())
     tracer.open(0, 1)
     keep = (patches.Patches(tracer), Hook(tracer, native.load_for_rank(options.kernel)))
