@@ -93,7 +93,7 @@ STACKS_PATTERN = "rank-{:05d}.stacks"  # see locked.py
 RUN_FILE = "run.json"
 LOCK_FILE = "run.lock"  # held by a launcher while it reads and writes RUN_FILE
 REQUEST_FILE = "dump-request"
-SAVED_FILE = "saved"  # after which steps a rank saved something last, so that all ranks hash what they have then
+SAVED_FILE = "saved"  # a line a save: after which steps a rank saved something, so that all ranks hash what they have then
 ERRORS_FILE = "stderr{}.log"  # what the traced command of a node wrote to its standard error: stderr.log, stderr-1.log, ..
 
 # Environment variables that reach from the launcher into the workers.
