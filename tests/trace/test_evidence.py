@@ -125,7 +125,8 @@ def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch
         monkeypatch.setattr(owner, name, getattr(owner, name))  # what is patched below is put back afterwards
     told: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("ddp_audit.trace.worker.places.identity", str)
-    Uses(SimpleNamespace(on=True), lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
+    tracer = SimpleNamespace(on=True, note=lambda event: told.append((event.kind, event.detail)))
+    Uses(tracer, lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
 
     def last() -> tuple[str, dict[str, Any]]:
         return told[-1]
