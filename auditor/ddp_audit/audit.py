@@ -59,10 +59,10 @@ def audit(
             facts=None if memory is None else memory.facts,
             tell=tell,
         )
-    known = {} if memory is None else memory.recall(project)
-    needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
-    job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told_by(options))
-    gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
+        known = {} if memory is None else memory.recall(project)
+        needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
+        job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told_by(options))
+        gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
     try:
         entries = audit_entries(job, options.jobs, known, tell)
     finally:

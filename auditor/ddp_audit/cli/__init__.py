@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import io
 import os
 import sys
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if code is None:
             code = _dispatch(command, words)
         sys.stdout.flush()
+        if argv is None:
+            gc.freeze()  # the process ends: Python would look for cycles in all that there is once more
         return code
     except BrokenPipeError:
         # The reader of our output has gone (`ddp-audit .. | head`). Python would complain once more when it closes stdout.
