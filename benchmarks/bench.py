@@ -121,6 +121,7 @@ class Subject:
     files: int = 0
     lines: int = 0
     changed: Path | None = None  # a file that may be changed
+    like: str = ""  # the subject whose CPU seconds a line tell what this one would take; the slowest one where there is none
 
 
 @dataclass
@@ -346,9 +347,11 @@ def subjects(work: Path, given: Path | None) -> list[Subject]:
     standard = Path(sysconfig.get_path("stdlib"))
     spec = find_spec("torch")
     sources = [standard] if spec is None or spec.origin is None else [Path(spec.origin).parent, standard]
-    found.append(sized("the standard library, a part", tree(work / "tree50", [standard], 50_000)))
+    part = sized("the standard library, a part", tree(work / "tree50", [standard], 50_000))
+    found.append(part)
     found.append(sized("torch" if len(sources) > 1 else "the standard library", tree(work / "tree500", sources, 500_000)))
-    found.append(sized("the standard library, several times", copies(work / "tree2000", standard, 2_000_000)))
+    many = sized("the standard library, several times", copies(work / "tree2000", standard, 2_000_000))
+    found.append(replace(many, like=part.name))
     return found
 
 
@@ -396,16 +399,20 @@ def main() -> int:
         tools = tools_in(options.environment.resolve(), caches)
         chosen = subjects(work / "subjects", options.tree)
         measures: list[Measure] = []
-        by_line: dict[str, float] = {}
+        by_line: dict[str, dict[str, float]] = {}  # CPU seconds a line of each tool by subject
         done: list[Subject] = []
         for subject in chosen:
             print(f"{subject.name}: {subject.files:,} files, {subject.lines:,} lines", file=sys.stderr)
             runs = options.runs if subject.lines < 100_000 else 1
-            expected = {name: each * subject.lines for name, each in by_line.items() if subject.lines > 10_000}
+            expected = {
+                tool: rates.get(subject.like, max(rates.values())) * subject.lines
+                for tool, rates in by_line.items()
+                if subject.lines > 10_000
+            }
             for measure in measured(tools, subject, options.limit, runs, caches, expected):
                 measures.append(measure)
                 if measure.cpu is not None and measure.state == "cold" and subject.lines > 10_000:
-                    by_line[measure.tool] = max(measure.cpu / subject.lines, by_line.get(measure.tool, 0))
+                    by_line.setdefault(measure.tool, {})[subject.name] = measure.cpu / subject.lines
                 print(f"  {measure.tool}, {measure.state}: {measure.note or f'{measure.cpu:.2f}'}", file=sys.stderr)
             done.append(subject)
             page = table(done, measures, options.limit)
