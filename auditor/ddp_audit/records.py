@@ -67,6 +67,8 @@ class _Field:
 def _made(cls: Any, frozen: bool, eq: bool) -> Any:
     fields: dict[str, _Field] = {}
     for base in cls.__mro__[:0:-1]:
+        if "__dataclass_fields__" in base.__dict__ and "_record_fields" not in base.__dict__:
+            raise TypeError(f"{cls.__name__}: the base {base.__name__} is a dataclass of the standard library")
         fields |= base.__dict__.get("_record_fields", {})
     slots = []
     for name, kind in cls.__annotations__.items():

@@ -150,6 +150,14 @@ def test_inheritance() -> None:
     assert Plain(4).b == 2
 
 
+def test_the_two_kinds_do_not_mix_unseen() -> None:
+    standard = dataclasses.make_dataclass("Standard", [("a", int)])
+    with pytest.raises(TypeError, match="Standard is a dataclass of the standard library"):
+        own(type("Mixed", (standard,), {"__annotations__": {"b": "int"}}))
+    with pytest.raises(AttributeError):
+        dataclasses.make_dataclass("Other", [("c", int, 5)], bases=(Base,))
+
+
 def test_copies_and_pickles() -> None:
     one = Derived(1, c=(Base(5),))
     assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == one
