@@ -72,7 +72,7 @@ def _made(cls: Any, frozen: bool, eq: bool) -> Any:
         fields |= base.__dict__.get("_record_fields", {})
     slots = []
     for name, kind in cls.__annotations__.items():
-        if "ClassVar[" in kind:
+        if "ClassVar[" in str(kind):
             continue
         if name not in fields:
             slots.append(name)
