@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -325,6 +327,22 @@ def test_a_build_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monke
     assert not ensure_built(told.append)
     assert "it does not compile: kernel.cpp:1: error: no such thing" in told[1]
     assert not is_built(build_path())
+
+
+def test_the_watch_rests_while_the_program_goes_on() -> None:
+    pytest.importorskip("torch")
+    from ddp_audit.trace.worker.watch import Watch
+
+    def pause(native: object, last: float = 0.0, patience: float | None = None) -> float:
+        stacks = None if patience is None else SimpleNamespace(patience=patience)
+        tracer = SimpleNamespace(native=native, last_time=last)
+        return Watch._pause(SimpleNamespace(_tracer=tracer, _stacks=stacks))  # type: ignore[arg-type]
+
+    now = time.time()
+    assert pause(SimpleNamespace(last_time=now)) == pause(SimpleNamespace(last_time=0.0), last=now) == 0.5
+    assert pause(SimpleNamespace(last_time=now), patience=0.6) == pytest.approx(0.2)  # a locked interpreter is told in time
+    assert pause(SimpleNamespace(last_time=now), patience=0.0) == 0.5
+    assert pause(SimpleNamespace(last_time=now - 5)) == pause(None, last=now) == 0.1
 
 
 def test_which_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
