@@ -76,6 +76,7 @@ def test_other_ways_to_start_stay(lines: str, reason: str) -> None:
 
 # DDP308
 
+IMPORTS_ALONE = HEAD[: HEAD.index("\ndist.init")]
 LOOP = "\n# training\nfor step in range(3):\n    model(torch.randn(8, 4)).mean().backward()\n"
 NUMPY = LOOP.replace("torch.randn(8, 4)", "torch.from_numpy(numpy.random.randn(8, 4))")
 
@@ -122,6 +123,37 @@ def test_a_seed_that_is_not_known_there_stays(seed: str, loop: str) -> None:
 def test_where_the_ranks_must_draw_alike_no_fix_is_offered(loop: str) -> None:
     outcome = mended(HEAD + "torch.manual_seed(7)\n" + loop, "DDP308")
     assert outcome.fixed == [] and [f.fix.safety for f in outcome.result.findings if f.fix] == ["display-only"]
+
+
+SPAWNED = IMPORTS_ALONE + (
+    "import argparse\n\n\ndef train(number, args):\n    if args.ranks > 1:\n        dist.init_process_group('gloo', rank=number, world_size=2)\n"
+    "    model = DDP(torch.nn.Linear(4, 1))\n    for step in range(3):\n        model(torch.randn(8, 4)).mean().backward()\n\n\n"
+    "parser = argparse.ArgumentParser()\nparser.add_argument('--seed', type=int, default=3)\n"
+    "parser.add_argument('--ranks', type=int, default=2)\nargs = parser.parse_args()\n"
+    "torch.manual_seed(args.seed)\ntorch.multiprocessing.spawn(train, nprocs=2, args=(args,))\n"
+)
+
+
+def test_a_seed_that_is_handed_over_is_used_in_what_is_spawned() -> None:
+    line = "        dist.init_process_group('gloo', rank=number, world_size=2)\n"
+    after = SPAWNED.replace(line, line + "        torch.manual_seed(args.seed + number)\n")
+    outcome = mended(SPAWNED, "DDP308")
+    assert text_after(outcome) == after and outcome.result.findings == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.manual_seed(args.seed)", "if args.seed is not None:\n    torch.manual_seed(args.seed)"),
+        ("args=(args,)", "args=(vars(args),)"),
+        ("def train(number, args):\n", "def train(number, args):\n    args = args.train\n"),
+        ("def train(number, args):\n", "def train(number, given):\n    print(given)\n"),
+    ],
+    ids=["perhaps none", "not handed over", "another object", "another name"],
+)
+def test_a_seed_that_what_is_spawned_may_not_have_stays(old: str, new: str) -> None:
+    assert old in SPAWNED
+    assert mended(SPAWNED.replace(old, new), "DDP308").changed == []
 
 
 # DDP602

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ddp_audit.findings import Finding
+from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, scope_of
 from ddp_audit.fix.tree import Refused, Statement, Step, Tree, bindings, dotted, read, split_blank, touched, walk, written
@@ -67,19 +68,36 @@ def _holds(tree: Tree, finding: Finding, seed: cst.BaseExpression, way: list[Ste
 
 def _in_spawned(tree: Tree, finding: Finding, line: int) -> cst.Module:
     seed = _seed_at(tree, finding)
-    if seed is None or not (isinstance(seed, cst.Integer) or _is_constant(tree, seed)):
+    function, spawn = _spawned(tree, line)
+    handed = seed is not None and _is_handed_over(seed, function, spawn) and not _is_conditional(tree, finding)
+    if seed is None or not (handed or isinstance(seed, cst.Integer) or _is_constant(tree, seed)):
         raise Refused("the seed is not known in what is spawned")
-    function = _spawned(tree, line)
-    body = list(function.body.body)
     imports = Imports(tree, tree.position(function).start.line)
-    for index, statement in enumerate(body):
-        if _makes_group(statement, imports):
-            step = Step(function.body, index)  # type: ignore[arg-type]
-            rank = _rank(tree, [*tree.way_to(tree.position(function).start.line), step], imports, _rank_argument(statement))
-            code = tree.module.code_for_node(seed)
-            new = cst.parse_statement(f"{imports.wanted('torch.manual_seed', 'torch')}({code} + {rank})")
-            return imports.put_into(tree.with_block(step.block, [*body[: index + 1], new, *body[index + 1 :]]))
-    raise Refused("what is spawned makes its group elsewhere")
+    made = [node for node in walk(function.body) if _makes_group(node, imports)]
+    if len(made) != 1:
+        raise Refused("what is spawned makes its group elsewhere")
+    way = tree.way_to(tree.position(made[0]).start.line)
+    rank = _rank(tree, way, imports, _rank_argument(made[0]))
+    code = tree.module.code_for_node(seed)
+    new = cst.parse_statement(f"{imports.wanted('torch.manual_seed', 'torch')}({code} + {rank})")
+    body = list(way[-1].block.body)
+    return imports.put_into(tree.with_block(way[-1].block, [*body[: way[-1].index + 1], new, *body[way[-1].index + 1 :]]))
+
+
+def _is_handed_over(seed: cst.BaseExpression, function: cst.FunctionDef, spawn: cst.Call) -> bool:
+    """Whether an object that holds the seed is handed to the function that is spawned, and has the same name in it."""
+    root = (dotted(seed) or "").split(".")[0]
+    given = keyword_of(spawn, "args")
+    if given is None or not isinstance(given.value, cst.Tuple) or root in written([function.body]):
+        return False
+    places = [place for place, element in enumerate(given.value.elements, 1) if dotted(element.value) == root]
+    parameters = [parameter.name.value for parameter in function.params.params]
+    return len(places) == 1 and places[0] < len(parameters) and parameters[places[0]] == root
+
+
+def _is_conditional(tree: Tree, finding: Finding) -> bool:
+    """Whether the seed stands under a condition, which may ask whether there is one."""
+    return any(isinstance(step.statement, cst.If) for step in tree.way_to(finding.span.line))
 
 
 def _is_constant(tree: Tree, seed: cst.BaseExpression) -> bool:
@@ -93,14 +111,14 @@ def _is_constant(tree: Tree, seed: cst.BaseExpression) -> bool:
     return len(given_here) == 1 and sum(bound == name for bound in bindings([tree.module])) == 1
 
 
-def _spawned(tree: Tree, line: int) -> cst.FunctionDef:
-    """The function of the module that the spawn in a line starts. Raises Refused."""
+def _spawned(tree: Tree, line: int) -> tuple[cst.FunctionDef, cst.Call]:
+    """The function of the module that the spawn in a line starts, and the call that spawns. Raises Refused."""
     for node in walk(tree.module):
         if isinstance(node, cst.Call) and tree.position(node).start.line == line and node.args:
             name = dotted(node.args[0].value)
             found = [part for part in tree.module.body if isinstance(part, cst.FunctionDef) and part.name.value == name]
             if len(found) == 1 and isinstance(found[0].body, cst.IndentedBlock):
-                return found[0]
+                return found[0], node
     raise Refused("what is spawned is no function of this file")
 
 
