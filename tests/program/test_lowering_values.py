@@ -51,6 +51,17 @@ def test_expression_of_the_rank(lowered: Lowered, source: str, expected: list[An
     assert RANK in seed.args["seed"].taint
 
 
+def test_a_list_that_a_spawned_function_fills_is_no_argument_of_the_call_that_spawns(lowered: Lowered) -> None:
+    text = "import torch.multiprocessing as mp\nlist_of = [7]\ndef work(rank, items):\n    items.append(rank)\n"
+    program = lowered(text + "mp.spawn(work, ([],), nprocs=2)\nmp.spawn(work, list_of)\ntorch.manual_seed(list_of[-1])\n")
+    assert by_rank(only(program, "seed"), "seed", TWO_BY_TWO) == [7, 7, 7, 7]
+
+
+def test_a_list_of_its_own_that_a_function_fills_is_not_the_callers(lowered: Lowered) -> None:
+    text = "values = [7]\ndef put(items):\n    items = []\n    items.append(dist.get_rank())\nput(values)\ntorch.manual_seed(values[-1])\n"
+    assert by_rank(only(lowered(text), "seed"), "seed", TWO_BY_TWO) == [7, 7, 7, 7]
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -71,6 +82,11 @@ def test_expression_of_the_rank(lowered: Lowered, source: str, expected: list[An
         "if (r := dist.get_rank()) >= 0:\n    rank = r",
         "def where(*, r=None, **more):\n    return r\nrank = where(**{'r': dist.get_rank()})",
         "values = [dist.get_rank(), 2]\nrank, _ = values",
+        "values = []\ndef put(items):\n    items.append(dist.get_rank())\nput(values)\nrank = values[0]",
+        "values = []\ndef put(n, *, items):\n    items.extend([n])\nput(dist.get_rank(), items=values)\nrank = values[0]",
+        "values = []\ndef put():\n    values.append(dist.get_rank())\nput()\nrank = values[0]",
+        "def put(items):\n    items.append(dist.get_rank())\ndef fill(items):\n    put(items)\n"
+        "class Job:\n    def __init__(self):\n        self.held = []\njob = Job()\nfill(job.held)\nrank = job.held[0]",
         "rank = int(os.environ['RANK'])\nif 'RANK' not in os.environ:\n    rank = 0",
         "try:\n    rank = int(os.environ['RANK'])\nexcept KeyError:\n    raise SystemExit('start me with torchrun')",
     ],

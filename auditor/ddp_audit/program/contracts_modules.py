@@ -9,6 +9,7 @@ from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
 from ddp_audit.program.contracts_random import note_random
+from ddp_audit.program.functions import keep_list
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_deps, join_taint, options, the_object
 
@@ -105,11 +106,11 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
     if isinstance(node.func, ast.Attribute) and growing and args and owners_of(args[0])[0]:
         added = joined_parameters(bound.receiver, args[0] if bound.name == "extend" else Items(items=(args[0],), kind="list"))
         if added is not None:
-            lw.assign(node.func.value, added)
+            keep_list(lw, node.func.value, added)
         return Const(value=None)
     held = _as_list(bound.receiver)
     if isinstance(node.func, ast.Attribute) and held is not None and args:
-        lw.assign(node.func.value, _grown(lw, held, bound.name, args[0]))
+        keep_list(lw, node.func.value, _grown(lw, held, bound.name, args[0]))
         return Const(value=None)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
 

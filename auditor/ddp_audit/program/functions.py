@@ -25,6 +25,7 @@ from ddp_audit.program.values import (
     join_deps,
     join_taint,
     leaf,
+    named,
     operation,
     the_object,
 )
@@ -137,7 +138,10 @@ def call_function(
     del lw.guards[guard_depth:]
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
+    grown = [(bound[name], lw.state.get((frame.id, name))) for name in bound if name in frame.grown - frame.rebound]
     _drop(lw, frame)
+    if grown and isinstance(node, ast.Call):
+        _give_back(lw, node, grown)
     lw.handed = (node, frame.handed)
     generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
     if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _EVENS_OUT.search(_source(info)):
@@ -145,6 +149,46 @@ def call_function(
     result = _believed(info, _returned(frame)) if generated is None else generated
     known.note(result, lw.effects != before, unknown)
     return result
+
+
+def keep_list(lw: Lowering, place: ast.expr, grown: Value) -> None:
+    """Gives a list that grew to the variable that holds it, which may be one of a function around, or of the caller."""
+    if not isinstance(place, ast.Name):
+        lw.assign(place, grown)
+        return
+    holder: Frame | None = lw.here
+    while holder is not None and lw.state.get((holder.id, place.id)) is None:
+        holder = holder.parent
+    if holder is None or holder is lw.here:
+        lw.assign_name(place.id, named(grown, place.id))
+        lw.here.grown.add(place.id)
+    else:
+        lw.effects += 1
+        lw.state[holder.id, place.id] = named(grown, place.id)
+
+
+def _give_back(lw: Lowering, node: ast.Call, grown: Sequence[tuple[Value, Value | None]]) -> None:
+    """Lists that a function added to, as they were given and as they are, are longer for its caller too."""
+    for place in (*node.args, *(keyword.value for keyword in node.keywords)):
+        held = _held(lw, place)
+        for given, now in grown:
+            if held is not None and now is not None and (held is given or named(held, given.text) == given):
+                lw.effects += 1
+                keep_list(lw, place, now)
+
+
+def _held(lw: Lowering, place: ast.expr) -> Value | None:
+    """What a variable, or an attribute of what one holds, has in it."""
+    match place:
+        case ast.Name(id=name):
+            frame: Frame | None = lw.here
+            while frame is not None and (held := lw.state.get((frame.id, name))) is None:
+                frame = frame.parent
+            return held
+        case ast.Attribute(value=ast.Name() as owner, attr=attr):
+            target = the_object(_held(lw, owner))
+            return None if target is None else lw.state.get((target.key, attr))
+    return None
 
 
 def _source(info: FunctionInfo) -> str:

@@ -219,6 +219,7 @@ class Lowering:
                 old = self.state.get(((self.here.top if name in self.here.globals else self.here).id, name))
                 lookup.note_forced_device(self, target, old, value)
                 kept = named(value, name) if not isinstance(value, Const) else value
+                self.here.rebound.add(name)
                 self.assign_name(name, kept)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 for index, element in enumerate(elts):

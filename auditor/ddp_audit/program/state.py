@@ -88,6 +88,8 @@ class Frame:
     no_sync_base: int = 0
     loop_base: int = 0
     yields: list[Yielded] = field(default_factory=list)
+    grown: set[str] = field(default_factory=set)  # variables whose list was given more elements in place
+    rebound: set[str] = field(default_factory=set)  # variables that were assigned, so that they may hold another list than given
     handed: dict[int, Key] | None = None  # slots of buffers in flight that a return gives, by their place
 
     @property
