@@ -194,6 +194,12 @@ def tools_in(environment: Path, caches: Path) -> list[Tool]:
             environment={"RUFF_CACHE_DIR": str(caches / "ruff"), "RAYON_NUM_THREADS": "1"},
             cache=caches / "ruff",
         ),
+        "ruff with nothing to say": Tool(
+            "Ruff (--select E902, which finds nothing)",
+            lambda path: [str(binary / "ruff"), "check", "--isolated", "--select", "E902", "--no-fix", str(path)],
+            environment={"RUFF_CACHE_DIR": str(caches / "ruff-quiet"), "RAYON_NUM_THREADS": "1"},
+            cache=caches / "ruff-quiet",
+        ),
         "semgrep": Tool(
             "Semgrep (one local rule)",
             lambda path: [
@@ -224,7 +230,7 @@ def tools_in(environment: Path, caches: Path) -> list[Tool]:
         ),
     }
     for name, tool in others.items():
-        tool.missing = missing.get(name, "")
+        tool.missing = missing.get(name.split()[0], "")
     audit = Tool(
         "ddp-audit",
         lambda path: [sys.executable, "-m", "ddp_audit", "check", str(path), "--jobs", "1", "--format", "json"],
