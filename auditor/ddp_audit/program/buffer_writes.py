@@ -40,9 +40,10 @@ def _in_class(info: ClassInfo) -> list[BufferWrite]:
         method = info.methods[queue.pop()]
         local = _from_input(method)
         for node in ast.walk(method):
-            if isinstance(node, ast.Attribute) and _of_self(node) in info.methods and node.attr not in reached:
-                reached.add(node.attr)
-                queue.append(node.attr)
+            called = _of_self(node) if isinstance(node, ast.Attribute) else ""
+            if called in info.methods and called not in reached:
+                reached.add(called)
+                queue.append(called)
             name = _written(node, local)
             if name in names and isinstance(node, (ast.stmt, ast.expr)):
                 writes.append(BufferWrite(str(name), source.span(node), info.name, method.name))
