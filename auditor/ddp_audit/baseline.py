@@ -11,11 +11,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddp_audit.findings import Finding, fingerprint_of
-from ddp_audit.records import asdict, dataclass, replace
 
 VERSION = 1
 _MOST_EQUAL = 1000  # findings of one rule on equal lines of a file

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding
-from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import SourceError, SourceFile

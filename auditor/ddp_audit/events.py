@@ -9,10 +9,9 @@ This module is imported inside training processes: it uses the standard library 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-
-from ddp_audit.records import dataclass, field
 
 # Kinds of event.
 COLLECTIVE = "collective"  # anything that a process group carries, point to point included

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-
-from ddp_audit.records import dataclass, field
+from dataclasses import dataclass, field
 
 SEVERITIES = ("info", "warning", "error")
 CONFIDENCES = ("possible", "likely", "certain")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from ddp_audit.findings import Finding
-from ddp_audit.records import dataclass, field
 from ddp_audit.source.problems import SourceError
 
 if TYPE_CHECKING:

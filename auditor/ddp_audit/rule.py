@@ -11,11 +11,11 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from ddp_audit.findings import CONFIDENCES, Finding, Fix, Related, Span
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.launch.model import PYTHON, SPAWN, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, depends_on_world, division_parts, starts
@@ -12,7 +13,6 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import samplers_of, training_passes
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Const, Default, Obj, Value, defaults_in
-from ddp_audit.records import dataclass
 from ddp_audit.rule import Context
 
 _BATCH = pattern(r"batch", re.IGNORECASE)

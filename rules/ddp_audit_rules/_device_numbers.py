@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ddp_audit.patterns import pattern
 from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
-from ddp_audit.records import replace
 from ddp_audit_rules._one_node import ONE_NODE, TWO_NODES
 
 _DEVICE = pattern(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")

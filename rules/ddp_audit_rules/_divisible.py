@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ddp_audit.findings import Fix, Related, Span
@@ -11,7 +12,6 @@ from ddp_audit.launch.model import PYTHON, Launch
 from ddp_audit.launch.notes import accumulation_of, batch_of, block_of
 from ddp_audit.launch.scaling import Divisibility, Job, Number, assigned_number, starts
 from ddp_audit.program.model import Program
-from ddp_audit.records import replace
 from ddp_audit.rule import Context
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.findings import Related, Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Caught, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.reach import anchor, nodes_in
-from ddp_audit.records import dataclass
 from ddp_audit.rule import guard_relations
 from ddp_audit_rules._regions import is_together, left_out, what_of
 

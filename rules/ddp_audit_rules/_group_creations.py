@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.reach import at, is_default, issues, rank_list, turns, worlds_by_size
 from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Items, Obj, Value, World, differs, evaluate
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ddp_audit.launch.faults import launch_faults, local_rank_fault
 from ddp_audit.launch.jobs import Fault, job_faults, jobs_of
@@ -10,7 +11,6 @@ from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.prose import disagreement
 from ddp_audit.launch.scaling import starts
 from ddp_audit.program.model import Program
-from ddp_audit.records import replace
 from ddp_audit.rule import Context
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import MISSING, Alt, Const, Expr, Made, Unknown, Value, World, evaluate
-from ddp_audit.records import dataclass, field
 
 MEAN, SUM, NONE = "mean", "sum", "none"
 _LOSS = pattern(

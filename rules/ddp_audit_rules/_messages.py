@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.reach import group_of, is_default, issues, worlds_by_size
 from ddp_audit.program.values import RANK, Ext, Items, Obj, Value, World, evaluate
-from ddp_audit.records import dataclass, field
 
 
 @dataclass(slots=True, eq=False)

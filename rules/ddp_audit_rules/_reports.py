@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
@@ -11,7 +12,6 @@ from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Obj, Unknown, Value
-from ddp_audit.records import dataclass
 
 _METRIC = pattern(
     r"loss|(^|[_.@ ])acc(\d|s?$|[_@])|accura|metric|score|ppl|perplexity|(^|_)auc|iou|(^|_)f1|bleu|correct|err(or)?$|"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.program.loading import class_text, lines_with
@@ -12,7 +13,6 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.order import HASHES, LISTING, unordered
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Const, Items, Made, Obj, Unknown, Value, options
-from ddp_audit.records import dataclass
 from ddp_audit_rules._streams import seeds_of
 
 _SHUFFLES = {

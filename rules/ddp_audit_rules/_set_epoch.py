@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from ddp_audit.findings import Fix
 from ddp_audit.program.loading import DISTRIBUTED, Pass, lines_with
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Const, Expr, constant
-from ddp_audit.records import dataclass, field
 from ddp_audit_rules._epoch_calls import inserted_call, moved_call
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.findings import Related
 from ddp_audit.patterns import pattern
@@ -28,7 +29,6 @@ from ddp_audit.program.values import (
     constant,
     evaluate,
 )
-from ddp_audit.records import dataclass
 
 _SENT = ("input_tensor", "input", "tensor", "tensors", "output_tensor")  # what a rank brings; the first that is given
 _EQUAL_SIZES = {

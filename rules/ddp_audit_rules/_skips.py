@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import local_taint
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Taint
-from ddp_audit.records import dataclass
 from ddp_audit_rules._regions import is_together, left_out, own_taint
 
 

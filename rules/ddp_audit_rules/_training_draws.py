@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.program.loading import training_passes
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import RANDOM, RANK, Const, Obj, Value, options
-from ddp_audit.records import dataclass
 from ddp_audit_rules._streams import draws as made_by_chance
 from ddp_audit_rules._streams import seed_of_all, seeds_of
 from ddp_audit_rules._training import wrap_behind

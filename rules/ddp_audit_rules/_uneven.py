@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
@@ -13,7 +14,6 @@ from ddp_audit.program.reach import local_taint, worlds_by_size
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.tensors import rows
 from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Expr, Items, Made, Obj, Unknown, Value, World, options
-from ddp_audit.records import dataclass
 from ddp_audit_rules._regions import is_together
 
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")

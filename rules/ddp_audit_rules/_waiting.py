@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import group_of, is_default
 from ddp_audit.program.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
-from ddp_audit.records import dataclass
 from ddp_audit_rules._regions import is_together
 
 _CACHED = pattern(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ddp_audit.program.model import Guard, Node, Program
@@ -21,7 +22,6 @@ from ddp_audit.program.sync import (
     switches,
 )
 from ddp_audit.program.values import DATA, Expr, Value, World
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.made import path_key
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, worlds
-from ddp_audit.records import replace
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
 _FLAG = pattern(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)

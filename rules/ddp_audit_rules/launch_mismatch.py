@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.launch.environment import environment_faults
@@ -10,7 +11,6 @@ from ddp_audit.launch.jobs import Fault
 from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.ranks import rank_faults
 from ddp_audit.launch.scaling import launch_span, starts
-from ddp_audit.records import replace
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._launch_faults import by_claim, faults_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import loads_for_user
-from ddp_audit.records import replace
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._parted import counts_at, parted
 from ddp_audit_rules._regions import what_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ddp_audit.cache.reports import cache_path
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.records import asdict
 
 MOST_BYTES = 300_000_000
 MOST_RUNS = 100  # whole audits

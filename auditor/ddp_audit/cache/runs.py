@@ -13,6 +13,7 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.reports import installed_paths, tool_paths
 from ddp_audit.outcome import AuditResult, Late, Options
-from ddp_audit.records import replace
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
 

@@ -61,7 +61,7 @@ def run_script(args: argparse.Namespace, path: str, launch: Launch | None, unequ
 
 def _resized(launch: Launch, world: int) -> Launch:
     """The launch with its arguments and another number of processes."""
-    from ddp_audit.records import replace
+    from dataclasses import replace
 
     plain = world_launch(world)
     return replace(launch, nnodes=plain.nnodes, nproc_per_node=plain.nproc_per_node, world_size=world)

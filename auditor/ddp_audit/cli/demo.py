@@ -7,11 +7,11 @@ import os
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, Usage
-from ddp_audit.records import replace
 from ddp_audit.report.columns import say
 
 if TYPE_CHECKING:

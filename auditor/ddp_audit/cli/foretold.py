@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.launch import LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.outcome import Options, UsageError
-from ddp_audit.records import dataclass, replace
 from ddp_audit.report import sides
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +22,6 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, judge, rank_states
 from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
-from ddp_audit.records import dataclass, field, replace
 from ddp_audit.report import trace_text
 from ddp_audit.report.columns import fitted
 from ddp_audit.source.config import ConfigError, find_config

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Protocol
 
@@ -20,7 +21,6 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Crossing, Entry, Group, Key, Signature
 from ddp_audit.compare.verdict import new_aligner
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_JOIN, FORWARD, OBJECT, POINT_TO_POINT, SYNC_BATCHNORM, USER, Event
-from ddp_audit.records import dataclass, field
 
 ABSENT = 0  # the number of no place: a rank that has no collective at an index
 GRADED = (DDP_BUFFERS, SYNC_BATCHNORM)  # origins of which the forward says something

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ddp_audit.compare.explain import frames, rank_list
 from ddp_audit.compare.faults import GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, SilentFault
@@ -15,7 +16,6 @@ from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import minority
 from ddp_audit.events import GRADIENTS, OPTIMIZER, PARAMETERS, Event, Site
-from ddp_audit.records import dataclass
 
 _MOMENTS = ("step", "save", "exit", "exception")  # of one step, in order
 

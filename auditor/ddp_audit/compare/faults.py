@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ddp_audit.events import Site
-from ddp_audit.records import dataclass
 
 GRADIENTS_NOT_REDUCED = "gradients-not-reduced"
 GRADIENTS_DIFFER = "gradients-differ"

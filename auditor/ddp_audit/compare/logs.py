@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_audit.compare.explain import capital, place, rank_list
 from ddp_audit.compare.log_texts import TEXTS
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field
 
 # `[rank1]:` of torch, `[default1]:` and `[trainer1]:` of torchrun's --tee, `[Rank 1]` and `Rank 1]` of the watchdog.
 _RANK = pattern(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, GROUP, POINT_TO_POINT, Event
 from ddp_audit.machine.module import byte_size
-from ddp_audit.records import dataclass, field
 
 Payload = tuple[int | None, str | None]  # number of elements, and their type
 Post = tuple[bool, str, int | None, int | None]  # whether it sends, its group, the other rank (None: any), its tag

@@ -6,12 +6,12 @@ A difference is news about the prediction, not about the run: it never changes w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ddp_audit.compare.explain import BARRIERS
 from ddp_audit.compare.run import EXITED, RAISED, RecordedRun, same_file
 from ddp_audit.events import COLLECTIVE, ROOTED, Event
-from ddp_audit.records import dataclass, field
 
 FIELDS = ("op", "origin", "numel", "dtype", "root", "reduce_op", "site")
 LENGTH = "length"  # what differs where only one of the two has a further collective

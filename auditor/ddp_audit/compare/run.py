@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ddp_audit.events import COLLECTIVE, Event, Site
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.compare.messages import Messages

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ddp_audit.compare.explain import BARRIERS
 from ddp_audit.events import DDP_BUFFERS, OBJECT, ROOTED, SYNC_BATCHNORM, USER, Event, Site
-from ddp_audit.records import dataclass, field
 
 Key = tuple[str, int]  # a group's name, and how many groups of that name were destroyed before it
 Signature = tuple[str | None, int | None, str | None, int | None, str | None]  # op, numel, dtype, root, reduce op

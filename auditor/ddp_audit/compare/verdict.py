@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import COLLECTIVE, GROUP
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.findings import Finding

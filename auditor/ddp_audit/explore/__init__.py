@@ -15,6 +15,7 @@ Both give event sequences, how the ranks end when they meet, and where they part
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.compare.align import align
@@ -24,7 +25,6 @@ from ddp_audit.explore.walk import Scenario, Walk
 from ddp_audit.machine.matching import Outcome, match
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import World
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run

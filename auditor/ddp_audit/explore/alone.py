@@ -6,13 +6,14 @@ otherwise the lowered program is walked with the forward at each time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP, Event
 from ddp_audit.explore import Exploration, Prediction, Scenario
 from ddp_audit.findings import Span
 from ddp_audit.machine.matching import COMPLETES
 from ddp_audit.program.model import Node
 from ddp_audit.program.values import World, defaults_in, truth
-from ddp_audit.records import dataclass
 
 # When the lone forward happens, against the optimizer steps of training.
 ALWAYS = "whenever its own condition holds"

@@ -7,6 +7,7 @@ the scenario, the same way on every rank. Loops run a few times: enough for a st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ddp_audit import events as ev
 from ddp_audit.events import Event, Site
@@ -17,7 +18,6 @@ from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Loop, LoopItem, Node, Program, TryItem
 from ddp_audit.program.values import MISSING, Const, Value, World, evaluate, holds, truth
-from ddp_audit.records import dataclass, field, replace
 
 MAX_EVENTS = 2_000
 

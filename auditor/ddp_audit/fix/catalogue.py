@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import libcst as cst
 
 from ddp_audit.findings import Finding
 from ddp_audit.fix import calls, current_device, devices, endings, guarded, handles, inner, loaders, moves, samplers, seeds
 from ddp_audit.fix.tree import Tree
-from ddp_audit.records import dataclass
 
 Codemod = Callable[[Tree, Finding], cst.Module]
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import libcst as cst
@@ -19,7 +20,6 @@ from ddp_audit.fix.catalogue import FIXES
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
 from ddp_audit.fix.tree import Refused, Tree, walk
 from ddp_audit.outcome import AuditResult
-from ddp_audit.records import dataclass, field
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.notebook import SUFFIX
 

@@ -7,9 +7,9 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass
 
 _LINE = pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 

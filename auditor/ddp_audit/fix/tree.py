@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from ddp_audit.findings import Finding
-from ddp_audit.records import dataclass
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block = cst.Module | cst.IndentedBlock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.launch import arithmetic
@@ -12,7 +13,6 @@ from ddp_audit.launch.scaling import Job, Number
 from ddp_audit.launch.update import FIXED, GLOBAL_BATCH_KIND, GLOBAL_COUNT, PER_PROCESS, PLAIN, TOTAL, Update
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import RANK
-from ddp_audit.records import dataclass, field
 
 MEANINGS = {
     GLOBAL_COUNT: "A is global: {where} divides {name} by the number of processes",

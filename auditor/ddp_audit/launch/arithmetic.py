@@ -6,9 +6,8 @@ ranks, a = A / W those of one rank, and K the tokens an update. All are whole nu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isqrt
-
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

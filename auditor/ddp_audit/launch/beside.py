@@ -10,11 +10,11 @@ import functools
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, Launch
-from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.project import ROOT_MARKS

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ddp_audit.launch import launchers
 from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, TORCH_RUN, WORLD_SIZE, Launch, LaunchError
 from ddp_audit.launch.words import segments, split_words
 from ddp_audit.patterns import pattern
-from ddp_audit.records import replace
 
 _ASSIGNMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PYTHON = pattern(r"python(\d+(\.\d+)*)?(\.exe)?$|\$\{?PYTHON\w*\}?$")

@@ -6,6 +6,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -15,7 +16,6 @@ from ddp_audit.launch.model import PYTHON, SRUN, Launch, LaunchError, ProseClaim
 from ddp_audit.launch.prose import claim_in
 from ddp_audit.launch.shell import BatchJob, Setting, Variables, batch_job, makefile_as_shell
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, replace
 from ddp_audit.source.documents import is_makefile
 
 _WORTH_READING = pattern(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
-from ddp_audit.records import dataclass
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
 _DRAWN_HERE = pattern(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ddp_audit.launch.model import Launch
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field
 
 Lines = Callable[[str], Sequence[str]]
 

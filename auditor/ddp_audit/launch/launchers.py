@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddp_audit.launch.model import (
@@ -25,7 +26,6 @@ from ddp_audit.launch.model import (
 )
 from ddp_audit.launch.shell import gpus_in
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field, replace
 
 Inner = Callable[[Sequence[str]], Launch]
 UNSTATED = "unstated"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,7 +18,6 @@ from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import script_launches
 from ddp_audit.launch.model import ACCELERATE, KUBERNETES, PYTHON, TORCH_LAUNCH, TORCH_RUN, TORCHRUN, Launch, LaunchError
 from ddp_audit.launch.shell import Setting
-from ddp_audit.records import replace
 from ddp_audit.source import seen
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

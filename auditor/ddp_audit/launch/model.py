@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from ddp_audit.records import dataclass, field
+from dataclasses import dataclass, field
 
 # Launchers, as `Launch.kind` names them. `world-size` is no command: the user gave the number of processes alone.
 TORCHRUN = "torchrun"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, PYTHON, Launch, LaunchError
 from ddp_audit.patterns import pattern
-from ddp_audit.records import replace
 
 _SCRIPTED = pattern(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddp_audit.launch.arithmetic import nearest_accumulations
@@ -19,7 +20,6 @@ from ddp_audit.launch.scaling import (
     starts,
 )
 from ddp_audit.launch.update import BATCH_NAMES, BLOCK_NAMES, update_of
-from ddp_audit.records import dataclass
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Node, Program

@@ -6,12 +6,12 @@ import ast
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddp_audit.launch.model import Launch
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass
 from ddp_audit.source import seen
 from ddp_audit.source.paths import display_path
 

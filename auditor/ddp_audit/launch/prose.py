@@ -7,10 +7,10 @@ one number, or counts something else (`GPU hours`) is no claim.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE, Launch, ProseClaim
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass
 
 _WORDS = {
     **{"single": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_audit.entries import documented_of, launch_overrides, spawned_launches
@@ -11,7 +12,6 @@ from ddp_audit.launch.overrides import Override
 from ddp_audit.launch.scaling import Job, starts
 from ddp_audit.launch.update import Update, update_of
 from ddp_audit.program import Program, lower
-from ddp_audit.records import dataclass, field, replace
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.project import Project
 

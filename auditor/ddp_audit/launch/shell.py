@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from ddp_audit.launch.model import LaunchError
 from ddp_audit.launch.words import segments, split_words
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field
 
 _OPENS = pattern(r"(?:^|;|&&|\|\||\bthen\b|\bdo\b|\belse\b|\{)\s*(?:if|for|while|until|case|select)\b")
 _CLOSES = pattern(r"(?:^|;|\s)(?:fi|done|esac)\b(?!=)")

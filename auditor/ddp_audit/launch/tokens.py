@@ -7,9 +7,8 @@ of them weighs more. The weight w_r = W n_r / N on the loss of rank r, with N al
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

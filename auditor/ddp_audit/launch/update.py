@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ddp_audit.launch.overrides import UNKNOWN, fold
@@ -27,7 +28,6 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value
-from ddp_audit.records import dataclass
 
 BATCH_NAMES = (
     "micro_batch_size", "device_batch_size", "per_device_train_batch_size", "per_device_batch_size", "batch_size_per_gpu",

@@ -7,11 +7,11 @@ hook has to. The hooks here are those of torch/distributed/algorithms/ddp_comm_h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, DEFAULT_GROUP, Event
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.module import ParamSpec
-from ddp_audit.records import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from ddp_audit.events import (
     ASYNC,
@@ -40,7 +41,6 @@ from ddp_audit.machine.gradient import ALL_PRESENT, ANY_FORWARD, Gradient, Term,
 from ddp_audit.machine.join import JoinBlock, JoinState
 from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
 from ddp_audit.machine.reducer import Reducer, wrapper_event
-from ddp_audit.records import dataclass, field, replace
 
 AVERAGED = "averaged"
 LOCAL = "local"

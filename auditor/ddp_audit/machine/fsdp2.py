@@ -6,8 +6,9 @@ Nothing that this package says of a DDP wrapper holds for such a module. Sources
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, Event
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ gather.cc, scatter.cc and barrier.cc (dissemination).
 
 from __future__ import annotations
 
-from ddp_audit.records import dataclass
+from dataclasses import dataclass
 
 SEND = "send"
 RECV = "recv"

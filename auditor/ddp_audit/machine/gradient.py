@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from fractions import Fraction
-
-from ddp_audit.records import dataclass, replace
 
 NOBODY: frozenset[int] = frozenset()
 ANY_FORWARD = 0  # a source that says no more than that some forward was it: what many backward passes add stays one term

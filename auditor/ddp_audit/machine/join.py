@@ -8,9 +8,9 @@ traffic of the others' forwards and backward passes with shadows, until all have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.machine.gradient import NOBODY, Presence
-from ddp_audit.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ A rank that has ended is taken to stay alive; in truth its exit soon breaks the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ddp_audit.events import (
     COLLECTIVE,
@@ -24,7 +25,6 @@ from ddp_audit.events import (
 )
 from ddp_audit.machine import gloo
 from ddp_audit.machine.module import ELEMENT_SIZE, byte_size
-from ddp_audit.records import dataclass, field
 
 COMPLETES = "completes"
 HANGS = "hangs"

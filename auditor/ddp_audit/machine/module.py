@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_audit.records import dataclass, field
+from dataclasses import dataclass, field
 
 # Bytes of one element, by torch's name of the dtype. DDP's bucket capacities are in bytes.
 ELEMENT_SIZE = {

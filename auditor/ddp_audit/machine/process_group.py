@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, GROUP, OBJECT, USER, WAIT, Event
 from ddp_audit.machine.matching import Meeting, Outcome, match, run_ranks
-from ddp_audit.records import replace
 
 __all__ = ["Groups", "Meeting", "Outcome", "ProcessGroup", "asynchronous", "match", "pickled_size", "run_ranks", "wait"]
 

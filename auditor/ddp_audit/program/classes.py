@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts, lookup, names
@@ -17,7 +18,6 @@ from ddp_audit.program.values import (
     Value,
     join_taint,
 )
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

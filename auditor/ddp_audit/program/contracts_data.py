@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, contract, generic
@@ -26,7 +27,6 @@ from ddp_audit.program.values import (
     options,
     the_object,
 )  # fmt: skip
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.model import Guard
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import RANK, Func, Value, options
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import flight, guard_functions, names
@@ -34,7 +35,6 @@ from ddp_audit.program.values import (
     operation,
     options,
 )
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

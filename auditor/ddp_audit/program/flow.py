@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
@@ -39,7 +40,6 @@ from ddp_audit.program.values import (
     the_object,
     truth,
 )
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
@@ -29,7 +30,6 @@ from ddp_audit.program.values import (
     operation,
     the_object,
 )
-from ddp_audit.records import dataclass, replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

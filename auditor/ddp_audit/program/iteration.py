@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
@@ -28,7 +29,6 @@ from ddp_audit.program.values import (
     operation,
     the_object,
 )
-from ddp_audit.records import replace
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

@@ -6,12 +6,12 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
-from ddp_audit.records import dataclass
 
 _SHARDS = pattern(r"rank|world_size|num_replicas|num_shards|shard")
 _OF_ONE_LINE = ("(?!", "(?<!", r"\A", r"\Z")  # what is not found in a whole text as it is in its lines

@@ -61,6 +61,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -82,7 +83,6 @@ from ddp_audit.program.values import (
     truth,
     worlds,
 )
-from ddp_audit.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value, options
-from ddp_audit.records import dataclass, field
 
 Key = tuple[Any, ...]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
-from ddp_audit.records import dataclass, replace
 
 # Why the order is not the same in every process.
 HASHES = "the hashes of texts, which each process salts anew"

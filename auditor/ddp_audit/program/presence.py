@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Span
@@ -10,7 +11,6 @@ from ddp_audit.program.model import Guard
 from ddp_audit.program.slots import Key
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Alt, Const, Obj, Value
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

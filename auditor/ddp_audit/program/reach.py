@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
@@ -36,7 +37,6 @@ from ddp_audit.program.values import (
     truth,
     worlds,
 )
-from ddp_audit.records import dataclass
 
 _COUNTER = pattern(
     r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",

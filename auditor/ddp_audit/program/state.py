@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Guard, Loop, NoSync
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.values import RANK, Bound, Const, Ext, Func, Obj, Unknown, Value, merge, options, the_object
-from ddp_audit.records import dataclass, field
 from ddp_audit.source.files import SourceFile
 
 

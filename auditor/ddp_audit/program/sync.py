@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
-from ddp_audit.records import dataclass, replace
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000

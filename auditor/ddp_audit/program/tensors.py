@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.values import (
@@ -21,7 +22,6 @@ from ddp_audit.program.values import (
     options,
     truth,
 )
-from ddp_audit.records import dataclass
 
 # Functions that make a tensor of given sizes, and those that make one of given elements.
 _OF_SIZES = ("zeros", "ones", "empty", "rand", "randn", "full")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.modules import Key
 from ddp_audit.program.values import Alt, Items, Obj, Unknown, Value, options, the_object
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

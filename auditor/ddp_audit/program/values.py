@@ -11,12 +11,12 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field, replace
 
 # Why a value can differ between ranks.
 RANK = "rank"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddp_audit.records import dataclass
 from ddp_audit.source import suppress
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.compare.run import RankRun, RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
-from ddp_audit.records import dataclass
 
 _LEAST = 40  # events of a rank
 

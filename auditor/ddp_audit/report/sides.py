@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -20,7 +21,6 @@ from ddp_audit.events import (
     SYNC_BATCHNORM,
     Event,
 )
-from ddp_audit.records import dataclass
 from ddp_audit.report.columns import cut, pad, wrap
 
 WIDTH = 80

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_audit.audit import AuditResult, Options, UsageError, audit, installed_rules
 from ddp_audit.baseline import BaselineError, compare, read_baseline
 from ddp_audit.cli.check import project_options
 from ddp_audit.findings import Finding
-from ddp_audit.records import dataclass, field
 from ddp_audit.report.pages import page_of, suppression_pages
 from ddp_audit.rule import Rule
 from ddp_audit.source.config import Config, ConfigError, find_config

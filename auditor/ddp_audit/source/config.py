@@ -6,11 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddp_audit.findings import CONFIDENCES, SEVERITIES
-from ddp_audit.records import dataclass, field
 from ddp_audit.source.paths import display_path
 
 SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 
 if TYPE_CHECKING:

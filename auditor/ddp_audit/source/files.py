@@ -10,11 +10,11 @@ import sys
 import tokenize
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ddp_audit.findings import Span
-from ddp_audit.records import dataclass, field
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass
 from ddp_audit.source.problems import SourceError
 
 SUFFIX = ".ipynb"

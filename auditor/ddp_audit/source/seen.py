@@ -12,9 +12,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
-
-from ddp_audit.records import dataclass, field
 
 UNREADABLE = "unreadable"
 LINKED = "@"  # begins the value of a folder with links in it, which change without the folder

@@ -13,10 +13,10 @@ import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from ddp_audit.findings import Finding, Fix, Span
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field
 from ddp_audit.source.files import SourceFile
 
 WITHOUT_CODE = ("DDP901", "suppression-without-code")

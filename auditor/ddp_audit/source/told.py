@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-
-from ddp_audit.records import dataclass, field
+from dataclasses import dataclass, field
 
 # Names of torch that scripts look for, by the first version that has them (release notes of torch).
 SINCE = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, USER, Event
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.contracts_torch import COLLECTIVES
-from ddp_audit.records import dataclass
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

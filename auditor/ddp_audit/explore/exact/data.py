@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
@@ -18,7 +19,6 @@ from ddp_audit.explore.exact.values import (
     tensors_in,
 )
 from ddp_audit.machine.samplers import batches_per_rank, distributed_indices, samples_per_rank
-from ddp_audit.records import dataclass
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import DDP_BUCKET, Event
@@ -25,7 +26,6 @@ from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
 from ddp_audit.machine.module import ParamSpec
 from ddp_audit.patterns import pattern
-from ddp_audit.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
@@ -25,7 +26,6 @@ from ddp_audit.explore.exact.values import (
     unknown,
 )
 from ddp_audit.program.lookup import canonical
-from ddp_audit.records import dataclass
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

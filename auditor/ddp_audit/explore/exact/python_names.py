@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, training
@@ -25,7 +26,6 @@ from ddp_audit.explore.exact.values import (
     is_unknown,
     unknown,
 )
-from ddp_audit.records import dataclass
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.compare.align import align
@@ -12,7 +13,6 @@ from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import Assumption, Limits, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
-from ddp_audit.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile

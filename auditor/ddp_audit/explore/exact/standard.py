@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, layers, training
@@ -16,7 +17,6 @@ from ddp_audit.explore.exact.values import (
     Native,
     Unknown,
 )
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from ddp_audit.events import COLLECTIVE, Event, Site
@@ -27,7 +28,6 @@ from ddp_audit.explore.exact.values import (
 )
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.process_group import Groups
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
@@ -30,7 +31,6 @@ from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
-from ddp_audit.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from ddp_audit.records import dataclass, field
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
