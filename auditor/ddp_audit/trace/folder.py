@@ -73,8 +73,8 @@ class TraceFolder:
     @property
     def is_shared(self) -> bool:
         """Whether launchers of other nodes have joined."""
-        with suppress(OSError, ValueError):
-            return len(self._read()["nodes"]) > 1
+        with suppress(OSError):
+            return len(self._read().get("nodes", ())) > 1
         return False
 
     def close(self, exit_code: int, killed: bool) -> None:
