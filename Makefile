@@ -1,7 +1,7 @@
 # Each target makes its virtual environment when it is missing or older than pyproject.toml or constraints.txt.
 #   make demo               audit the reference trainer with a hazard, then confirm the finding in a traced run
 #   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
-#   make test               the tests; make test ARGS='tests/cli -k json' for some of them
+#   make test               the tests, in two processes; make test ARGS='tests/cli -k json' for some of them
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
@@ -28,8 +28,9 @@ STAMP := $(VENV)/installed.stamp
 demo: $(STAMP)
 	$(BIN)/ddp-audit demo $(HAZARD)
 
+# The tests of a file share the runs of its fixtures, so a file stays in one process.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-native test-python: $(STAMP)
 	DDP_AUDIT_TEST_KERNEL=$(@:test-%=%) $(BIN)/python -m pytest -m traced $(ARGS)
