@@ -70,7 +70,12 @@ def _late(tree: Tree, finding: Finding, place: Step, line: int, imports: Imports
         raise Refused("the device is set in another file")
     way = tree.way_to(line)
     step = way[-1] if way else None
-    if step is None or step.block is not place.block or step.index <= place.index or not _only_sets(step.statement, imports):
+    if (
+        step is None
+        or step.block is not place.block
+        or step.index <= place.index
+        or not imports.is_call_of(step.statement, "torch.cuda.set_device")
+    ):
         raise Refused("the device is not set by a statement of its own behind the making of the group")
     between = place.block.body[place.index : step.index]
     name = touched(read([step.statement]), written(between))
@@ -79,14 +84,3 @@ def _late(tree: Tree, finding: Finding, place: Step, line: int, imports: Imports
     if any(isinstance(node, cst.Call) and "rank" in (dotted(node.func) or "") for node in walk(step.statement)):
         raise Refused("the device depends on the rank, which is not known before the group is made")
     return step.statement
-
-
-def _only_sets(statement: cst.CSTNode, imports: Imports) -> bool:
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return False
-    small = statement.body[0]
-    return (
-        isinstance(small, cst.Expr)
-        and isinstance(small.value, cst.Call)
-        and imports.is_name_of(dotted(small.value.func), "torch.cuda.set_device")
-    )

@@ -52,6 +52,13 @@ class Imports:
             return False
         return ".".join([self._known[first], *([rest] if rest else [])]) in {full, _SAME.get(full, full)}
 
+    def is_call_of(self, statement: cst.CSTNode, full: str) -> bool:
+        """Whether a statement is nothing but a call of a thing."""
+        if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+            return False
+        small = statement.body[0]
+        return isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and self.is_name_of(dotted(small.value.func), full)
+
     def wanted(self, full: str, by: str = "") -> str:
         """A name for a thing, with an import noted where there is none. `by` is a module that the file mostly has a name for.
 

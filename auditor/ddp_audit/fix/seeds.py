@@ -73,7 +73,7 @@ def _in_spawned(tree: Tree, finding: Finding, line: int) -> cst.Module:
     if seed is None or not (handed or isinstance(seed, cst.Integer) or _is_constant(tree, seed)):
         raise Refused("the seed is not known in what is spawned")
     imports = Imports(tree, tree.position(function).start.line)
-    made = [node for node in walk(function.body) if _makes_group(node, imports)]
+    made = [node for node in walk(function.body) if imports.is_call_of(node, "torch.distributed.init_process_group")]
     if len(made) != 1:
         raise Refused("what is spawned makes its group elsewhere")
     way = tree.way_to(tree.position(made[0]).start.line)
@@ -120,17 +120,6 @@ def _spawned(tree: Tree, line: int) -> tuple[cst.FunctionDef, cst.Call]:
             if len(found) == 1 and isinstance(found[0].body, cst.IndentedBlock):
                 return found[0], node
     raise Refused("what is spawned is no function of this file")
-
-
-def _makes_group(statement: cst.CSTNode, imports: Imports) -> bool:
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return False
-    small = statement.body[0]
-    return (
-        isinstance(small, cst.Expr)
-        and isinstance(small.value, cst.Call)
-        and imports.is_name_of(dotted(small.value.func), "torch.distributed.init_process_group")
-    )
 
 
 def _rank_argument(statement: cst.CSTNode) -> str | None:
