@@ -249,3 +249,13 @@ def test_what_a_dead_rank_had_left(tmp_path: Path, after: str, monkeypatch: pyte
     waiting = load_run(tmp_path).ranks[0].waiting
     expected = {"another call": 2, "the next forward": None, "nothing": 1}[after]
     assert (waiting and waiting.index) == expected
+
+
+def test_two_broadcasts_of_buffers_may_be_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddp_audit.trace.store.is_gone", lambda *process: True)
+    ring = begin(tmp_path)
+    for index in range(3):
+        broadcast = signature(ring, "broadcast", origin=events.DDP_BUFFERS, **{"async": True})
+        ring.write(layout.COLLECTIVE, 0, broadcast, index, 0, time.time())
+    waiting = load_run(tmp_path).ranks[0].waiting
+    assert waiting is not None and waiting.index == 1

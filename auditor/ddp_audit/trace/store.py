@@ -476,18 +476,23 @@ def _not_left(recorded: Sequence[Event], waits: list[Event]) -> list[Event]:
     """The open collectives of a process that is gone, without those that it had left when it died, before anybody noted it.
 
     A call that waits has returned when its thread issues another one or, the main thread, enters a forward or leaves a backward;
-    so has a bucket. Of what torch issues by itself only buckets are waited for later (torch/csrc/distributed/c10d/reducer.cpp).
+    so has a bucket. Of what torch issues by itself only buckets and the map of unused parameters are waited for later
+    (torch/csrc/distributed/c10d/reducer.cpp), and two broadcasts of a model's state may be under way (comm.cpp, max_in_flight).
     """
-    newest = {event.detail["thread"]: event for event in waits}
+    by_thread: dict[int, list[Event]] = {}
+    for event in waits:
+        by_thread.setdefault(event.detail["thread"], []).append(event)
     forward, backward = last_of(recorded, events.FORWARD), last_of(recorded, events.BACKWARD)
     moved = max(forward.time if forward else 0.0, backward.detail["done"] or 0.0 if backward else 0.0)
 
     def is_left(event: Event) -> bool:
-        thread, is_bucket = event.detail["thread"], event.origin == events.DDP_BUCKET
-        if not is_bucket and event.origin == events.USER and event.detail["async"]:
+        thread = event.detail["thread"]
+        if event.origin in (events.DDP_BUCKET, events.DDP_UNUSED_MAP):
+            return event.time < moved
+        if event.origin == events.USER and event.detail["async"]:
             return False
-        went_on = event.time < moved and (is_bucket or thread == 0)
-        return went_on or (not is_bucket and newest[thread] is not event)
+        under_way = 2 if event.origin in (events.DDP_CONSTRUCTOR, events.DDP_BUFFERS) else 1
+        return (event.time < moved and thread == 0) or event not in by_thread[thread][-under_way:]
 
     return [event for event in waits if not is_left(event)]
 
