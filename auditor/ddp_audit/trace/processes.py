@@ -14,9 +14,8 @@ _TERM_TIME = 3.0  # seconds from SIGTERM to SIGKILL
 
 def process_lives(pid: int, ticks: int = 0) -> bool:
     """Whether a process of this host runs (a zombie does not). `ticks`, its start time, guards against a pid used again."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
+    fields = _stat(pid)
+    if not fields:
         if Path("/proc/self/stat").exists():
             return False
         try:
