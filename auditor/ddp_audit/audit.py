@@ -49,16 +49,7 @@ def audit(
         launch = launch_of(options)
         explicit = explicit_overrides(options)
     with no_collection():
-        project = Project(
-            paths,
-            options.exclude,
-            force_exclude=options.force_exclude,
-            home=options.home,
-            overlay=overlay,
-            roots=options.roots,
-            facts=None if memory is None else memory.facts,
-            tell=tell,
-        )
+        project = project_of(paths, options, overlay, memory, tell)
         known = {} if memory is None else memory.recall(project)
         needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
         job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told_by(options))
@@ -89,6 +80,26 @@ def audit(
     else:
         result.rules, result.codes = Late(lambda: selection.by_code), Late(lambda: dict.fromkeys(selection.codes))
     return result
+
+
+def project_of(
+    paths: Sequence[str | os.PathLike[str]],
+    options: Options,
+    overlay: Mapping[str, bytes] | None = None,
+    memory: Memory | None = None,
+    tell: Tell | None = None,
+) -> Project:
+    """The files that paths and options name."""
+    return Project(
+        paths,
+        options.exclude,
+        force_exclude=options.force_exclude,
+        home=options.home,
+        overlay=overlay,
+        roots=options.roots,
+        facts=None if memory is None else memory.facts,
+        tell=tell,
+    )
 
 
 def installed_rules(folders: Sequence[str] = ()) -> list[Rule]:

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.audit import Options, UsageError, explicit_overrides, launch_of
+from ddp_audit.audit import Options, UsageError, explicit_overrides, launch_of, project_of
 from ddp_audit.entries import launch_overrides
-from ddp_audit.source.project import Project
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Bounds, Job
@@ -27,14 +26,7 @@ def job_of(
     """
     from ddp_audit.explore.exact import Bounds, Job
 
-    project = Project(
-        paths,
-        options.exclude,
-        force_exclude=options.force_exclude,
-        home=options.home,
-        overlay=overlay,
-        roots=options.roots,
-    )
+    project = project_of(paths, options, overlay)
     if not project.entries:
         return None
     if len(project.entries) > 1:
