@@ -30,11 +30,11 @@ def index_of(pages: list[Page]) -> str:
     """The catalogue as one page of tables."""
     lines = ["# Rules", "", "`ddp-audit explain CODE` prints the same pages; `ddp-audit rules` the catalogue."]
     for prefix, title in GROUPS.items():
-        lines += ["", f"## {title}", "", "| code | name | level | reports |", "|---|---|---|---|"]
+        lines += ["", f"## {title}", "", "| code | name | severity | reports |", "|---|---|---|---|"]
         for page in pages:
             if page.code.startswith(prefix):
                 what = " ".join(page.what.split()).replace("|", "\\|")
-                lines.append(f"| [{page.code}]({page.code}.md) | {page.name} | {page.level} | {what} |")
+                lines.append(f"| [{page.code}]({page.code}.md) | {page.name} | {page.severity} | {what} |")
     return "\n".join(lines) + "\n"
 
 
@@ -43,6 +43,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = rule_pages()
     files.append(File.generated(config, "rules/index.md", content=index_of(pages)))
     for page in pages:
-        text = page.markdown().replace("\n\nLevel: ", "\n\n[All rules](index.md). Level: ", 1)
+        text = page.markdown().replace("\n\nSeverity: ", "\n\n[All rules](index.md). Severity: ", 1)
         files.append(File.generated(config, f"rules/{page.code}.md", content=text))
     return files

@@ -13,8 +13,8 @@ BEGIN, END = "<!-- rules: made by docs/readme_table.py -->\n", "<!-- end of rule
 
 
 def table() -> str:
-    """A line for each rule: code, name, level, and what it reports."""
-    lines = ["| code | name | level | reports |", "|---|---|---|---|"]
+    """A line for each rule: code, name, severity, and what it reports."""
+    lines = ["| code | name | severity | reports |", "|---|---|---|---|"]
     for rule in load_rules():
         what = " ".join(rule.what.split()).replace("|", "\\|")
         lines.append(f"| {rule.code} | {rule.name} | {rule.level} | {what} |")

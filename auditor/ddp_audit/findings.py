@@ -25,12 +25,47 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A place that a finding rests on. `role` says what it is to the finding: guard, call, wrap, buffer, forward, launch."""
+    """A place that a finding rests on. `role` says what it is to the finding: guard, call, wrap, buffer, forward, launch.
+
+    With `cell`, which counts from 1, `line` is a line of that cell of a notebook.
+    """
 
     path: str
     line: int
     role: str
     text: str
+    cell: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The object of the documented JSON form."""
+        return {"path": self.path, "cell": self.cell, "line": self.line, "role": self.role, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the script that is off by default and brings the finding out with another value. Both are scalars of JSON."""
+
+    name: str
+    default: object
+    value: object
+
+    def to_json(self) -> dict[str, object]:
+        """The object of the documented JSON form."""
+        return {"name": self.name, "default": self.default, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of several places that a finding has because they have one cause."""
+
+    path: str
+    line: int
+    column: int = 1
+    cell: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The object of the documented JSON form."""
+        return {"path": self.path, "cell": self.cell, "line": self.line, "column": self.column}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +82,11 @@ class Fix:
 
 @dataclass(slots=True)
 class Finding:
-    """One hazard at one place. `message` is one whole sentence; `explanation` says what happens on which ranks, and when not."""
+    """One hazard at one place. `message` is one whole sentence; `explanation` says what happens on which ranks, and when not.
+
+    `option` is set where only an option that is off by default brings the hazard out, `places` where one cause shows at several
+    places (`span` is then the first). With `cell`, which counts from 1, the lines of `span` are lines of that cell of a notebook.
+    """
 
     code: str
     name: str
@@ -61,6 +100,9 @@ class Finding:
     verdict: str | None = None
     source_line: str = ""  # text of the first line, without indentation; part of the fingerprint
     occurrence: int = 0  # counts equal findings on equal text in one file, so that fingerprints differ
+    option: Option | None = None
+    places: list[Place] | None = None
+    cell: int | None = None
 
     @property
     def sort_key(self) -> tuple[str, int, int, str]:
@@ -76,20 +118,23 @@ class Finding:
         return fingerprint_of(self.code, path, " ".join(self.source_line.split()), self.occurrence)
 
     def to_json(self) -> dict[str, object]:
-        """The object of the documented JSON form: verdict only where a trace gave one, fix null where there is none."""
+        """The object of the documented JSON form (docs/json.md): `verdict` only where a trace gave one."""
         out: dict[str, object] = {
             "code": self.code,
             "name": self.name,
             "severity": self.severity,
             "confidence": self.confidence,
             "path": self.span.path,
+            "cell": self.cell,
             "line": self.span.line,
             "column": self.span.column,
             "end_line": self.span.end_line,
             "end_column": self.span.end_column,
             "message": self.message,
             "explanation": self.explanation,
-            "related": [{"path": r.path, "line": r.line, "role": r.role, "text": r.text} for r in self.related],
+            "related": [place.to_json() for place in self.related],
+            "places": None if self.places is None else [place.to_json() for place in self.places],
+            "option": None if self.option is None else self.option.to_json(),
             "fix": None if self.fix is None else {"safety": self.fix.safety, "description": self.fix.description},
             "fingerprint": self.fingerprint,
         }

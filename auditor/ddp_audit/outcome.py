@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddp_audit.findings import Finding
 from ddp_audit.source.problems import SourceError
@@ -67,13 +67,40 @@ class Options:
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
+@dataclass(frozen=True, slots=True)
+class NotFollowed:
+    """A place that the audit did not follow. `what` says what stands there and why it was not followed."""
+
+    path: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How far an audit came. `reached` holds words of REACHED; `complete` says that nothing was left unfollowed."""
+
+    reached: Sequence[str]
+    not_followed: Sequence[NotFollowed]
+    complete: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of the documented JSON form."""
+        left = [{"path": place.path, "line": place.line, "what": place.what} for place in self.not_followed]
+        return {"reached": list(self.reached), "not_followed": left, "complete": self.complete}
+
+
+REACHED = ("process-group", "wrapper", "training-loop", "step", "evaluation")
+
+
 @dataclass(slots=True)
 class AuditResult:
     """What an audit found. `notes` are whole lines for the report.
 
     `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
     `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what was found and a baseline
-    holds; that is not among the findings.
+    holds; that is not among the findings. `coverage` says how far the audit came, and `predicted` is the outcome of the predicted
+    run as the JSON form documents it; both are None where nobody asked.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -85,6 +112,8 @@ class AuditResult:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     codes: Collection[str] = frozenset()
+    coverage: Coverage | None = None
+    predicted: Mapping[str, Any] | None = None
 
     @property
     def files(self) -> int:

@@ -54,7 +54,7 @@ def test_missing_path_is_an_error_and_the_others_are_audited(project: Path, caps
     code, document = check(capsys, "nowhere.py", "script.py")
     assert code == 2
     assert codes(document) == ["DDP801"]
-    assert document["errors"] == [{"path": "nowhere.py", "line": None, "message": "no such file or directory"}]
+    assert document["errors"] == [{"path": "nowhere.py", "cell": None, "line": None, "message": "no such file or directory"}]
 
 
 def test_directory_without_python_files(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,7 @@ def test_directory_without_python_files(project: Path, capsys: pytest.CaptureFix
     (project / "empty" / "notes.txt").write_text("nothing")
     code, document = check(capsys, "empty")
     assert code == 2
-    assert document["errors"] == [{"path": "empty", "line": None, "message": "no Python files in this directory"}]
+    assert document["errors"] == [{"path": "empty", "cell": None, "line": None, "message": "no Python files in this directory"}]
 
 
 def test_syntax_error_in_a_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,9 @@ def test_not_utf8(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "latin.py").write_bytes(b"a = 1\nname = '\xe9t\xe9 GRAVE'\n")
     code, document = check(capsys, "latin.py")
     assert code == 2
-    assert document["errors"] == [{"path": "latin.py", "line": 2, "message": "is not UTF-8 and has no coding comment"}]
+    assert document["errors"] == [
+        {"path": "latin.py", "cell": None, "line": 2, "message": "is not UTF-8 and has no coding comment"}
+    ]
     (project / "latin.py").write_bytes(b"# coding: latin-1\nname = '\xe9t\xe9 GRAVE'\n")
     assert check(capsys, "latin.py")[0] == 1
 
@@ -212,8 +214,9 @@ def test_a_comment_in_an_imported_file_is_not_called_unused(project: Path, capsy
 def test_json_has_the_documented_form(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, script="pass\nx = 'GRAVE'\nx = 'GRAVE'\n")
     _, document = check(capsys, "script.py")
-    assert set(document) == {"version", "tool", "files", "findings", "errors", "suppressed"}
-    assert document["version"] == 1
+    keys = ["version", "tool", "files", "findings", "errors", "suppressed", "coverage", "predicted"]
+    assert list(document) == keys
+    assert (document["version"], document["coverage"], document["predicted"]) == (2, None, None)
     assert document["tool"]["name"] == "ddp-audit"
     assert (document["files"], document["errors"], document["suppressed"]) == (1, [], 0)
     first, second = document["findings"]
@@ -224,13 +227,16 @@ def test_json_has_the_documented_form(project: Path, capsys: pytest.CaptureFixtu
         "severity": "error",
         "confidence": "likely",
         "path": "script.py",
+        "cell": None,
         "line": 2,
         "column": 6,
         "end_line": 2,
         "end_column": 11,
         "message": "The word is here.",
         "explanation": "It stays here, on all ranks.",
-        "related": [{"path": "script.py", "line": 1, "role": "guard", "text": "only rank 0 enters"}],
+        "related": [{"path": "script.py", "cell": None, "line": 1, "role": "guard", "text": "only rank 0 enters"}],
+        "places": None,
+        "option": None,
         "fix": {"safety": "display-only", "description": "take the word away"},
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.cache.reports import cache_path
-from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.findings import Finding, Fix, Option, Place, Related, Span
 
 MOST_BYTES = 300_000_000
 MOST_RUNS = 100  # whole audits
@@ -31,9 +31,15 @@ def document_of(finding: Finding) -> dict[str, Any]:
 
 def finding_of(item: dict[str, Any]) -> Finding:
     """A finding from what was written. Raises one of DAMAGE."""
-    fix = item["fix"]
-    parts = {"span": Span(**item["span"]), "related": [Related(**place) for place in item["related"]]}
-    return Finding(**{**item, **parts, "fix": None if fix is None else Fix(**fix)})
+    fix, option, places = item["fix"], item["option"], item["places"]
+    parts = {
+        "span": Span(**item["span"]),
+        "related": [Related(**place) for place in item["related"]],
+        "fix": None if fix is None else Fix(**fix),
+        "option": None if option is None else Option(**option),
+        "places": None if places is None else [Place(**place) for place in places],
+    }
+    return Finding(**{**item, **parts})
 
 
 def read(path: Path) -> Any:

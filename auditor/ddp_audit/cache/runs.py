@@ -15,13 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddp_audit import __version__
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.reports import installed_paths, tool_paths
-from ddp_audit.outcome import AuditResult, Late, Options
+from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
 
@@ -128,6 +128,8 @@ def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -
             rules=Late(lambda: _rules(kept["rules"], folders)),
             looked_at=set(kept["looked_at"]),
             codes=Late(lambda: _codes(folders)) if kept["codes"] is None else set(kept["codes"]),
+            coverage=None if kept["coverage"] is None else _coverage(kept["coverage"]),
+            predicted=kept["predicted"],
         )
         named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
         readable = sorted(named & result.looked_at)
@@ -140,6 +142,11 @@ def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -
     else:
         files.touch(run)
     return result
+
+
+def _coverage(kept: dict[str, Any]) -> Coverage:
+    left = [NotFollowed(**place) for place in kept["not_followed"]]
+    return Coverage(tuple(kept["reached"]), left, kept["complete"])
 
 
 def _text_of(path: str) -> str:
@@ -159,4 +166,6 @@ def _document(result: AuditResult) -> dict[str, object]:
         "rules": None if all_rules else sorted(result.rules),
         "looked_at": sorted(result.looked_at),
         "codes": None if all_rules else sorted(result.codes),
+        "coverage": None if result.coverage is None else result.coverage.to_json(),
+        "predicted": None if result.predicted is None else dict(result.predicted),
     }

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     pages = [page for page in (*map(page_of, rules), *suppression_pages()) if page.code in codes]
     if args.format == "json":
         shown = [page.to_json() for page in pages]
-        print(json.dumps({"version": 1, "rules": shown}, indent=2, ensure_ascii=False))
+        print(json.dumps({"version": 2, "rules": shown}, indent=2, ensure_ascii=False))
         return 0
     width = min(100, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 100
     print("\n".join(page.text(width) for page in pages), end="")

@@ -21,8 +21,8 @@ def run(args: argparse.Namespace) -> int:
 
     pages = [*map(page_of, project_rules()), *suppression_pages()]
     if args.format == "json":
-        print(json.dumps({"version": 1, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
+        print(json.dumps({"version": 2, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0
     width = max(len(page.name) for page in pages)
-    say(f"{page.code}  {page.level:<7}  {page.name:<{width}}  {page.to_json()['what']}" for page in pages)
+    say(f"{page.code}  {page.severity:<7}  {page.name:<{width}}  {page.to_json()['what']}" for page in pages)
     return 0

@@ -131,7 +131,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
                 out["prediction"] = foretold.as_object(prediction, full=full)
             if notes:
                 out["log"] = log_lines.as_objects(notes)
-            out["findings"] = [finding.to_json() for finding in findings]
+            out |= {"version": trace_json.WITH_FINDINGS, "findings": [finding.to_json() for finding in findings]}
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     return result.exit_code
 

@@ -12,6 +12,8 @@ from ddp_audit.source import suppress
 if TYPE_CHECKING:
     from ddp_audit.rule import Rule
 
+HOMEPAGE = "https://github.com/ddp-audit/ddp-audit"
+_SITE = "https://ddp-audit.github.io/ddp-audit"
 
 # Outcomes as rules and cases name them (tests/cases/README.md), for readers.
 _OUTCOMES = {
@@ -41,7 +43,7 @@ class Page:
 
     code: str
     name: str
-    level: str
+    severity: str
     what: str
     why: str
     quiet: str = ""
@@ -51,6 +53,12 @@ class Page:
     good: str = ""
     remedy: str = ""
     outcome: str = ""
+    has_site: bool = True  # a rule of a project's own has no page on the site
+
+    @property
+    def url(self) -> str:
+        """The address of the page on the site; empty where there is none."""
+        return f"{_SITE}/rules/{self.code}/" if self.has_site else ""
 
     def sections(self) -> list[tuple[str, str]]:
         """(heading, paragraph) of the parts in prose."""
@@ -72,7 +80,7 @@ class Page:
 
     def text(self, width: int = 100) -> str:
         """The page for a terminal or a pipe."""
-        lines = [f"{self.code} {self.name} ({self.level})"]
+        lines = [f"{self.code} {self.name} ({self.severity})"]
         for heading, paragraph in self.sections():
             lines += ["", heading, textwrap.fill(paragraph, width, initial_indent="  ", subsequent_indent="  ")]
         for heading, program in self.programs():
@@ -81,7 +89,7 @@ class Page:
 
     def markdown(self) -> str:
         """The page for viewers that show Markdown."""
-        lines = [f"# {self.code} {self.name}", "", f"Level: {self.level}"]
+        lines = [f"# {self.code} {self.name}", "", f"Severity: {self.severity}"]
         for heading, paragraph in self.sections():
             lines += ["", f"## {heading}", "", paragraph]
         for heading, program in self.programs():
@@ -91,7 +99,7 @@ class Page:
     def to_json(self) -> dict[str, str]:
         """Every part by name; prose on one line."""
         prose = ("what", "why", "quiet", "confirmed", "source", "remedy", "outcome")
-        out = {key: getattr(self, key) for key in ("code", "name", "level")}
+        out = {key: getattr(self, key) for key in ("code", "name", "severity")}
         out.update({key: _flow(getattr(self, key)) for key in prose})
         out.update({key: inspect.cleandoc(getattr(self, key)) for key in ("bad", "good")})
         return out
@@ -112,6 +120,7 @@ def page_of(rule: Rule) -> Page:
         rule.good,
         rule.remedy,
         rule.outcome,
+        has_site=type(rule).__module__.partition(".")[0] == "ddp_audit_rules",
     )
 
 

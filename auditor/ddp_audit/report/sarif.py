@@ -50,7 +50,7 @@ def _rule(page: Page) -> dict[str, Any]:
         "shortDescription": {"text": page.what},
         "fullDescription": {"text": f"{page.what} {page.why}"},
         "help": {"text": page.text(), "markdown": page.markdown()},
-        "defaultConfiguration": {"level": _LEVELS[page.level]},
+        "defaultConfiguration": {"level": _LEVELS[page.severity]},
         "properties": {"tags": ["pytorch", "distributed"]},
     }
 

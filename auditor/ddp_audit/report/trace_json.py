@@ -11,7 +11,8 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, RankState
 from ddp_audit.events import POINT_TO_POINT, Event
 
-VERSION = 1
+VERSION = 1  # of a comparison alone
+WITH_FINDINGS = 2  # of one with findings, whose objects are those of `check`
 
 
 def as_object(comparison: Comparison) -> dict[str, Any]:
