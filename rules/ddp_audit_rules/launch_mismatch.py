@@ -35,7 +35,8 @@ class LaunchMismatch(Rule):
     quiet = (
         "A sentence of which any reading agrees: the number may be that of the whole job or that of each node. Ranges and "
         "variables (`1:4`, `gpu`, `$N`), sentences that hedge (`up to 8 GPUs`), plain python commands, nodes after an ellipsis or "
-        "`the other nodes`, runs on CPU, and localhost where the text says that it is one machine."
+        "`the other nodes`, runs on CPU, localhost where the text says that it is one machine, and what this tool has written "
+        "itself: trace folders, logs and reports."
     )
     confirmed = "The world size of the traced run, where it is the command's and not the sentence's."
     source = "torch.distributed.run: the world size is nnodes times nproc_per_node, both 1 where they are not given (torch 2.13)."

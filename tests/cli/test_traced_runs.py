@@ -98,8 +98,8 @@ def test_ranks_that_agree(tmp_path: Path) -> None:
         (["trace"], 2, "COMMAND"),
         (["trace", "--stall-after", "soon", "--", "torchrun"], 2, "soon"),
         (["trace", "--no-check", "--", "no-such-program-at-all"], 2, "command not found"),
-        (["trace", "--", sys.executable, "fails.py"], 3, "no trace"),
-        (["trace", "--", sys.executable, "does_nothing.py"], 2, "no trace"),
+        (["trace", "--", sys.executable, "fails.py"], 2, "no trace recorded: the command exited with 3 before any process called"),
+        (["trace", "--", sys.executable, "does_nothing.py"], 2, "exited with 0, and no process of it called init_process_group()"),
         (["diff", "nowhere"], 2, "nowhere: no such folder"),
         (["diff", "."], 2, "no trace"),
         (["demo", "rank0-eval-bariere"], 2, "did you mean rank0-eval-barrier?"),
@@ -112,6 +112,44 @@ def test_what_cannot_be_done(tmp_path: Path, words: list[str], code: int, says: 
     assert done.returncode == code, done.stdout + done.stderr
     assert says in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_without_a_trace_is_a_document_too(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
+    done = command(tmp_path, "trace", "--format", "json", "--", sys.executable, "fails.py")
+    assert done.returncode == 2, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["verdict"], document["command_code"]) == (None, 3)
+    assert "exited with 3" in document["error"]
+    later = command(tmp_path, "diff", "ddp-trace")
+    assert (later.returncode, later.stdout) == (2, "")
+    assert "no trace recorded: the command exited with 3 before any process called init_process_group()" in later.stderr
+
+
+def test_a_launch_that_fails_before_torch_is_imported_has_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import no_such_module_at_all\nimport torch\n")
+    done = command(tmp_path, "trace", *TORCHRUN)
+    assert done.returncode == 2, done.stderr
+    assert "no trace recorded: the command exited with 1 before any process called init_process_group()" in done.stdout
+
+
+FAILING = """\
+if dist.get_rank() == 1:
+    raise RuntimeError("boom")
+"""
+
+
+def test_a_rank_that_fails_is_named_with_the_line_that_raised(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("BARRIER\n", FAILING))
+    done = command(tmp_path, "trace", "--stall-after", "0", *TORCHRUN)
+    assert done.returncode == 1, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Rank 1 failed: RuntimeError: boom (train.py:17); rank 0 was left waiting." in said
+    assert "The 2 ranks diverged" not in said
+    assert "Rank 1: ended with RuntimeError: boom at train.py:17, after" in said
+    assert "rank 0 at train.py:18; rank 1 ended with RuntimeError: boom at train.py:17." in said  # what the log says
+    state = json.loads(command(tmp_path, "diff", "ddp-trace", "--format", "json").stdout)["ranks"]["1"]
+    assert (state["error"], state["raised_at"]) == ("RuntimeError: boom", "train.py:17")
 
 
 def test_the_demo_lists_its_hazards(tmp_path: Path) -> None:

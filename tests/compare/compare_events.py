@@ -35,8 +35,8 @@ def forward(grad: bool) -> Event:
     return Event(FORWARD, detail={"grad": grad, "model": 0})
 
 
-def exception(kind: str, text: str) -> Event:
-    return Event(EXCEPTION, detail={"type": kind, "text": text})
+def exception(kind: str, text: str, at: Site | None = None) -> Event:
+    return Event(EXCEPTION, stack=() if at is None else (at,), detail={"type": kind, "text": text})
 
 
 def rank_run(rank: int, events: list[Event], state: str = EXITED, code: int | None = None, **fields: object) -> RankRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compare_events import all_reduce, barrier, broadcast, exception, forward, rank_run, recorded, site
 
-from ddp_audit.compare.run import KILLED, RAISED, WAITING, RankRun, RecordedRun
+from ddp_audit.compare.run import EXITED, KILLED, RAISED, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.events import DDP_BUCKET, DDP_BUFFERS, STEP, Event
 from ddp_audit.findings import Finding, Span
@@ -128,6 +128,26 @@ def test_an_absent_rank_is_shown_with_its_end() -> None:
     assert "ValueError: bad batch" in text and "a rank is missing" in text
 
 
+def test_a_rank_that_failed_is_the_headline() -> None:
+    raised = exception("RuntimeError", "boom", site(8))
+    gone = rank_run(1, [all_reduce(1), raised], RAISED, 1)
+    waits = rank_run(0, [all_reduce(1), barrier(2)], WAITING, waiting=barrier(2))
+    other = rank_run(2, [all_reduce(1), barrier(2), exception("RuntimeError", "Connection closed by peer")], RAISED, 1)
+
+    def headline(*ranks: RankRun) -> str:
+        return trace_text.headline(compare_run(recorded(*ranks))).text
+
+    assert headline(waits, gone) == "Rank 1 failed: RuntimeError: boom (train.py:8); rank 0 was left waiting."
+    assert headline(waits, gone, other).endswith("; ranks 0 and 2 were left waiting.")
+    assert headline(waits, rank_run(1, [all_reduce(1)], KILLED, -11)) == "Rank 1 was killed by signal 11; rank 0 was left waiting."
+    assert headline(waits, rank_run(1, [all_reduce(1)], EXITED, 3)) == "Rank 1 exited with code 3; rank 0 was left waiting."
+    assert headline(waits, rank_run(1, [all_reduce(1)], EXITED, 0)) == "The 2 ranks diverged."  # it left in order
+    assert headline(waits, rank_run(1, [broadcast(1), raised], RAISED, 1)) == "The 2 ranks diverged."  # a mismatch comes first
+    assert headline(rank_run(0, [all_reduce(1), raised], RAISED, 1), gone) == (
+        "The 2 ranks agree in what is recorded; ranks 0 and 1 failed: RuntimeError: boom (train.py:8)."
+    )
+
+
 def test_agreement_silent_faults_notices_and_findings() -> None:
     step = Event(STEP, site=site(310), detail={"unreduced": True})
     buffers = broadcast(5, origin=DDP_BUFFERS)
@@ -154,7 +174,7 @@ def test_the_headline_of_a_single_rank() -> None:
         return trace_text.headline(compare_run(recorded(rank))).text
 
     assert headline(rank_run(0, [all_reduce()])) == "The only rank ran 1 collective; there is no other to compare it with."
-    assert headline(rank_run(0, [all_reduce()], KILLED)) == "The only rank ran: the run did not end in order."
+    assert headline(rank_run(0, [all_reduce()], KILLED)) == "The run did not end in order."
 
 
 def test_an_unfinished_run_says_where_the_ranks_are() -> None:

@@ -54,7 +54,7 @@ def test_a_mismatch_of_a_stalled_run_is_a_divergence() -> None:
     [
         (rank_run(1, [A], EXITED, 0), "Rank 1 exited with code 0"),
         (rank_run(1, [A], EXITED, 3), "Rank 1 exited with code 3"),
-        (rank_run(1, [A, OWN], RAISED, 1), "Rank 1 ended with ValueError: no such file after all_reduce"),
+        (rank_run(1, [A, OWN], RAISED, 1), "Rank 1 ended with ValueError: no such file, after all_reduce"),
         (rank_run(1, [A], KILLED, -9), "Rank 1 was killed by signal 9"),
         (rank_run(1, [A], KILLED), "Rank 1 was killed; last"),
     ],

@@ -235,3 +235,53 @@ def test_yaml_is_read_only_where_a_manifest_starts_the_script(project: Path) -> 
     assert last_line() == "False"
     (project / "job.yaml").write_text("run: torchrun --nproc_per_node=4 fit.py\n")
     assert last_line() == "True"
+
+
+COMMAND = "torchrun --nnodes 2 --node-rank 0 --master-addr localhost --nproc-per-node 2 train.py"
+OWN_LOGS = {
+    "trace": f"ddp-audit: audit of train.py\ntrain.py: W = 2 x 2 = 4 processes, from {COMMAND}\nNo hazards found in 1 file.\n\n"
+    f"ddp-audit: {COMMAND} (trace in ddp-trace)\n",
+    "check": f"train.py: W = 2 x 2 = 4 processes, from {COMMAND}\nNo hazards found in 1 file.\n",
+    "finding": f"README.md:3:1: DDP504 warning launch-mismatch [likely] The job has 2 nodes.\n    launch: README.md:3: {COMMAND}\n",
+}
+RUN_JSON = '{"version": 1, "run": "1", "tool": {"name": "ddp-audit", "version": "0.1.0"}, "command": ["torchrun"]}'
+
+
+@pytest.mark.parametrize("name", ["run.txt", "run.sh", "train.job", "out.yaml"])
+@pytest.mark.parametrize("kind", OWN_LOGS)
+def test_a_log_of_the_tools_own_is_no_document(project: Path, kind: str, name: str) -> None:
+    (project / "train.py").write_text("")
+    (project / name).write_text(OWN_LOGS[kind])
+    assert beside(project, "train.py") == []
+
+
+@pytest.mark.parametrize("text", [f"$ ddp-audit trace -- {COMMAND}\n", f"How ddp-audit: helps\n\n{COMMAND}\n"])
+def test_a_text_that_tells_how_to_call_the_tool_is_one(project: Path, text: str) -> None:
+    (project / "train.py").write_text("")
+    (project / "run.txt").write_text(text)
+    assert len(beside(project, "train.py")) == 1
+
+
+def test_a_readme_that_shows_what_the_tool_prints_is_still_read(project: Path) -> None:
+    (project / "train.py").write_text("")
+    (project / "README.md").write_text(f"```bash\n{COMMAND}\n```\n\n```text\nddp-audit: audit of train.py\n```\n")
+    assert len(beside(project, "train.py")) == 1
+
+
+@pytest.mark.parametrize(
+    ("described", "read"),
+    [(RUN_JSON, 0), (RUN_JSON.replace("ddp-audit", "another tool"), 1), ("[" * 100_000, 1), ("{", 1), ('{"tool": 3}', 1), ("", 1)],
+)
+def test_what_lies_in_a_trace_folder_is_no_document(project: Path, described: str, read: int) -> None:
+    (project / "train.py").write_text("")
+    (project / "runs").mkdir()
+    (project / "runs" / "job.sh").write_text(f"{COMMAND}\n")
+    (project / "runs" / "run.json").write_text(described)
+    assert len(beside(project, "train.py")) == read
+
+
+def test_a_project_that_holds_its_trace_is_still_read(project: Path) -> None:
+    (project / "train.py").write_text("")
+    (project / "run.json").write_text(RUN_JSON)
+    (project / "job.sh").write_text(f"{COMMAND}\n")
+    assert len(beside(project, "train.py")) == 1

@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace) -> int:
         progress.end()
     root = Path(str(recorded.meta.get("cwd") or "."))
     notes = read_notes(args.folder, args.log)
-    together = with_diff(notes, comparison.parted_ever, int(recorded.meta.get("first_index") or 0))
+    together = with_diff(notes, comparison.parted_ever, comparison.ranks_of_parted, int(recorded.meta.get("first_index") or 0))
     with _output(args.output) as stream:
         if args.format == "json":
             out = trace_json.as_object(comparison)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ddp_audit.cli.parser import Usage
+from ddp_audit.compare.explain import code_text
 from ddp_audit.compare.logs import LogNote, read_logs
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
-from ddp_audit.trace.store import TraceError, load_run
+from ddp_audit.trace.store import NoTrace, TraceError, load_run, read_meta
 from ddp_audit.trace.worker.layout import ERRORS_FILE
 
 Progress = Callable[[int, int], None]
@@ -20,6 +21,8 @@ def read_run(folder: str) -> RecordedRun:
     """The run that a folder holds. Raises Usage where there is no trace or it is damaged."""
     try:
         return load_run(folder)
+    except NoTrace as error:
+        raise Usage(no_trace_text(folder, error)) from None
     except TraceError as error:
         raise Usage(str(error)) from None
 
@@ -37,8 +40,27 @@ def read_compared(folder: str, progress: Progress | None = None) -> tuple[Record
             run = flight.run_of(dumps)
             return run, flight.compare_dumps(run, dumps)
         return compared_trace(folder, progress)
+    except NoTrace as error:
+        raise Usage(no_trace_text(folder, error)) from None
     except TraceError as error:
         raise Usage(str(error)) from None
+
+
+def no_trace_text(folder: str | os.PathLike[str], error: NoTrace) -> str:
+    """Why a folder holds no trace, in one line: by what its run.json says of the command, or else the reader's own words."""
+    try:
+        meta = read_meta(Path(folder))
+    except TraceError:
+        meta = None
+    if not meta or "run" not in meta:
+        return str(error)
+    code = meta.get("exit_code")
+    if not isinstance(code, int):
+        return f"{folder}: nothing is recorded yet: the command runs, and no process has called init_process_group()"
+    if code == 0:
+        return f"{folder}: no trace recorded: the command exited with 0, and no process of it called init_process_group()"
+    how = f"ended{code_text(code)}" if code < 0 else f"exited with {code}"
+    return f"{folder}: no trace recorded: the command {how} before any process called init_process_group()"
 
 
 def compared_trace(folder: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Comparison]:

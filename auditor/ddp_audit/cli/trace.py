@@ -8,14 +8,14 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cli import exports
 from ddp_audit.cli.parser import Subparsers, Usage
 
 if TYPE_CHECKING:
     from ddp_audit.compare.logs import LogNote
-    from ddp_audit.compare.sequence import Divergence
+    from ddp_audit.compare.verdict import Comparison
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks part "
         "as soon as they do, and at the end the verdict of the run on each finding.",
         epilog="COMMAND: torchrun, python -m torch.distributed.run, srun, accelerate launch, or plain python.\n"
-        "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace; else COMMAND's own",
+        "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace was recorded; else COMMAND's own",
     )
     parser.add_argument("--stall-after", type=_seconds, default=30.0, metavar="SECONDS", help="default: 30; 0 for never")
     parser.add_argument("--on-stall", choices=("report", "kill"), default="report", help="default: report")
@@ -86,7 +86,6 @@ def run(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
     from ddp_audit.cli import foretold, traced
     from ddp_audit.cli.recorded import read_notes
-    from ddp_audit.compare.logs import with_diff
     from ddp_audit.report import log_lines, text, trace_json, trace_text
 
     kernel = traced.choose_kernel(args.native, told)
@@ -110,11 +109,20 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     findings = result.findings.findings
     notes = read_notes(args.dir, args.log)
     if result.comparison is None or result.run is None:
-        _tell_notes(told, notes, [])
+        _tell_notes(told, notes, None)
+        if document is not None and args.format == "json":
+            out: dict[str, Any] = {
+                "version": trace_json.VERSION,
+                "verdict": None,
+                "error": result.reason,
+                "command_code": result.command_code,
+            }
+            out["findings"] = [finding.to_json() for finding in findings]
+            document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     else:
         traced.tell(told, "")
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
-        _tell_notes(told, notes, result.comparison.parted_ever)
+        _tell_notes(told, notes, result.comparison)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
         prediction = foretold.foretold(command, result.run) if predicts else None
         if prediction is not None:
@@ -122,7 +130,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             foretold.keep(prediction, args.dir, full=full)
         traced.tell(told, *exports.write(args.export, result.run, result.comparison))
         if document is not None and args.format == "html":
-            log = list(log_lines.lines(notes, with_diff(notes, result.comparison.parted_ever))) if notes else []
+            log = _note_lines(notes, result.comparison)
             document.write(exports.page(result.run, result.comparison, Path.cwd(), findings=findings, log=log))
         elif document is not None:
             out = trace_json.as_object(result.comparison)
@@ -136,11 +144,19 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     return result.exit_code
 
 
-def _tell_notes(told: IO[str], notes: list[LogNote], parted: list[Divergence]) -> None:
-    """The known error texts of the command's standard error and of logs, beside what the comparison found."""
+def _tell_notes(told: IO[str], notes: list[LogNote], comparison: Comparison | None) -> None:
     from ddp_audit.cli.traced import tell
+
+    if notes:
+        tell(told, "", *_note_lines(notes, comparison))
+
+
+def _note_lines(notes: list[LogNote], comparison: Comparison | None) -> list[str]:
+    """The known error texts of the command's standard error and of logs, with what the comparison found."""
     from ddp_audit.compare.logs import with_diff
     from ddp_audit.report import log_lines
 
-    if notes:
-        tell(told, "", *log_lines.lines(notes, with_diff(notes, parted)))
+    if not notes:
+        return []
+    together = [] if comparison is None else with_diff(notes, comparison.parted_ever, comparison.ranks_of_parted)
+    return list(log_lines.lines(notes, together))

@@ -14,7 +14,7 @@ from typing import IO
 from ddp_audit.audit import AuditResult, Options, UsageError, audit
 from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
-from ddp_audit.cli.recorded import compared_trace
+from ddp_audit.cli.recorded import compared_trace, no_trace_text
 from ddp_audit.compare.explain import is_are, rank_list
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RUNNING, RecordedRun
@@ -38,12 +38,13 @@ class Traced:
     run: RecordedRun | None = None
     comparison: Comparison | None = None
     findings: AuditResult = field(default_factory=AuditResult)
+    reason: str = ""  # why there is no comparison
 
     @property
     def exit_code(self) -> int:
-        """1 for a divergence, else the command's own failure, else 2 where the trace is not whole, else 0."""
+        """2 where there is no trace; 1 for a divergence, else the command's own failure, else 2 for a trace that lacks ranks."""
         if self.comparison is None:
-            return self.command_code or 2
+            return 2
         return 1 if self.comparison.exit_code == 1 else self.command_code or self.comparison.exit_code
 
 
@@ -114,7 +115,7 @@ def trace_command(
     """
     from ddp_audit.trace.launcher import LaunchError as NotStarted
     from ddp_audit.trace.launcher import run_traced
-    from ddp_audit.trace.store import TraceError
+    from ddp_audit.trace.store import NoTrace, TraceError
 
     root = Path.cwd()
     live = LiveComparison(root=root)
@@ -160,10 +161,12 @@ def trace_command(
         tell(stream, "", "ddp-audit: the command was ended, as --on-stall kill asks")
     try:
         traced.run, traced.comparison = compared_trace(directory)
+    except NoTrace as error:
+        traced.reason = no_trace_text(directory, error)
     except TraceError as error:
-        wrote = any(Path(directory).glob("rank-*.ddptrace"))
-        said = str(error) if wrote else f"{directory}: no trace in it, for no process of the command made a process group"
-        tell(stream, "", f"ddp-audit: {said} (the command left with {ended.exit_code})")
+        traced.reason = f"{error} (the command exited with {ended.exit_code})"
+    if traced.run is None:
+        tell(stream, "", f"ddp-audit: {traced.reason}")
         return traced
     if audited is not None:
         for attempt in (*traced.run.earlier, traced.run):

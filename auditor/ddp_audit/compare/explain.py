@@ -68,6 +68,15 @@ def rank_list(ranks: Iterable[int]) -> str:
     return f"ranks {text}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "collective"), counted(1200, "collective"), counted(0, "pass", "passes")
+    ('1 collective', '1,200 collectives', '0 passes')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def is_are(ranks: Sequence[int]) -> str:
     return "is" if len(ranks) == 1 else "are"
 
@@ -171,6 +180,12 @@ def exception_text(run: RankRun) -> str:
     return f"{kind}: {textwrap.shorten(first, 120, placeholder=' ..')}" if first else kind
 
 
+def raised_at(run: RankRun) -> Site | None:
+    """The user's innermost line in the traceback of the exception that left the script; None where none was recorded."""
+    event = last_of(run.events, EXCEPTION) if run.state == RAISED else None
+    return None if event is None else next(iter(frames(event)), None)
+
+
 def last_text(run: RankRun) -> str:
     """The last thing that a rank recorded, with its place: `all_reduce of 1 float32 (user call) at train.py:88`."""
     if run.last:
@@ -214,8 +229,8 @@ def standing(run: RankRun, now: float | None = None) -> str:
     if run.state == EXITED:
         return f"exited{code_text(run.code)} after {_last_done(run)}"
     if run.state == RAISED:
-        error = exception_text(run)
-        return f"ended with {error or 'an exception'} after {_last_done(run)}"
+        error, site = exception_text(run) or "an exception", raised_at(run)
+        return f"ended with {error}{f' at {site}' if site else ''}, after {_last_done(run)}"
     if run.state == KILLED:
         if run.last.startswith(("in ", "at ")):
             return f"was killed{code_text(run.code)} {run.last}"

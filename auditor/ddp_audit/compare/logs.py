@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ddp_audit.compare.explain import capital, place, rank_list
+from ddp_audit.compare.explain import code_text, place, rank_list
 from ddp_audit.compare.log_texts import TEXTS
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
 from ddp_audit.compare.sequence import Divergence
+from ddp_audit.events import DEFAULT_GROUP
 from ddp_audit.patterns import pattern
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.verdict import RankState
 
 # `[rank1]:` of torch, `[default1]:` and `[trainer1]:` of torchrun's --tee, `[Rank 1]` and `Rank 1]` of the watchdog.
 _RANK = pattern(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")
@@ -76,8 +82,14 @@ def _add(found: dict[tuple[str, str], LogNote], note: LogNote) -> None:
         known.ranks = sorted({*known.ranks, *note.ranks})
 
 
-def with_diff(notes: Sequence[LogNote], divergences: Sequence[Divergence], first_index: int = 0) -> list[str]:
-    """What the texts and the diff say together, in sentences. `first_index`: the index of a group's first collective."""
+def with_diff(
+    notes: Sequence[LogNote],
+    divergences: Sequence[Divergence],
+    states: Mapping[int, RankState] | None = None,
+    first_index: int = 0,
+) -> list[str]:
+    """What the texts and the diff say together, in sentences. `states` says of ranks how they ended, `first_index` is the index
+    of a group's first collective."""
     said = []
     parted = [divergence for divergence in divergences if not divergence.is_notice]
     for note in notes:
@@ -90,14 +102,26 @@ def with_diff(notes: Sequence[LogNote], divergences: Sequence[Divergence], first
         first = parted[0]
         sides: list[tuple[list[int], str]] = []
         for rank, event in sorted(first.ranks.items()):
-            text = "nowhere" if event is None else place(event)
+            text = _absence((states or {}).get(rank)) if event is None else f"at {place(event)}"
             if not sides or sides[-1][1] != text:
                 sides.append(([rank], text))
             else:
                 sides[-1][0].append(rank)
-        told = "; ".join(f"{rank_list(ranks)}: {text}" for ranks, text in sides[:4])
+        told = "; ".join(f"{rank_list(ranks)} {text}" for ranks, text in sides[:4])
         what = "collective" if first.message is None else "message"
-        said.append(f"Behind these texts stands {what} {first.index} of group {first.group} ({capital(told)}).")
+        group = "the default group" if first.group == DEFAULT_GROUP else f"group {first.group}"
+        said.append(f"The diff explains these texts by {what} {first.index} of {group}: {told}.")
     elif notes:
         said.append("The diff shows no collective in which the ranks part: what the texts tell of is not in the trace.")
     return list(dict.fromkeys(said))
+
+
+def _absence(state: RankState | None) -> str:
+    """What is said of a rank that never entered the collective: how it ended, where it has."""
+    if state is None or state.state == MISSING:
+        return "left no trace"
+    if state.state == RAISED:
+        return f"ended with {state.error or 'an exception'}{f' at {state.raised_at}' if state.raised_at else ''}"
+    if state.state in (EXITED, KILLED):
+        return f"{'exited' if state.state == EXITED else 'was killed'}{code_text(state.code)}"
+    return "never entered it"

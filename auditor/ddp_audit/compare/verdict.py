@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from ddp_audit.compare.absent import missing, wait_cycle
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.crossed import Crossed
-from ddp_audit.compare.ended import exited_in_order, has_ended
-from ddp_audit.compare.explain import exception_text, last_text, standing
+from ddp_audit.compare.ended import exited_in_order, failed_by_itself, has_ended
+from ddp_audit.compare.explain import exception_text, last_text, raised_at, standing
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.partners import Partners, time_of
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
-from ddp_audit.events import COLLECTIVE, GROUP
+from ddp_audit.events import COLLECTIVE, GROUP, Site
 
 if TYPE_CHECKING:
     from ddp_audit.findings import Finding
@@ -34,7 +34,8 @@ _STRENGTH: dict[str | None, int] = {"not-covered": 0, "not-observed": 1, "confir
 class RankState:
     """Where one rank is or how it ended. `text` goes on after the rank's name: `waits in broadcast .. at train.py:224`.
 
-    `error` is the exception that left the script, in one line.
+    `error` is the exception that left the script, in one line, and `raised_at` the user's line that raised it. `failed` says that
+    the rank ended by a fault of its own: no peer, launcher or user ended it.
     """
 
     rank: int
@@ -45,6 +46,8 @@ class RankState:
     last: str
     text: str
     error: str = ""
+    raised_at: Site | None = None
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -73,6 +76,11 @@ class Comparison:
     def parted_ever(self) -> list[Divergence]:
         """Those of this attempt, or where there are none those of the last attempt that has some."""
         return next((one.parted for one in (self, *reversed(self.earlier)) if one.parted), [])
+
+    @property
+    def ranks_of_parted(self) -> dict[int, RankState]:
+        """The ranks of the attempt that `parted_ever` is of."""
+        return next((one.ranks for one in (self, *reversed(self.earlier)) if one.parted), self.ranks)
 
     @property
     def crossed(self) -> list[Divergence]:
@@ -176,6 +184,8 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             last_text(rank_run),
             standing(rank_run, now),
             exception_text(rank_run),
+            raised_at(rank_run),
+            failed_by_itself(rank_run),
         )
         for rank, rank_run in sorted(run.ranks.items())
     }

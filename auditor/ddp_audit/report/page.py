@@ -176,7 +176,7 @@ def _sides(divergence: Divergence, comparison: Comparison, root: Path | None, wa
         what: tuple[Any, ...]
         if event is None:
             head, *more = nothing_lines(comparison.ranks.get(rank))
-            what = (head, tuple(more), False)
+            what = (head, tuple(line.removeprefix("@") for line in more), False)
         else:
             what = (name(event) + phase(event, divergence.forwards.get(rank)), frames(event), rank in waiting)
         sides.setdefault(what, []).append(rank)

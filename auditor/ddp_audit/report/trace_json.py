@@ -91,4 +91,8 @@ def _rank(state: RankState) -> dict[str, Any]:
     out: dict[str, Any] = {"events": state.events, "state": state.state, "last": state.last}
     if state.code is not None:
         out["code"] = state.code
+    if state.error:
+        out["error"] = state.error
+    if state.raised_at is not None:
+        out["raised_at"] = str(state.raised_at)
     return out

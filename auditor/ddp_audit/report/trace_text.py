@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ddp_audit.compare.explain import capital, code_text, frames, lines, name, phase, rank_list
+from ddp_audit.compare.explain import capital, code_text, counted, frames, lines, name, phase, rank_list
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
@@ -31,6 +31,7 @@ _MOST_CROSSED = 5
 _MOST_PARTED = 6
 _MOST_COLUMNS = 8
 _MOST_STANDINGS = 16
+_MOST_FAILED = 2  # ways to fail that a headline names
 
 _TITLES = {
     "operation": "different operations",
@@ -121,7 +122,8 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
         yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
     if len(comparison.parted) > _MOST_PARTED:
         yield Line("")
-        yield Line(f"The ranks part in {len(comparison.parted) - _MOST_PARTED:,} more groups, later than in these.", "head")
+        more = counted(len(comparison.parted) - _MOST_PARTED, "more group", "more groups")
+        yield Line(f"The ranks part in {more}, later than in these.", "head")
     if comparison.verdict != AGREED:
         yield Line("")
         yield from standing_lines(comparison.ranks, width)
@@ -140,18 +142,49 @@ def headline(comparison: Comparison) -> Line:
     most = max((state.collectives for state in comparison.ranks.values()), default=0)
     silent = len(comparison.silent)
     if comparison.verdict == DIVERGED:
-        return Line(f"The {ranks} diverged.", "bad")
+        return Line(failure_text(comparison) or f"The {ranks} diverged.", "bad")
     if comparison.verdict == STALLED and not comparison.parted and _all_wait(comparison):
         return Line(f"The {ranks} stalled: all of them wait, their collectives agree, and no rank is missing.", "bad")
     if comparison.verdict == STALLED:
         return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
-    faults = f" {silent} silent fault{'' if silent == 1 else 's'} all the same." if silent else ""
+    faults = f" {counted(silent, 'silent fault')} all the same." if silent else ""
     if comparison.verdict == AGREED:
-        in_all = f"{most:,} collective{'' if most == 1 else 's'}"
+        in_all = counted(most, "collective")
         text = f"The only rank ran {in_all}; there is no other to compare it with." if alone else f"The {ranks} agree in {in_all}."
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
-    return Line(f"{agreed or 'The only rank ran: '}the run did not end in order.{faults}", "bad" if silent else "warn")
+    failed = _failed_text(comparison.ranks)
+    ended = f"{failed}." if failed else "the run did not end in order."
+    return Line(f"{agreed}{ended}{faults}" if not alone else f"{capital(ended)}{faults}", "bad" if silent else "warn")
+
+
+def failure_text(comparison: Comparison) -> str:
+    """The first divergence as a sentence where ranks failed by themselves and left the others waiting; else empty."""
+    first = next(iter(comparison.parted), None)
+    if first is None or first.kind != "missing-rank" or first.message is not None:
+        return ""
+    gone = [rank for rank, event in first.ranks.items() if event is None]
+    there = [rank for rank, event in first.ranks.items() if event is not None]
+    failed = _failed_text({rank: comparison.ranks[rank] for rank in gone if rank in comparison.ranks})
+    if not failed or any(comparison.ranks[rank].failed for rank in there if rank in comparison.ranks):
+        return ""
+    return f"{capital(failed)}; {rank_list(there)} {'was' if len(there) == 1 else 'were'} left waiting."
+
+
+def _failed_text(states: Mapping[int, RankState]) -> str:
+    """`rank 1 failed: RuntimeError: boom (train.py:8)`, of the ranks that failed by themselves; empty where none did."""
+    how: dict[str, list[int]] = {}
+    for rank, state in sorted(states.items()):
+        if state.failed:
+            how.setdefault(_how_failed(state), []).append(rank)
+    return "; ".join(f"{rank_list(ranks)} {text}" for text, ranks in list(how.items())[:_MOST_FAILED])
+
+
+def _how_failed(state: RankState) -> str:
+    if state.state == RAISED:
+        at = f" ({state.raised_at})" if state.raised_at is not None else ""
+        return f"failed: {state.error or 'an exception'}{at}"
+    return f"{'was killed' if state.state == KILLED else 'exited'}{code_text(state.code)}"
 
 
 def _all_wait(comparison: Comparison) -> bool:
@@ -229,7 +262,7 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
         return columns
     first = sorted(columns, key=lambda column: not set(column.ranks) <= set(divergence.odd))[: _MOST_COLUMNS - 1]
     rest = [rank for column in columns if column not in first for rank in column.ranks]
-    return [*first, Column(rest, [f"{len(columns) - len(first):,} other things"])]
+    return [*first, Column(rest, [counted(len(columns) - len(first), "other thing")])]
 
 
 def _cell(event: Event, forward: Event | None, group: str, root: Path | None) -> list[str]:
@@ -253,7 +286,8 @@ def nothing_lines(state: RankState | None) -> list[str]:
     if how is None:
         return ["nothing yet", f"last: {state.last}"]
     if state.state == RAISED:
-        return ["nothing: ended with", state.error or "an exception"]
+        at = [f"@{state.raised_at}"] if state.raised_at is not None else []
+        return ["nothing: ended with", state.error or "an exception", *at]
     return [f"nothing: {how}{code_text(state.code)}"]
 
 
@@ -306,7 +340,8 @@ def standing_lines(states: Mapping[int, RankState], width: int = WIDTH) -> Itera
     for number, (text, ranks) in enumerate(folded.items()):
         if number == _MOST_STANDINGS:
             rest = [rank for ranks in list(folded.values())[number:] for rank in ranks]
-            yield from _wrapped(f"and {len(folded) - number:,} more places, of {rank_list(rest)}", width, "  ", hang=2)
+            more = counted(len(folded) - number, "more place")
+            yield from _wrapped(f"and {more}, of {rank_list(rest)}", width, "  ", hang=2)
             break
         each = "each " if len(ranks) > 1 else ""
         yield from _wrapped(f"{capital(rank_list(ranks))}: {each}{text}.", width, "  ", hang=2)
@@ -329,7 +364,7 @@ def _crossed_lines(notices: Sequence[Divergence], width: int) -> Iterator[Line]:
         yield Line(f"  {_where(notice)}", "warn")
         yield from _wrapped(notice.explanation, width, "    ")
     if len(notices) > _MOST_CROSSED:
-        yield Line(f"  and {len(notices) - _MOST_CROSSED} more pairs of places", "dim")
+        yield Line(f"  and {counted(len(notices) - _MOST_CROSSED, 'more pair', 'more pairs')} of places", "dim")
 
 
 def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:

@@ -1,12 +1,15 @@
 """Files of a folder that may say how a script is started: README, shell and batch scripts, Makefiles, manifests.
 
-Only those count that hold a launcher's name, so that notes and data beside a script change nothing.
+Only those count that hold a launcher's name, so that notes and data beside a script change nothing. What this tool has written
+is no such file: a folder with a trace, and a log or report of its own, which repeats the command that it was given.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 
 from ddp_audit.patterns import pattern
 
@@ -16,6 +19,9 @@ _LAUNCHERS = pattern(
     rb"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python[\d.]* "
     rb"|PyTorchJob|(?:lightning|fabric) run"
 )
+_PROSE = (".md", ".markdown", ".rst")  # may show what the tool prints among text of their own
+_OWN_LINES = pattern(rb"^(?:ddp-audit: |\S.*?:\d+:\d+: DDP\d{3} (?:error|warning|info) |No hazards found in \d)", re.MULTILINE)
+_RUN_FILE = "run.json"
 _MAX_BYTES = 400_000
 _MAX_FILES = 200  # of one folder
 
@@ -43,6 +49,8 @@ def candidates(folder: str, python: bool = False) -> list[str]:
 def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
     """Path and content of each such file right in a folder, by name; of Python files too where `python` is set."""
     found: list[tuple[str, bytes]] = []
+    if is_trace_folder(folder):
+        return found
     for path in candidates(folder, python):
         try:
             if os.path.getsize(path) > _MAX_BYTES:
@@ -51,9 +59,31 @@ def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
                 data = stream.read()
         except OSError:
             continue
-        if _LAUNCHERS.search(data):
+        if _LAUNCHERS.search(data) and not _is_own_log(path, data):
             found.append((path, data))
     return found
+
+
+def is_trace_folder(folder: str) -> bool:
+    """Return whether a folder holds a traced run and nothing else: a run.json of this tool, and no Python file."""
+    path = os.path.join(folder, _RUN_FILE)
+    try:
+        if os.path.getsize(path) > _MAX_BYTES:
+            return False
+        with open(path, "rb") as stream:
+            described = json.load(stream)
+        tool = described.get("tool") if isinstance(described, dict) else None
+        if not isinstance(tool, dict) or tool.get("name") != "ddp-audit":
+            return False
+        with os.scandir(folder) as entries:
+            return not any(entry.name.endswith(".py") for entry in entries)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _is_own_log(path: str, data: bytes) -> bool:
+    """Return whether a file is what this tool printed: such lines stand in it, and it is no document that shows them."""
+    return not path.endswith((*_PROSE, ".py")) and _OWN_LINES.search(data) is not None
 
 
 def digest(documents: list[tuple[str, bytes]]) -> str:

@@ -26,6 +26,7 @@ from ddp_audit.trace.book import Book, Definition, Odd
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.store import (
+    NoTrace,
     RankReader,
     Reader,
     TraceError,
@@ -84,7 +85,7 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     run.messages = _messages(readers, book)
     look_past_met(readers, run.messages)
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
+        raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace)")
     return run, book.places
 
 

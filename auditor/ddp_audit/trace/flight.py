@@ -23,7 +23,7 @@ from ddp_audit.compare.run import MISSING, RUNNING, WAITING, RankRun, RecordedRu
 from ddp_audit.compare.verdict import AGREED, INCOMPLETE, Comparison, compare_run, new_aligner
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.dumps import Dump, find_dumps
-from ddp_audit.trace.store import TraceError
+from ddp_audit.trace.store import NoTrace
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE, BLOCKING, CONSTRUCTOR, MARKERS
 
 SOURCE = "flight-recorder"  # `meta["source"]` of such a run
@@ -74,7 +74,7 @@ def load_dumps(folder: str | os.PathLike[str]) -> dict[int, Dump]:
     """The dumps in a folder, by rank. Raises TraceError where there is none or one is damaged."""
     dumps = find_dumps(Path(folder))
     if not dumps:
-        raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace, no dump of the Flight Recorder)")
+        raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace, no dump of the Flight Recorder)")
     return dumps
 
 

@@ -97,6 +97,10 @@ class TraceError(Exception):
     """A trace that cannot be read. Its text is one line."""
 
 
+class NoTrace(TraceError):
+    """A folder in which no rank recorded anything."""
+
+
 def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
     """All that a trace folder holds. Raises TraceError where there is no trace or a file is damaged."""
     folder = Path(directory)
@@ -105,7 +109,7 @@ def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
     follow = FollowRun(folder, strict=True)
     run = follow.poll()
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise TraceError(f"{folder}: no trace in it (no rank-*.ddptrace)")
+        raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace)")
     return run
 
 
