@@ -263,4 +263,5 @@ def _internal(entry: SourceFile, what: str, error: Exception) -> SourceError:
     if os.environ.get("DDP_AUDIT_DEBUG"):
         raise error
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return SourceError(entry.path, None, f"{what} failed: {text} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)")
+    shown = f"{what} failed: {text} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
+    return SourceError(entry.path, None, shown, is_internal=True)

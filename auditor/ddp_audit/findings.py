@@ -72,12 +72,14 @@ class Place:
 class Fix:
     """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'To mend it: ..'.
 
-    A safe or unsafe fix can be applied by the codemod of the finding's code (package `fix`); `detail` is a word for it.
+    A safe or unsafe fix can be applied by the codemod of the finding's code (package `fix`); `detail` is a word for it, and
+    `title` says in a few words what that one edit does, where the title in the codemod's catalogue does not say it.
     """
 
     safety: str
     description: str
     detail: str = ""
+    title: str = ""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,8 @@ def moved_call(program: Program, one: Pass, calls: list[Node]) -> Fix | None:
 
 
 def _call(name: str, epoch: str, detail: str = "") -> Fix:
-    return Fix("safe", f"call `{name}.set_epoch({epoch})` at the start of each epoch, before the loop over the loader", detail)
+    call = f"call `{name}.set_epoch({epoch})`"
+    return Fix("safe", f"{call} at the start of each epoch, before the loop over the loader", detail, f"{call} in each epoch")
 
 
 def _epoch_of(program: Program, one: Pass) -> str | None:

@@ -45,4 +45,4 @@ def through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
     sure = runs_with(program, wrap, node) or always_runs(program, wrap)
     inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
     text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
-    return Fix("unsafe", text, "" if sure else "getattr")
+    return Fix("unsafe", text, "" if sure else "getattr", f"evaluate through `{inner}`")

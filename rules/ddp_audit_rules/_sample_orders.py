@@ -124,7 +124,11 @@ def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[
         else:
             message = "The data set follows the order of a set, which is another one in each process."
             when = "A set of numbers, or one PYTHONHASHSEED for all ranks, has the same order everywhere."
-        fix = Fix("safe", "sort what the listing gives", "listing") if found.reason == LISTING else None
+        fix = (
+            Fix("safe", "sort what the listing gives", "listing", "put `sorted(..)` around the listing")
+            if found.reason == LISTING
+            else None
+        )
         yield Cause(span, message, when, "warning", None, found.sure, fix)
         return
 

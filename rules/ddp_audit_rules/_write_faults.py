@@ -66,7 +66,7 @@ def _after_trouble(node: Node) -> bool:
 def mended(program: Program, node: Node, many: str) -> Fix | None:
     """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
     if node.kind == "file" and node.detail.get("what") == "mkdir":
-        return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok")
+        return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok", "pass `exist_ok=True`")
     first = next(program.of("init"), None)
     made = first is not None and first.number < node.number and always_runs(program, first)
     if node.kind != "save" or many != SEVERAL or not made or program.frameworks:

@@ -113,7 +113,7 @@ def _call(node: Node, program: Program) -> Fix | None:
         return None
     known = len(functions) == len(found) or all(getattr(o, "name", "").startswith("torch.distributed.") for o in found)
     sure = bool(found) and known and not _is_waited_for(node, program)
-    return Fix("safe" if sure else "unsafe", f"call the function: `{node.text}()`")
+    return Fix("safe" if sure else "unsafe", f"call the function: `{node.text}()`", title=f"call the function: `{node.text}()`")
 
 
 def _wants_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, bound: bool) -> bool:

@@ -125,7 +125,7 @@ finally:
             "their parts overlap, and some samples come on no rank."
         )
         explanation = "The seed of a DistributedSampler must be equal on all ranks; what tells the ranks apart is `rank`."
-        fix = Fix("unsafe", "give all ranks one seed", "seed")
+        fix = Fix("unsafe", "give all ranks one seed", "seed", "take the rank out of the sampler's seed")
         yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

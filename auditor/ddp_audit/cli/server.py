@@ -19,10 +19,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until the client ends. Raises Usage."""
+    """Serves until the client ends; returns 0 where it asked for that first. Raises Usage."""
     if find_spec("pygls") is None:
         raise Usage("server needs pygls: pip install 'ddp-audit[lsp]'")
     from ddp_audit.server.protocol import serve
 
-    serve()
-    return 0
+    return serve()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 HOMEPAGE = "https://github.com/ddp-audit/ddp-audit"
 _SITE = "https://ddp-audit.github.io/ddp-audit"
 
+SITE = "https://ddp-audit.github.io/ddp-audit/"  # the site that mkdocs.yml makes
+
 # Outcomes as rules and cases name them (tests/cases/README.md), for readers.
 _OUTCOMES = {
     "clean": "All ranks leave in order.",
@@ -122,6 +124,11 @@ def page_of(rule: Rule) -> Page:
         rule.outcome,
         has_site=type(rule).__module__.partition(".")[0] == "ddp_audit_rules",
     )
+
+
+def page_url(code: str) -> str:
+    """The page of one of the project's own rules on the site."""
+    return f"{SITE}rules/{code}/"
 
 
 def suppression_pages() -> list[Page]:

@@ -34,7 +34,8 @@ class Project:
     import nothing in this sense. The other files of a folder are parsed once, for their syntax errors, and not kept.
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
-    name, or files as a fix would leave them. With `force_exclude` a given file too is passed over where a pattern excludes it.
+    name, files as a fix would leave them, or an editor's documents. Imports find those that the disk does not hold too. With
+    `force_exclude` a given file too is passed over where a pattern excludes it.
     Patterns name files relative to the working directory, or to the folder `home`.
     `facts` are what earlier audits learned of contents, and take up what this one learns. `tell` hears how far it has come.
     """
@@ -118,7 +119,7 @@ class Project:
 
     def _loaded(self, absolute: str, module: str | None) -> SourceFile | None:
         try:
-            name = module or _module_name(Path(absolute))
+            name = module or self._module_name(Path(absolute))
             data = self._bytes.pop(absolute, None)
             if data is None:
                 data = self._read(absolute)
@@ -291,7 +292,7 @@ class Project:
 
     def _find_roots(self, folder: str) -> tuple[str, ...]:
         # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
-        roots = dict.fromkeys((folder, *self._own_roots, _above_packages(folder), *self._script_folders))
+        roots = dict.fromkeys((folder, *self._own_roots, self._above_packages(folder), *self._script_folders))
         current = folder
         while True:
             marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
@@ -303,10 +304,32 @@ class Project:
         roots[os.getcwd()] = None
         return tuple(roots)
 
-    @staticmethod
-    def _in_folder(folder: str, module: str) -> str | None:
+    def _in_folder(self, folder: str, module: str) -> str | None:
         base = os.path.join(folder, *module.split(".")) if module else folder
-        return seen.module(base) or None
+        package = os.path.join(base, "__init__.py")
+        if package in self._overlay:
+            return package
+        found = seen.module(base)
+        return found or (base + ".py" if base + ".py" in self._overlay else None)
+
+    def _above_packages(self, folder: str) -> str:
+        """The first folder at or above `folder` that is no package: where an absolute import of the package starts."""
+        while self._is_package(folder) and os.path.dirname(folder) != folder:
+            folder = os.path.dirname(folder)
+        return folder
+
+    def _is_package(self, folder: str) -> bool:
+        mark = os.path.join(folder, "__init__.py")
+        return mark in self._overlay or seen.exists(mark)
+
+    def _module_name(self, path: Path) -> str:
+        """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem where there is none."""
+        folder = os.path.dirname(path)
+        top = self._above_packages(folder)
+        parts = [] if folder == top else os.path.relpath(folder, top).split(os.sep)
+        if path.stem != "__init__" or not parts:
+            parts.append(path.stem)
+        return ".".join(parts)
 
 
 def fits_pattern(shown: str, pattern: str, home: str = "") -> bool:
@@ -383,20 +406,3 @@ def _tops(paths: Sequence[str], imports: dict[str, set[str]], is_main: Callable[
         scripts = [path for path in members if is_main(path)]
         tops.update(scripts or ([] if is_imported else [min(members)]))
     return sorted(tops.intersection(paths))
-
-
-def _above_packages(folder: str) -> str:
-    """The first folder at or above `folder` that is no package: where an absolute import of the package starts."""
-    while seen.exists(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
-        folder = os.path.dirname(folder)
-    return folder
-
-
-def _module_name(path: Path) -> str:
-    """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem where there is none."""
-    folder = os.path.dirname(path)
-    top = _above_packages(folder)
-    parts = [] if folder == top else os.path.relpath(folder, top).split(os.sep)
-    if path.stem != "__init__" or not parts:
-        parts.append(path.stem)
-    return ".".join(parts)
