@@ -5,6 +5,7 @@
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
+#   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
@@ -22,7 +23,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test test-native test-python tracer-cost lint format agree cases score bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-native test-python tracer-cost lint format agree oracle cases score bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -46,6 +47,9 @@ format: $(STAMP)
 
 agree: $(STAMP)
 	$(BIN)/python benchmarks/agree.py $(or $(N),1000) --write
+
+oracle: $(STAMP)
+	$(BIN)/python benchmarks/oracle/oracle.py $(or $(N),1000) $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
 
 cases: $(STAMP)
 	$(BIN)/python tests/cases/run.py $(NAMES)

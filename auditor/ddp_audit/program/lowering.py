@@ -37,6 +37,7 @@ from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.implied import without_implied
 from ddp_audit.program.imports import bind_name
+from ddp_audit.program.matched import as_branches
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -367,8 +368,14 @@ class Lowering:
                     if isinstance(target, ast.Name):
                         del self.state[(self.here.id, target.id)]
             case ast.Match(subject=subject, cases=cases):
-                self.eval(subject)
-                flow.alternatives(self, [case.body for case in cases], node)
+                name = f"match {node.lineno}:{node.col_offset}"  # no name that a program can have
+                branches = as_branches(node, name)
+                if branches is None:
+                    self.eval(subject)
+                    flow.alternatives(self, [case.body for case in cases], node)
+                else:
+                    self.assign_name(name, self.eval(subject))
+                    return self.run_block(branches)
         return None
 
     def augmented(self, node: ast.AugAssign) -> None:
