@@ -8,7 +8,7 @@ from predictor import Case, Predictor, Step, without
 from real_operations import edit_factor, input_value, weight
 from real_ranks import WORLD_SIZE, RealRanks, Result
 
-from ddp_audit.events import COLLECTIVE
+from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
 from ddp_audit.machine.gradient import Gradient
 from ddp_audit.machine.process_group import Outcome, run_ranks
 
@@ -131,10 +131,7 @@ def compare_error(predicted: Step, actual: dict[str, Any]) -> str | None:
 
 def compare_events(predicted: Step, actual: dict[str, Any]) -> str | None:
     """None agrees with everything, as in the vocabulary of events."""
-    ours, theirs = (
-        [{name: getattr(event, name) for name in FIELDS} for event in predicted.events if event.kind == COLLECTIVE],
-        actual["events"],
-    )
+    ours, theirs = [as_recorded(event) for event in predicted.events if event.kind == COLLECTIVE], actual["events"]
     if len(ours) != len(theirs):
         return f"predicted {[brief(e) for e in ours]}, torch issued {[brief(e) for e in theirs]}"
     for a, b in zip(ours, theirs, strict=True):
@@ -142,6 +139,12 @@ def compare_events(predicted: Step, actual: dict[str, Any]) -> str | None:
             differing = {name: (a[name], b[name]) for name in FIELDS if a[name] != b[name]}
             return f"predicted {brief(a)}, torch issued {brief(b)}: {differing}"
     return None
+
+
+def as_recorded(event: Event) -> dict[str, Any]:
+    """An event as the recorder writes it: the other end of a message is its root."""
+    found = {name: getattr(event, name) for name in FIELDS}
+    return {**found, "root": event.detail.get("peer")} if event.op in POINT_TO_POINT else found
 
 
 def brief(event: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from typing import Any
@@ -13,12 +14,21 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter",
     "alltoall_base_": "all_to_all",
+    "recv_any_source_": "recv",
 }
 ROOTED = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 PAYLOADS = {"scatter_": ("output_tensors",)}  # its input stands on the root alone
 PAYLOAD = ("input_tensors", "tensors", "input_tensor", "input")
 
+OBJECTS = {
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+}
 JOIN = {
     "notify_join_context",
     "_find_common_rank",
@@ -38,6 +48,7 @@ class Recorder:
     def __init__(self) -> None:
         self.lists: dict[int, list[dict[str, Any]]] = {}
         self.ranks: dict[int, int] = {}
+        self.stream: Any = None  # where every event is written at once, if anywhere
         self.groups_before: dict[int, int] = {}  # groups that earlier programs of the process have counted
 
     def begin(self, rank: int) -> None:
@@ -82,17 +93,18 @@ class Recorder:
         flat = flatten(arguments.get(payload, []))
         name = NAMES.get(op, op.rstrip("_"))
         barrier = name == "barrier"
-        self.lists[rank].append(
-            {
-                "op": name,
-                "group": self.group(rank, arguments["process_group"]),
-                "numel": None if barrier else sum(t.numel() for t in flat),
-                "dtype": None if barrier or not flat else str(flat[0].dtype).removeprefix("torch."),
-                "root": self.root(name, arguments),
-                "reduce_op": self.reduce_op(arguments.get("reduce_op")) if name in REDUCING else None,
-                "origin": origin(flat),
-            }
-        )
+        event = {
+            "op": name,
+            "group": self.group(rank, arguments["process_group"]),
+            "numel": None if barrier else sum(t.numel() for t in flat),
+            "dtype": None if barrier or not flat else str(flat[0].dtype).removeprefix("torch."),
+            "root": self.root(name, arguments),
+            "reduce_op": self.reduce_op(arguments.get("reduce_op")) if name in REDUCING else None,
+            "origin": origin(flat),
+        }
+        self.lists[rank].append(event)
+        if self.stream is not None:
+            self.stream.write(json.dumps(event) + "\n")
 
     def group(self, rank: int, script_object: Any) -> str:
         """The group's name as the machine counts: `default`, then 1, 2, ..; a hashed name as it is."""
@@ -107,8 +119,8 @@ class Recorder:
         """The root or the peer as a global rank; the dispatcher has its number in the group."""
         import torch.distributed as dist
 
-        if name not in ROOTED:
-            return None
+        if name not in ROOTED or (name == "recv" and "src" not in arguments):
+            return None  # a receive from any rank
         number = next((arguments[n] for n in ("root_rank", "dst", "src") if n in arguments), 0)
         return dist.get_global_rank(dist.ProcessGroup.unbox(arguments["process_group"]), number)
 
@@ -140,6 +152,6 @@ def origin(tensors: list[Any]) -> str:
         return "ddp-constructor"
     if "_pre_forward" in names:
         return "ddp-rebuild"
-    if names & {"all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"}:
+    if names & OBJECTS:
         return "object"
     return "user"

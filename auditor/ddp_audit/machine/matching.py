@@ -30,7 +30,8 @@ COMPLETES = "completes"
 HANGS = "hangs"
 ABORTS = "aborts"
 
-POOL = 2  # collectives that gloo carries out at once on one rank (its worker threads)
+POOL = 2  # collectives of one group that gloo carries out at once on one rank (its worker threads)
+ANYBODY = -1  # the peer of a receive that takes a message of any rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class _Rank:
 
     script: list[tuple[str, int, int]]  # issue or wait; where the rank stands; the event that is issued or awaited
     at: int = 0
-    queue: list[_Work] = field(default_factory=list)  # issued, oldest first; the first POOL unfinished ones run
+    queues: dict[str, list[_Work]] = field(default_factory=dict)  # of each group, oldest first; the first POOL of each run
     direct: list[_Work] = field(default_factory=list)  # point to point, which no worker thread carries out
     finished: set[int] = field(default_factory=set)
 
@@ -150,6 +151,7 @@ class _Run:
             for rank, events in self.events.items()
         }
         self.posted: dict[tuple[int, int, tuple[str, str, int]], tuple[list[_Post], list[_Post]]] = {}
+        self.from_any: dict[tuple[int, tuple[str, str, int]], list[_Post]] = {}  # receives that take a message of any rank
         self.aborted: int | None = None
         self.abort_sizes = (0, 0)
 
@@ -181,7 +183,7 @@ class _Run:
                 if event.kind == COLLECTIVE and event.op in POINT_TO_POINT:
                     self._issue_point_to_point(rank, position, event)
                 elif event.kind == COLLECTIVE:
-                    state.queue.append(self._work(rank, position, event))
+                    state.queues.setdefault(event.group, []).append(self._work(rank, position, event))
                 elif not (event.kind == GROUP and event.detail.get("action") == "new_group"):
                     state.finished.add(position)
                 return True
@@ -189,13 +191,14 @@ class _Run:
                 state.finished.add(position)
                 state.at += 1
                 return True
-        for work in (*state.queue[:POOL], *state.direct):
-            if work.finished:
-                (state.queue if work in state.queue else state.direct).remove(work)
-                state.finished.add(work.position)
-                return True
-            if self._act(rank, work):
-                return True
+        for works in (*(queue[:POOL] for queue in state.queues.values()), state.direct):
+            for work in works:
+                if work.finished:
+                    (state.direct if works is state.direct else state.queues[work.slot[0]]).remove(work)
+                    state.finished.add(work.position)
+                    return True
+                if self._act(rank, work):
+                    return True
         return False
 
     def _act(self, rank: int, work: _Work) -> bool:
@@ -207,31 +210,61 @@ class _Run:
             return True
         work.at += 1
         work.done.append(False)
+        post = _Post(work, len(work.done) - 1, action.nbytes)
+        if action.peer == ANYBODY:
+            self._receive_from_any(rank, post)
+            return True
         peer = work.members[action.peer]
         source, target = (rank, peer) if action.kind == gloo.SEND else (peer, rank)
         sends, receives = self.posted.setdefault((source, target, work.slot), ([], []))
-        (sends if action.kind == gloo.SEND else receives).append(_Post(work, len(work.done) - 1, action.nbytes))
+        waiting = self.from_any.get((target, work.slot))
+        if action.kind == gloo.SEND and waiting and not receives:
+            self._meet(target, post, waiting.pop(0))
+            return True
+        (sends if action.kind == gloo.SEND else receives).append(post)
         while sends and receives and self.aborted is None:
-            send, receive = sends.pop(0), receives.pop(0)
-            if send.nbytes > receive.nbytes:
-                self.aborted, self.abort_sizes = target, (send.nbytes, receive.nbytes)
-                return True
-            for post in (send, receive):
-                post.work.done[post.number] = True
+            self._meet(target, sends.pop(0), receives.pop(0))
         return True
 
+    def _meet(self, target: int, send: _Post, receive: _Post) -> None:
+        """Carries a message over. Gloo ends the process of the target where more arrives than fits."""
+        if send.nbytes > receive.nbytes:
+            self.aborted, self.abort_sizes = target, (send.nbytes, receive.nbytes)
+            return
+        for post in (send, receive):
+            post.work.done[post.number] = True
+
+    def _receive_from_any(self, rank: int, receive: _Post) -> None:
+        """Takes the first message of any rank; which of several comes first is a race, and all are taken to be alike."""
+        for source in self.world:
+            sends, _ = self.posted.get((source, rank, receive.work.slot), ([], []))
+            if sends:
+                self._meet(rank, sends.pop(0), receive)
+                return
+        self.from_any.setdefault((rank, receive.work.slot), []).append(receive)
+
     def _issue_point_to_point(self, rank: int, position: int, event: Event) -> None:
-        """A send waits until its receive has been posted. One from or to an unknown rank passes."""
-        peer = event.root
-        if peer not in self.world or peer == rank:
+        """A send waits until its receive has been posted. A message to or from a rank that is not known passes.
+
+        So does one of a rank that was not followed. One with a rank that the group does not have meets nobody.
+        """
+        peer = event.detail.get("peer")
+        sends = event.op == "send"
+        nobody = bool(event.detail.get("nobody"))
+        if "peer" not in event.detail or (sends and peer is None) or (peer not in (None, *self.world) and not nobody):
             self.ranks[rank].finished.add(position)
             return
-        sends = event.op == "send"
         element = ELEMENT_SIZE.get(event.dtype or "", 4)
         nbytes = (0 if sends else gloo.NO_LIMIT) if event.numel is None else event.numel * element
-        actions = [gloo.Action(gloo.SEND if sends else gloo.RECV, self.world.index(peer), nbytes), gloo.Action(gloo.WAIT, post=0)]
-        slot = (event.group, "point-to-point", int(event.detail.get("tag", 0)))
-        self.ranks[rank].direct.append(_Work(position, actions, slot, self.world))
+        actions = [gloo.Action(gloo.WAIT, post=0)]
+        slot = (event.group, "point-to-point", int(event.detail.get("tag") or 0))
+        work = _Work(position, actions, slot, self.world)
+        if nobody:
+            work.done.append(False)
+        else:
+            to = ANYBODY if peer is None else self.world.index(peer)
+            actions.insert(0, gloo.Action(gloo.SEND if sends else gloo.RECV, to, nbytes))
+        self.ranks[rank].direct.append(work)
 
     def _members(self, rank: int, group: str) -> tuple[int, ...]:
         """The members of a group as this rank has created it."""
@@ -296,13 +329,21 @@ class _Run:
                 if differs:
                     yield Meeting(group, number, what, dict(met))
 
+    def _awaited(self, rank: int, event: Event) -> Event:
+        """What an event waits for: itself, or for a wait what was started before."""
+        if event.kind != WAIT:
+            return event
+        work = event.detail.get("work")
+        return next((e for e in self.events[rank] if e.kind != WAIT and e.detail.get("work", self) == work), event)
+
     def _stuck(self, positions: Mapping[int, int]) -> list[str]:
         lines = []
         for rank in self.world:
             position = positions[rank]
             if position < len(self.events[rank]):
                 event = self.events[rank][position]
-                lines.append(f"rank {rank} waits in {event.what}" + (f" at {event.site}" if event.site else ""))
+                where = f" at {event.site}" if event.site else ""
+                lines.append(f"rank {rank} waits in {self._awaited(rank, event).what}{where}")
             else:
                 lines.append(f"rank {rank} has ended")
         return lines

@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, GROUP, OBJECT, USER, WAIT, Event
 from ddp_audit.machine.matching import Meeting, Outcome, match, run_ranks
 
-__all__ = ["Groups", "Meeting", "Outcome", "ProcessGroup", "asynchronous", "match", "pickled_size", "run_ranks", "wait"]
+__all__ = ["ANY", "Groups", "Meeting", "Outcome", "ProcessGroup", "asynchronous", "match", "pickled_size", "run_ranks", "wait"]
+
+ANY = -1  # the peer of a receive that takes a message of any rank
 
 
 class ProcessGroup:
@@ -101,13 +104,18 @@ class ProcessGroup:
             self._event("scatter", 1, "int64", root=root, origin=OBJECT),
         ]
 
-    # Point to point. `peer` is a global rank; a send returns once its receive has been posted.
+    # Point to point. `peer` is a global rank, or ANY; None where it is not known. A send returns once its receive is posted.
 
     def send(self, numel: int | None = None, dtype: str | None = None, *, peer: int | None, tag: int = 0) -> list[Event]:
-        return [replace(self._event("send", numel, dtype, root=peer), detail=MappingProxyType({"tag": tag}))]
+        return [self._message("send", numel, dtype, peer, tag)]
 
     def recv(self, numel: int | None = None, dtype: str | None = None, *, peer: int | None, tag: int = 0) -> list[Event]:
-        return [replace(self._event("recv", numel, dtype, root=peer), detail=MappingProxyType({"tag": tag}))]
+        return [self._message("recv", numel, dtype, peer, tag)]
+
+    def _message(self, op: str, numel: int | None, dtype: str | None, peer: int | None, tag: int) -> Event:
+        """A message. As in a record, a receive from any rank has the peer None, and one that is not known has no peer."""
+        detail: dict[str, Any] = {"tag": tag} if peer is None else {"peer": None if peer == ANY else peer, "tag": tag}
+        return replace(self._event(op, numel, dtype), detail=MappingProxyType(detail))
 
     def _event(
         self,

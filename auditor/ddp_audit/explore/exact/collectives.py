@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, USER, Event
+from ddp_audit.explore.exact import messages
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.contracts_torch import COLLECTIVES
@@ -52,10 +53,10 @@ def call(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> A
     known = _CALLS.get(op)
     if known is not None:
         return known(it, args, kwargs)
-    if op in ("send", "recv", "isend", "irecv"):
-        return _point_to_point(it, op.lstrip("i"), args, kwargs)
+    if op in messages.PARAMETERS:
+        return _message(it, op, {**dict(zip(messages.PARAMETERS[op], args, strict=False)), **kwargs})
     if op not in COLLECTIVES:
-        if any(word in op for word in ("gather", "reduce", "broadcast", "scatter", "all_to_all", "batch_isend")):
+        if any(word in op for word in ("gather", "reduce", "broadcast", "scatter", "all_to_all")):
             it.bound(f"torch.distributed.{op} is not followed")
         return Unknown(op)
     _need_group(it)
@@ -65,10 +66,30 @@ def call(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> A
         it.bound(f"{op} over a group that is not known")
         return Unknown(op)
     payload = given.get(_PAYLOAD.get(op, ""), args[0] if args else given.get("tensor"))
-    if group.handle is not None:
-        it.emit(_events(it, op, given, group, payload))
+    is_async = it.known_truth(given.get("async_op")) is True
+    made = [] if group.handle is None else _events(it, op, given, group, payload)
+    work = messages.started(it, made) if is_async and group.handle is not None else None
+    if work is None:
+        it.emit(made)
     _after(op, given, args)
-    return Unknown("a work") if given.get("async_op") else None
+    return work
+
+
+def _message(it: Interpreter, op: str, given: dict[str, Any]) -> Any:
+    """A message between two ranks, or a batch of them."""
+    if op != "batch_isend_irecv":
+        _need_group(it)
+        group = _group(it, given)
+        if group is None:
+            it.bound(f"{op} over a group that is not known")
+            return Unknown(op)
+        return messages.call(it, op, given, group)
+    operations = given.get("p2p_op_list")
+    if not isinstance(operations, list) or not all(isinstance(one, messages.Operation) for one in operations):
+        it.bound("batch_isend_irecv of operations that are not known")
+        return Unknown(op)
+    works = [_message(it, one.op, one.given) for one in operations]
+    return [work for work in works if work is not None]
 
 
 def _events(it: Interpreter, op: str, given: dict[str, Any], group: Group, payload: Any) -> list[Event]:
@@ -182,26 +203,11 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return Group(name, it.groups.members[name], handle)
 
 
-def _point_to_point(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    tensor = args[0] if args else kwargs.get("tensor")
-    peer = args[1] if len(args) > 1 else kwargs.get("dst", kwargs.get("src"))
-    known = isinstance(tensor, Tensor)
-    it.emit(
-        [
-            Event(
-                COLLECTIVE, op=op, numel=tensor.numel if known and tensor is not None else None,
-                dtype=tensor.dtype if known and tensor is not None else None,
-                detail={"peer": peer if isinstance(peer, int) else None},
-            )
-        ]
-    )  # fmt: skip
-    return Unknown("a work")
-
-
 _CALLS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "init_process_group": _init, "destroy_process_group": _destroy, "get_rank": _rank, "get_world_size": _size,
     "new_group": _new_group, "is_initialized": lambda it, a, k: it.initialized, "is_available": lambda it, a, k: True,
     "is_torchelastic_launched": lambda it, a, k: True, "get_node_local_rank": lambda it, a, k: it.rank,
     "is_nccl_available": lambda it, a, k: Unknown("whether NCCL is there"), "is_gloo_available": lambda it, a, k: True,
+    "P2POp": lambda it, a, k: messages.operation(it, a, k),
     "get_backend": lambda it, a, k: Unknown("a backend"),
 }  # fmt: skip

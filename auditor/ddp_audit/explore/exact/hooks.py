@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.events import DDP_BUCKET, Event
+from ddp_audit.events import COLLECTIVE, DDP_BUCKET, Event
 from ddp_audit.explore.exact import calls, tensors
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -94,7 +94,12 @@ def comm_hook(it: Interpreter, state: object, hook: object, group: str) -> CommH
         numel, dtype = total(params)
         bucket = Bucket(Tensor(None if numel is None else (numel,), dtype), index, last)
         found = _issued(it, hook, [state, bucket], f"the communication hook {function.name}")
-        return [replace(event, origin=DDP_BUCKET) for event in found]
+        # DDP waits at the end of the backward for what a hook has started.
+        return [
+            replace(event, origin=DDP_BUCKET, detail={k: v for k, v in event.detail.items() if k != "work"})
+            for event in found
+            if event.kind == COLLECTIVE
+        ]
 
     return CommHook(function.name, sends, divides, None, made)
 

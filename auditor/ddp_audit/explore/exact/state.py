@@ -114,6 +114,7 @@ class State:
     ticks: int = 0
     steps: int = 0
     collectives: int = 0
+    works: int = 0  # calls that returned at once, counted to number their handles
     groups: Groups = field(init=False)
     handling: list[Raised] = field(default_factory=list)
     at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
