@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.operations import bounded
 from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value, join_taint, the_object
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def joined_parameters(left: Value, right: Value) -> Value | None:
     if not (owners_of(left)[0] or owners_of(right)[0]) or not all(isinstance(v, (Items, Obj)) for v in (left, right)):
         return None
     items = [v for part in (left, right) for v in (part.items if isinstance(part, Items) and part.keys is None else (part,))]
-    return Items(items=tuple(items), kind="list", many=True, taint=join_taint(left, right))
+    return bounded(Items(items=tuple(items), kind="list", many=True, taint=join_taint(left, right)))
 
 
 def set_requires_grad(lw: Lowering, node: ast.AST, owner: Value, value: Value) -> None:

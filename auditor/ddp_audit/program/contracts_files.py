@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
 from ddp_audit.program.names import called
+from ddp_audit.program.operations import bounded
 from ddp_audit.program.values import (
     FILES,
     UNIFORM,
@@ -192,7 +193,7 @@ def _join(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     pieces: list[Value] = []
     for arg in args:
         pieces += [Const(value="/"), arg] if pieces else [arg]
-    return Expr(op="format", args=tuple(pieces), taint=join_taint(*args), text=lw.text(node))
+    return bounded(Expr(op="format", args=tuple(pieces), taint=join_taint(*args), text=lw.text(node)))
 
 
 def _path_method(what: str, flag: str = "") -> _Method:

@@ -11,6 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, 
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_list
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.operations import bounded_list
 from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_deps, join_taint, options, the_object
 
 if TYPE_CHECKING:
@@ -81,9 +82,10 @@ def _grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
     else:
         known, more = True, (added,)
     if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
-        return Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps)
+        return bounded_list(Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps))
     count = _count_after(lw, held, added if how == "extend" else None)
-    return Items(items=(*held.items[-1:], *more[-1:]), kind=held.kind, many=True, taint=taint, deps=deps, count=count)
+    items = (*held.items[-1:], *more[-1:])
+    return bounded_list(Items(items=items, kind=held.kind, many=True, taint=taint, deps=deps, count=count))
 
 
 def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
+from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
@@ -27,7 +28,6 @@ from ddp_audit.program.values import (
     Value,
     join_deps,
     join_taint,
-    operation,
     options,
     the_object,
 )
@@ -92,12 +92,12 @@ def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
     inner = args[0] if args else Unknown()
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(value=0))
     key, taint = ("enumerate", lw.span(node)), inner.taint | start.taint
-    return Obj(key=key, kind="enumerate", cls=start, info=inner, taint=taint, text=lw.text(node))
+    return bounded(Obj(key=key, kind="enumerate", cls=start, info=inner, taint=taint, text=lw.text(node)))
 
 
 @contract("builtins.zip", "itertools.zip_longest")
 def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node))
+    return bounded(Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node)))
 
 
 @contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.reversed",
@@ -315,7 +315,7 @@ def _items_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
         return args[1] if len(args) > 1 else Const(value=None)
     if bound.name == "items":
         pairs = tuple(Items(items=(k, v), kind="tuple") for k, v in zip(owner.keys, owner.items, strict=True))
-        return Items(items=pairs, kind="list", taint=owner.taint)
+        return bounded(Items(items=pairs, kind="list", taint=owner.taint))
     if bound.name == "values":
         return Items(items=owner.items, kind="list", taint=owner.taint)
     return Items(items=owner.keys, kind="list", taint=owner.taint)
@@ -350,7 +350,7 @@ def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
             pieces.append(at)
     except (ValueError, IndexError):
         return None
-    return Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node))
+    return bounded(Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node)))
 
 
 BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format, sort=_sort)

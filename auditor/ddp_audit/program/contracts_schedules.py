@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import contract
-from ddp_audit.program.values import Obj, Unknown, Value, operation
+from ddp_audit.program.operations import operation
+from ddp_audit.program.values import (
+    Obj,
+    Unknown,
+    Value,
+)
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

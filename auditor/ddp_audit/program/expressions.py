@@ -14,6 +14,7 @@ from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
+from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
     CLOCK,
@@ -32,7 +33,6 @@ from ddp_audit.program.values import (
     Value,
     join_deps,
     join_taint,
-    operation,
     options,
 )
 
@@ -78,12 +78,12 @@ def _comparison(lw: Lowering, node: ast.Compare) -> Value:
 
 def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
     values = tuple(lw.eval(e.value if isinstance(e, ast.Starred) else e) for e in node.elts)
-    return Items(items=values, kind=type(node).__name__.lower(), taint=join_taint(*values), deps=join_deps(*values))
+    return bounded(Items(items=values, kind=type(node).__name__.lower(), taint=join_taint(*values), deps=join_deps(*values)))
 
 
 def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
     pieces = tuple(lw.eval(p.value) if isinstance(p, ast.FormattedValue) else lw.eval(p) for p in node.values)
-    return Expr(op="format", args=pieces, taint=join_taint(*pieces), text=lw.text(node))
+    return bounded(Expr(op="format", args=pieces, taint=join_taint(*pieces), text=lw.text(node)))
 
 
 def _named(lw: Lowering, node: ast.NamedExpr) -> Value:
@@ -105,14 +105,14 @@ def _yield(lw: Lowering, node: ast.Yield) -> Value:
 
 def _slice(lw: Lowering, node: ast.Slice) -> Value:
     bounds = tuple(lw.eval(b) for b in (node.lower, node.upper, node.step))
-    return Expr(op="slice", args=bounds, taint=join_taint(*bounds), text=lw.text(node))
+    return bounded(Expr(op="slice", args=bounds, taint=join_taint(*bounds), text=lw.text(node)))
 
 
 def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -> Value:
     if op == "//":
         lw.emit("floordiv", node, args={"left": left, "right": right}, name="")
     if op == "+" and isinstance(left, Items) and isinstance(right, Items) and left.keys is None:
-        return replace(left, items=left.items + right.items, taint=left.taint | right.taint)
+        return bounded(replace(left, items=left.items + right.items, taint=left.taint | right.taint))
     if op in ("/", "*") and counts_ranks(right):
         note_scale(lw, node, left, op, right)
     joined = joined_parameters(left, right) if op == "+" else None
@@ -237,7 +237,8 @@ def _dict(lw: Lowering, node: ast.Dict) -> Value:
         else:
             found_keys.append(lw.eval(key))
             found_values.append(value)
-    return Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=join_taint(*values), deps=join_deps(*values))
+    taint, deps = join_taint(*values), join_deps(*values)
+    return bounded(Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=taint, deps=deps))
 
 
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:

@@ -23,6 +23,7 @@ from ddp_audit.program import (
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, NoSync, TryItem
+from ddp_audit.program.operations import operation
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
 from ddp_audit.program.values import (
@@ -35,7 +36,6 @@ from ddp_audit.program.values import (
     Value,
     differs,
     named,
-    operation,
     options,
     the_object,
     truth,

@@ -11,6 +11,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program import contexts, decorators, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
+from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.values import (
     RANK,
@@ -27,7 +28,6 @@ from ddp_audit.program.values import (
     join_taint,
     leaf,
     named,
-    operation,
     the_object,
 )
 

@@ -6,7 +6,12 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts
-from ddp_audit.program.values import Const, Value, leaf, operation
+from ddp_audit.program.operations import operation
+from ddp_audit.program.values import (
+    Const,
+    Value,
+    leaf,
+)
 from ddp_audit.source.told import kind_of
 
 if TYPE_CHECKING:

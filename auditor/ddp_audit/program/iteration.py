@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
+from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.uses import element_of, is_container
 from ddp_audit.program.values import (
@@ -26,7 +27,6 @@ from ddp_audit.program.values import (
     join_deps,
     join_taint,
     leaf,
-    operation,
     the_object,
 )
 
@@ -101,7 +101,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         ]
         kept.append((index, value))
         keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)
-        lw.assign(owner_node, Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items)))
+        made = Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items))
+        lw.assign(owner_node, bounded(made))
     elif the_object(owner, "module") is not None:
         replace_layer(lw, node, owner, index, value)
     elif isinstance(owner, Unknown) and owner.by is not None and owner.by.name.startswith("all_gather") and value.deps:

@@ -39,6 +39,7 @@ from ddp_audit.program.implied import without_implied
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.matched import as_branches
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
+from ddp_audit.program.operations import operation, why_too_large
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
@@ -50,7 +51,6 @@ from ddp_audit.program.values import (
     defaults_in,
     differs,
     named,
-    operation,
     truth,
     worlds,
 )
@@ -116,6 +116,7 @@ class Lowering:
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
+        self.refused: set[str] = set()  # the kinds of results that were too large to be computed
         self.flags: dict[tuple[Any, ...], list[str]] = {}  # the spellings of those options
         self.frame_count = 0
         self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
@@ -201,7 +202,14 @@ class Lowering:
         if node is None:
             return Const(value=None)
         kind = self.expressions.get(type(node))
-        return Unknown() if kind is None else kind(self, node)
+        if kind is None:
+            return Unknown()
+        value = kind(self, node)
+        reason = why_too_large(value)
+        if reason and reason not in self.refused:
+            self.refused.add(reason)
+            self.limit(f"{reason}, at line {node.lineno}, is not computed")
+        return value
 
     # ---- variables and attributes
 

@@ -13,8 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Const, Value, leaf, operation
+from ddp_audit.program.values import (
+    Const,
+    Value,
+    leaf,
+)
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering

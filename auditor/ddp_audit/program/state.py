@@ -8,8 +8,20 @@ from typing import Any
 
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Guard, Loop, NoSync
+from ddp_audit.program.operations import merge
 from ddp_audit.program.slots import Key, Slots
-from ddp_audit.program.values import RANK, Bound, Const, Ext, Func, Obj, Unknown, Value, merge, options, the_object
+from ddp_audit.program.values import (
+    RANK,
+    Bound,
+    Const,
+    Ext,
+    Func,
+    Obj,
+    Unknown,
+    Value,
+    options,
+    the_object,
+)
 from ddp_audit.source.files import SourceFile
 
 

@@ -8,14 +8,13 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 from __future__ import annotations
 
 import functools
-import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.folding import TooLarge, fold
 from ddp_audit.patterns import pattern
 
 # Why a value can differ between ranks.
@@ -215,26 +214,27 @@ def leaf(name: str) -> Expr:
     return Expr(op=name, taint=frozenset({RANK}) if name in ("rank", "local_rank", "node_rank") else UNIFORM, text=name)
 
 
-def _add(a: Any, b: Any) -> Any:
-    """`+`, also of a text and a number: a rank that comes from the environment is a text there and a number here."""
-    mixed = isinstance(a, str) != isinstance(b, str) and isinstance(a, (str, int)) and isinstance(b, (str, int))
-    return f"{a}{b}" if mixed else a + b
-
-
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "+": _add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "is": lambda a, b: a is b or a == b, "is not": lambda a, b: not (a is b or a == b),
-    "in": lambda a, b: a in b, "not in": lambda a, b: a not in b, "min": min, "max": max,
-    "&": operator.and_, "|": operator.or_, "^": operator.xor, ">>": operator.rshift,
-    "<<": lambda a, b: a << b if b < 64 else MISSING, "**": lambda a, b: a**b if abs(b) < 64 else MISSING,
-}  # fmt: skip
+_FOLDED = frozenset({
+    "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "**", "in", "not in", "min", "max", "&", "|", "^", ">>", "<<",
+    "not", "neg", "int", "bool", "str", "float", "len", "abs", "ceil", "floor",
+})  # fmt: skip
 _MOST_NUMBERS = 4_096  # of a range
 _CONSTRUCTED = pattern(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "not": operator.not_, "neg": operator.neg, "int": int, "bool": bool, "str": str, "float": float, "len": len, "abs": abs,
-    "ceil": math.ceil, "floor": math.floor,
-}  # fmt: skip
+
+
+def folded(op: str, parts: Sequence[Any]) -> Any:
+    """What an operation gives on concrete values, MISSING for one that is not computed. Raises what `folding.fold` raises."""
+    if op in ("format", "device"):
+        return fold(".join", "" if op == "format" else ":", [fold("str", part) for part in parts])
+    if op in ("is", "is not"):
+        one, other = parts
+        return (one is other or fold("==", one, other)) == (op == "is")
+    if op == "+":
+        one, other = parts
+        # A rank that comes from the environment is a text there and a number here.
+        if isinstance(one, str) != isinstance(other, str) and isinstance(one, (str, int)) and isinstance(other, (str, int)):
+            return fold("+", fold("str", one), fold("str", other))
+    return fold(op, *parts) if op in _FOLDED else MISSING
 
 
 def evaluate(value: Value, world: World) -> Any:
@@ -271,14 +271,9 @@ def evaluate(value: Value, world: World) -> Any:
             parts = [evaluate(v, world) for v in args]
             if any(p is MISSING for p in parts):
                 return MISSING
-            if op == "format":
-                return "".join(map(str, parts))
-            if op == "device":
-                return ":".join(map(str, parts))
-            function: Any = _UNARY.get(op) if len(parts) == 1 else _BINARY.get(op)
             try:
-                return MISSING if function is None else function(*parts)
-            except (TypeError, ValueError, ArithmeticError):
+                return folded(op, parts)
+            except (TypeError, ValueError, ArithmeticError, LookupError, TooLarge):
                 return MISSING
     return MISSING
 
@@ -449,61 +444,6 @@ def join_deps(*values: Value) -> frozenset[int]:
         if value.deps:
             found = found | value.deps
     return found
-
-
-def operation(op: str, *args: Value, text: str = "") -> Value:
-    """`op` over `args`, folded where all are constants that rest on one default at most (a launch may change any of several)."""
-    args = tuple(_unbound(a) if isinstance(a, Bound) else a for a in args)
-    taint, deps = join_taint(*args), join_deps(*args)
-    result = Expr(op=op, args=args, taint=taint, deps=deps, text=text)
-    if args and all(isinstance(a, Const) for a in args) and len({d.name for a in args for d in defaults_in(a)}) < 2:
-        folded = evaluate(result, World(0, 1, 1))
-        if folded is not MISSING:
-            default = next((d for a in args for d in defaults_in(a)), None)
-            return Const(value=folded, default=default, formula=None if default is None else result, text=text)
-        return Unknown(taint=taint, deps=deps, text=text)
-    computable = (Const, Expr, Items, Unknown, Alt)
-    if not all(isinstance(a, computable) for a in args) or _depth(result) > 12:
-        return Unknown(taint=taint, deps=deps, text=text, by=Made(op, args))
-    return result
-
-
-def _unbound(method: Bound) -> Unknown:
-    """An attribute that is read as a value and not called."""
-    return Unknown(taint=method.taint, deps=method.deps, text=method.text, by=Made(f".{method.name}", (method.receiver,)))
-
-
-def _depth(value: Value) -> int:
-    return 1 + max((_depth(a) for a in value.args), default=0) if isinstance(value, Expr) else 0
-
-
-def merge(cond: Value, then: Value, orelse: Value) -> Value:
-    """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
-    if then == orelse:
-        if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
-            return then
-        return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
-    taint = then.taint | orelse.taint | cond.taint
-    deps = then.deps | orelse.deps
-    plain = (Const, Expr)
-    if isinstance(then, plain) and isinstance(orelse, plain) and isinstance(cond, plain):
-        merged = Expr(op="ifexp", args=(cond, then, orelse), taint=taint, deps=deps, text=then.text)
-        if _depth(merged) <= 12:
-            return merged
-    if RANK in cond.taint and isinstance(cond, Expr) and not isinstance(then, Alt) and not isinstance(orelse, Alt):
-        return Alt(options=(then, orelse), choice=cond, taint=taint, deps=deps, text=then.text or orelse.text)
-    alternatives: list[Value] = []
-    for option in (*options(then), *options(orelse)):
-        if option not in alternatives:
-            alternatives.append(option)
-    return Alt(options=tuple(alternatives[:8]), taint=taint, deps=deps, text=then.text or orelse.text)
-
-
-def _made_otherwise(one: Value, other: Value) -> bool:
-    """Whether two values of which nothing else is known were made by different calls."""
-    if not isinstance(one, Unknown) or not isinstance(other, Unknown):
-        return False
-    return one.by is not None and other.by is not None and one.by != other.by
 
 
 def named(value: Value, text: str) -> Value:

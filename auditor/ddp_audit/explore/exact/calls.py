@@ -16,6 +16,7 @@ from ddp_audit.explore.exact.values import (
     Class,
     Closed,
     Context,
+    Cut,
     Error,
     Function,
     Generating,
@@ -191,7 +192,7 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
         return called(it, args, kwargs)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Generating):
-            list(it.iterate(value))
+            it.listed(value)
     it.losses += 1
     deps = frozenset().union(*(t.deps for t in (*args, *kwargs.values()) if isinstance(t, Tensor)))
     if deps:
@@ -436,13 +437,17 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
             return Unknown(name)
         if isinstance(owner, str) and any(is_unknown(a) for a in args):
             return unknown(*args, why="a text")
-        args = tuple(list(it.iterate(a)) if isinstance(a, Generating) or hasattr(a, "elements") else a for a in args)
+        args = tuple(it.listed(a) if isinstance(a, Generating) or hasattr(a, "elements") else a for a in args)
+        if name in ("join", "extend", "update", "union") and any(isinstance(a, Unknown) for a in args):
+            return unknown(*args)
         if isinstance(owner, dict) and name in ("get", "pop", "setdefault") and args and isinstance(args[0], Unknown):
             return unknown(*args)
         if isinstance(owner, list) and name in ("sort", "index", "count", "remove") and is_unknown(owner):
             return None if name == "sort" else Unknown()
         try:
-            result = method(*args, **kwargs)
+            result = it.fold(f".{name}", owner, *args, **kwargs)
+        except (Cut, Raised):
+            raise
         except KeyError:
             raise error("KeyError", str(args[0]) if args else "") from None
         except IndexError:

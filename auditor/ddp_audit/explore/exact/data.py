@@ -70,9 +70,8 @@ def random_split(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> li
         return [DataSet(Unknown("a length"), sample) for _ in range(2)]
     if any(isinstance(part, float) for part in lengths) and isinstance(total, int):
         sizes = [int(total * part) for part in lengths]
-        for i in range(total - sum(sizes)):
-            sizes[i % len(sizes)] += 1
-        return [DataSet(size, sample) for size in sizes]
+        each, rest = divmod(max(0, total - sum(sizes)), len(sizes))
+        return [DataSet(size + each + (i < rest), sample) for i, size in enumerate(sizes)]
     return [DataSet(part if isinstance(part, int) else Unknown("a length"), sample) for part in lengths]
 
 

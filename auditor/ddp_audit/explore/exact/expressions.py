@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, tensors
@@ -12,6 +11,7 @@ from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
     Class,
+    Cut,
     Function,
     Generating,
     Instance,
@@ -29,21 +29,18 @@ from ddp_audit.explore.exact.values import (
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("add", operator.add), ast.Sub: ("sub", operator.sub), ast.Mult: ("mul", operator.mul),
-    ast.Div: ("truediv", operator.truediv), ast.FloorDiv: ("floordiv", operator.floordiv), ast.Mod: ("mod", operator.mod),
-    ast.Pow: ("pow", operator.pow), ast.BitAnd: ("and", operator.and_), ast.BitOr: ("or", operator.or_),
-    ast.BitXor: ("xor", operator.xor), ast.LShift: ("lshift", operator.lshift), ast.RShift: ("rshift", operator.rshift),
-    ast.MatMult: ("matmul", operator.matmul),
+# The name of an operator's method, and the operator as `folding.fold` knows it.
+_BINARY: dict[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("add", "+"), ast.Sub: ("sub", "-"), ast.Mult: ("mul", "*"), ast.Div: ("truediv", "/"),
+    ast.FloorDiv: ("floordiv", "//"), ast.Mod: ("mod", "%"), ast.Pow: ("pow", "**"), ast.BitAnd: ("and", "&"),
+    ast.BitOr: ("or", "|"), ast.BitXor: ("xor", "^"), ast.LShift: ("lshift", "<<"), ast.RShift: ("rshift", ">>"),
+    ast.MatMult: ("matmul", "@"),
 }  # fmt: skip
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
-}  # fmt: skip
-_MOST = 10_000_000  # items of a list or text that an operator may make
+_CONVERSIONS = {97: "ascii", 114: "repr", 115: "str"}  # of a part of an f-string, by the number that its node has
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "~"}
 
 
 def evaluate(it: Interpreter, node: ast.expr, scope: Scope) -> Any:
@@ -142,7 +139,8 @@ def _call(it: Interpreter, node: ast.Call, scope: Scope) -> Any:
     for part in node.args:
         if isinstance(part, ast.Starred):
             value = evaluate(it, part.value, scope)
-            args += list(it.iterate(value)) if not isinstance(value, Unknown) else [value]
+            listed = value if isinstance(value, Unknown) else it.listed(value)
+            args += [listed] if isinstance(listed, Unknown) else listed
         else:
             args.append(evaluate(it, part, scope))
     kwargs: dict[str, Any] = {}
@@ -172,7 +170,8 @@ def _elements(it: Interpreter, elts: list[ast.expr], scope: Scope) -> list[Any]:
     found: list[Any] = []
     for element in elts:
         if isinstance(element, ast.Starred):
-            found += list(it.iterate(evaluate(it, element.value, scope)))
+            listed = it.listed(evaluate(it, element.value, scope))
+            found += [listed] if isinstance(listed, Unknown) else listed
         else:
             found.append(evaluate(it, element, scope))
     return found
@@ -204,7 +203,7 @@ def _hashed(kind: Any, items: list[Any]) -> Any:
 
 
 def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
-    text = ""
+    text: Any = ""
     lost: list[Any] = []
     for part in parts:
         if isinstance(part, ast.FormattedValue):
@@ -212,13 +211,19 @@ def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
             spec = "" if part.format_spec is None else evaluate(it, part.format_spec, scope)
             if isinstance(value, PLAIN) and isinstance(spec, str):
                 try:
-                    text += format(repr(value) if part.conversion == 114 else value, spec)
+                    shown = it.fold(_CONVERSIONS[part.conversion], value) if part.conversion in _CONVERSIONS else value
+                    shown = it.fold("format", shown, spec)
+                    text = it.fold("+", text, shown)
+                except (ValueError, TypeError, OverflowError):
+                    shown = Unknown()
+                if not isinstance(shown, Unknown) and not isinstance(text, Unknown):
                     continue
-                except (ValueError, TypeError):
-                    pass
+                text = ""
             lost.append(value)
         elif isinstance(part, ast.Constant):
-            text += str(part.value)
+            text = it.fold("+", text, str(part.value))
+            if isinstance(text, Unknown):
+                lost, text = [*lost, text], ""
     return unknown(lost, why="a text") if lost else text
 
 
@@ -246,7 +251,7 @@ def plain_override(override: Any) -> Any:
 
 def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
     """`left op right`."""
-    name, function = _BINARY[type(op)]
+    name, sign = _BINARY[type(op)]
     if isinstance(left, Tensor) or isinstance(right, Tensor):
         return tensors.elementwise(it, left, right)
     for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
@@ -254,16 +259,12 @@ def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
             return calls.call(it, Method(receiver.cls.find(method), receiver), [other], {})
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return unknown(left, right)
-    if isinstance(op, ast.Pow) and isinstance(right, (int, float)) and abs(right) > 64:
-        return Unknown()
-    if isinstance(op, ast.Mult):
-        for sequence, count in ((left, right), (right, left)):
-            if isinstance(sequence, (str, bytes, list, tuple)) and isinstance(count, int) and len(sequence) * count > _MOST:
-                return Unknown()
     try:
-        return function(left, right)
+        return it.fold(sign, left, right)
     except ZeroDivisionError:
         raise error("ZeroDivisionError", "division by zero") from None
+    except Cut:
+        raise
     except Exception:
         return unknown(left, right)
 
@@ -275,7 +276,9 @@ def _unary(it: Interpreter, op: ast.unaryop, value: Any) -> Any:
     if isinstance(value, Tensor):
         return tensors.like(it, value, value)
     try:
-        return _UNARY[type(op)](value)
+        return it.fold(_UNARY[type(op)], value)
+    except Cut:
+        raise
     except Exception:
         return unknown(value)
 
@@ -302,7 +305,7 @@ def _comparison(it: Interpreter, node: ast.Compare, scope: Scope) -> Any:
     lost: list[Any] = []
     for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = evaluate(it, comparator, scope)
-        result = compare(op, left, right, it)
+        result = compare(it, op, left, right)
         known = it.known_truth(result)
         if known is None:
             lost.append(result)
@@ -314,7 +317,7 @@ def _comparison(it: Interpreter, node: ast.Compare, scope: Scope) -> Any:
     return unknown(lost) if lost else result
 
 
-def compare(op: ast.cmpop, left: Any, right: Any, it: Interpreter | None = None) -> Any:
+def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
     """One comparison."""
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(left, Unknown) or isinstance(right, Unknown):
@@ -325,23 +328,25 @@ def compare(op: ast.cmpop, left: Any, right: Any, it: Interpreter | None = None)
             same = left is right or (isinstance(left, Lib) and left == right)
         return same == isinstance(op, ast.Is)
     if isinstance(op, (ast.In, ast.NotIn)):
-        return _contains(left, right, isinstance(op, ast.In))
+        return _contains(it, left, right, isinstance(op, ast.In))
     if isinstance(left, Tensor) or isinstance(right, Tensor):
         return tensors.compared(left, right)
     if is_unknown(left) or is_unknown(right):
         return unknown(left, right)
-    if it is not None and isinstance(left, Instance) and isinstance(op, (ast.Eq, ast.NotEq)):
+    if isinstance(left, Instance) and isinstance(op, (ast.Eq, ast.NotEq)):
         method = left.cls.find("__eq__")
         if isinstance(method, Function):
             same_objects = calls.call(it, Method(method, left), [right], {})
             return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
     try:
-        return _COMPARE[type(op)](left, right)
+        return it.fold(_COMPARE[type(op)], left, right)
+    except Cut:
+        raise
     except Exception:
         return unknown(left, right)
 
 
-def _contains(item: Any, container: Any, wanted: bool) -> Any:
+def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
     keys = getattr(container, "keys_known", None)
     if callable(keys):
         container = keys()
@@ -352,7 +357,9 @@ def _contains(item: Any, container: Any, wanted: bool) -> Any:
     try:
         if isinstance(container, (list, tuple)) and any(isinstance(e, (Unknown, Tensor)) for e in container):
             return unknown(container)
-        return (item in container) == wanted
+        return it.fold("in" if wanted else "not in", item, container)
+    except Cut:
+        raise
     except Exception:
         return Unknown()
 
@@ -378,7 +385,9 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     if isinstance(owner, Generating):
         return Unknown()
     try:
-        return owner[index]
+        return it.fold("[]", owner, index)
+    except Cut:
+        raise
     except KeyError:
         raise error("KeyError", str(index)) from None
     except IndexError:
@@ -422,7 +431,9 @@ def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
         return
     if isinstance(owner, (list, dict)) and not isinstance(index, (Unknown, Tensor)):
         try:
-            owner[index] = value
+            it.fold("[]=", owner, index, value)
+        except Cut:
+            raise
         except Exception:
             return
 

@@ -96,6 +96,7 @@ class Interpreter(Iteration):
         try:
             for statement in statements:
                 self.tick()
+                self.line = statement.lineno
                 left = self.statement(statement, scope)
                 if left is not None:
                     return left
@@ -121,8 +122,7 @@ class Interpreter(Iteration):
                 left = expressions.evaluate(self, target, scope)
                 right = expressions.evaluate(self, value, scope)
                 if isinstance(left, list) and isinstance(op, ast.Add) and isinstance(right, (list, tuple)):
-                    left.extend(right)
-                    result = left
+                    result = self.fold(".extend", left, right) or left
                 else:
                     result = expressions.binary(self, op, left, right)
                 self.assign(target, result, scope)
@@ -327,7 +327,9 @@ class Interpreter(Iteration):
     def _pattern(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool:
         match pattern:
             case ast.MatchValue(value=value):
-                return bool(self.known_truth(expressions.compare(ast.Eq(), subject, expressions.evaluate(self, value, scope))))
+                return bool(
+                    self.known_truth(expressions.compare(self, ast.Eq(), subject, expressions.evaluate(self, value, scope)))
+                )
             case ast.MatchSingleton(value=value):
                 return subject is value
             case ast.MatchOr(patterns=patterns):
@@ -372,7 +374,9 @@ class Interpreter(Iteration):
             return [unknown(value) for _ in elts]
         if isinstance(value, Tensor) and (value.shape is None or not value.shape or value.shape[0] != len(elts)):
             return [Tensor(None, value.dtype, value.deps, value.local) for _ in elts]
-        found = list(self.iterate(value))
+        found = self.listed(value)
+        if isinstance(found, Unknown):
+            return [found for _ in elts]
         star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
         if star is not None:
             after = len(elts) - star - 1

@@ -23,7 +23,9 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     unknown,
 )
+from ddp_audit.folding import MOST_ITEMS
 
+_IN_A_STATEMENT = 64  # elements that count as a statement where a value is listed
 MOST_YIELDED = 256  # elements taken from a generator function at once
 
 
@@ -68,6 +70,18 @@ class Iteration(State):
             yield from over.rest(self.whole)
         else:
             yield from self.some(unknown(over, why="an element"), node)
+
+    def listed(self, over: Any) -> list[Any] | Unknown:
+        """The elements of a value as a list; an unknown where there are more than one may hold. Counts as a part of a statement."""
+        found: list[Any] = []
+        for element in self.iterate(over):
+            if len(found) >= MOST_ITEMS:
+                return self.refused(f"a container of more than {MOST_ITEMS:,} elements", over)
+            found.append(element)
+            if not len(found) % _IN_A_STATEMENT:
+                self.tick()
+        self.made += len(found)
+        return found
 
     def _iterate_object(self, over: Instance | Module, node: ast.AST | None) -> Iterator[Any]:
         cls = over.cls

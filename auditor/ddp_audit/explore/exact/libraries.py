@@ -84,7 +84,7 @@ def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) ->
         return Module(name, opaque=True, opaque_buffers=any(word in name for word in _WITH_BATCHNORM) or name.startswith("timm."))
     for value in (*args, *kwargs.values()):
         if isinstance(value, Generating):
-            list(it.iterate(value))
+            it.listed(value)
     deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
     if deps:
         return Tensor(None, None, deps, True)

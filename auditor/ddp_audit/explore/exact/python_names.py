@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from ddp_audit.explore.exact import calls, expressions, training
 from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
+    Cut,
     Error,
     Function,
     Instance,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Args = list[Any]
 Kwargs = dict[str, Any]
 CALLS: dict[str, Callable[[Any, Args, Kwargs], Any]] = {}
-_MOST = 1_000_000  # items of a range that becomes a list
 
 
 def model(*names: str) -> Callable[[Callable[[Any, Args, Kwargs], Any]], Callable[[Any, Args, Kwargs], Any]]:
@@ -113,9 +112,7 @@ def _shown(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
-    if isinstance(value, (Unknown, Lib)) or (isinstance(value, range) and len(value) > _MOST):
-        return unknown(value)
-    return list(it.iterate(value))
+    return unknown(value) if isinstance(value, (Unknown, Lib)) else it.listed(value)
 
 
 def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
@@ -178,14 +175,14 @@ def _defaultdict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return defaultdict(lambda: calls.call(it, factory, [], {}))
 
 
-def _number(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
+def _number(name: str, kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
     def convert(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args:
             return kind()
         if isinstance(args[0], (Unknown, Tensor)):
             return Unknown("a number", args[0].local)
         try:
-            return kind(*args)
+            return it.fold(name, *args, **kwargs)
         except (ValueError, OverflowError) as wrong:
             raise error("ValueError", str(wrong)) from None
         except TypeError:
@@ -194,7 +191,7 @@ def _number(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
     return convert
 
 
-CALLS |= {"builtins.int": _number(int), "builtins.float": _number(float)}
+CALLS |= {"builtins.int": _number("int", int), "builtins.float": _number("float", float)}
 
 
 @model("builtins.bool")
@@ -207,15 +204,17 @@ def _bool(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _str(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], Error):
         return args[0].text
-    return str(args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text") if args else ""
+    return it.fold("str", args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text") if args else ""
 
 
-def _plain(function: Any) -> Callable[[Any, Args, Kwargs], Any]:
+def _plain(name: str) -> Callable[[Any, Args, Kwargs], Any]:
     def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if is_unknown(args) or is_unknown(kwargs):
             return unknown(*args, why="a number")
         try:
-            return function(*args, **kwargs)
+            return it.fold(name, *args, **kwargs)
+        except Cut:
+            raise
         except Exception:
             return Unknown("a number")
 
@@ -223,23 +222,23 @@ def _plain(function: Any) -> Callable[[Any, Args, Kwargs], Any]:
 
 
 for _name in ("abs", "round", "divmod", "ord", "chr", "pow", "hex", "bytes", "bytearray"):
-    CALLS[f"builtins.{_name}"] = _plain(getattr(builtins, _name))
+    CALLS[f"builtins.{_name}"] = _plain(_name)
 
 
-def _extreme(function: Any) -> Callable[[Any, Args, Kwargs], Any]:
+def _extreme(name: str) -> Callable[[Any, Args, Kwargs], Any]:
     def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         items = _listed(it, args[0]) if len(args) == 1 else args
         if isinstance(items, Unknown) or is_unknown(items) or "key" in kwargs:
             return unknown(items, why="a number")
         try:
-            return function(items)
+            return it.fold(name, items)
         except (TypeError, ValueError):
             return kwargs.get("default", Unknown("a number"))
 
     return run
 
 
-CALLS |= {"builtins.min": _extreme(min), "builtins.max": _extreme(max)}
+CALLS |= {"builtins.min": _extreme("min"), "builtins.max": _extreme("max")}
 
 
 @model("builtins.sum")
@@ -342,7 +341,7 @@ def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from itertools import islice
 
     bounds = args[1:]
-    if any(not isinstance(b, (int, type(None))) for b in bounds) or not bounds:
+    if any(not isinstance(b, (int, type(None))) or (b or 0) < 0 for b in bounds) or not bounds:
         return unknown(*args)
     return training.Stream(islice(it.iterate(args[0]), *bounds))
 
@@ -354,14 +353,17 @@ def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("itertools.chain")
 def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return [element for part in args for element in (it.iterate(part) if not isinstance(part, Unknown) else [part])]
+    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
+    return [element for part in parts for element in ([part] if isinstance(part, Unknown) else part)]
 
 
 @model("itertools.product")
 def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from itertools import islice, product
 
-    return list(islice(product(*(list(it.iterate(a)) for a in args)), 10_000))
+    parts = [_listed(it, a) for a in args]
+    known = [part for part in parts if not isinstance(part, Unknown)]
+    return list(islice(product(*known), 10_000)) if len(known) == len(parts) and not kwargs else unknown(*args)
 
 
 @model("builtins.getattr")

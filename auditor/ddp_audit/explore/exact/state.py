@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from ddp_audit import folding
 from ddp_audit.events import COLLECTIVE, Event, Site
 from ddp_audit.explore.exact import calls
 from ddp_audit.explore.exact.values import (
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
     from ddp_audit.source.project import Project
 
+_MOST_MADE = 8_000_000  # elements of containers and characters of texts that the operations of one run make
+_MOST_WORK = 100_000_000  # elements and characters that they look at
+_GROWS = frozenset({".extend", ".update"})
+_SMALL = 64  # elements of a value that is always made
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 MAX_DEPTH = 30  # calls of project functions within one another
 
 
@@ -135,6 +141,10 @@ class State:
     remembered: dict[Any, Any] = field(default_factory=dict)  # forwards of modules, by module, modes and shapes of what goes in
     keys: dict[int, tuple[str, int, str]] = field(default_factory=dict)  # of open conditions, by id() of their expression
     asked: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    made: int = 0  # elements and characters that operations made
+    work: int = 0  # elements and characters that they looked at
+    line: int = 0  # of the statement that runs
+    too_large: set[str] = field(default_factory=set)  # the kinds of values that were not computed for their size
 
     def __post_init__(self) -> None:
         self.groups = Groups(self.rank, self.world_size)
@@ -155,6 +165,37 @@ class State:
         self.ticks += 1
         if self.ticks > self.limits.ticks:
             raise Cut(f"more than {self.limits.ticks:,} statements ran")
+
+    def fold(self, name: str, *args: Any, **named: Any) -> Any:
+        """What `folding.fold` gives; an unknown where that is too large, or the run has made too much already.
+
+        Raises Cut where the operations of the run have looked at too much, and where one would make its first argument too large.
+        """
+        looked_at = sum(len(value) for value in args if isinstance(value, _SIZED))
+        self.work += looked_at
+        if self.work > _MOST_WORK:
+            raise Cut("operations on long values took too much work")
+        try:
+            result = folding.fold(name, *args, **named)
+        except folding.TooLarge as reason:
+            if name in folding.CHANGES:
+                raise Cut(f"{reason} is not computed") from None
+            return self.refused(str(reason), *args)
+        size = len(result) if isinstance(result, _SIZED) else looked_at - len(args[0]) if name in _GROWS else 0
+        if size > _SMALL and name in _GROWS and self.made + size > _MOST_MADE:
+            raise Cut(f"more than {_MOST_MADE:,} elements and characters were made")
+        if size > _SMALL and self.made + size > _MOST_MADE:
+            return self.refused(f"more than {_MOST_MADE:,} elements and characters in all", *args)
+        self.made += size
+        return result
+
+    def refused(self, what: str, *args: Any) -> Unknown:
+        """An unknown in place of a value that is too large, which is noted once for each kind."""
+        if what not in self.too_large:
+            self.too_large.add(what)
+            place = f"{self.frames[-1].source.path}:{self.line}" if self.frames else "the program"
+            self.bounds.setdefault(f"{what}, at {place}, is not computed")
+        return Unknown(what, is_local(*args))
 
     def bound(self, what: str, since: int | None = None) -> None:
         """Notes a bound that was hit: from here on a real run may do something else.

@@ -20,6 +20,7 @@ DTYPES = {
     **{n: n for n in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "complex64")},
 }  # fmt: skip
 _FROM_SIZES = ("zeros", "ones", "empty", "rand", "randn")
+_MOST_CHUNKS = 4_096  # of a tensor that is split
 _SAME_SHAPE = frozenset({
     "contiguous", "abs", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "softmax", "log_softmax", "clamp", "clip", "neg", "cos",
     "sin", "pow", "square", "add", "sub", "mul", "div", "masked_fill", "normal_", "fill_", "zero_", "copy_", "add_", "sub_", "mul_",
@@ -302,6 +303,8 @@ def _parts(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: 
     dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
     size = tensor.shape[dim] if tensor.shape is not None and isinstance(dim, int) and tensor.shape else None
     wanted = args[0] if args else None
+    if name == "chunk" and isinstance(wanted, int) and not 0 < wanted <= _MOST_CHUNKS:
+        return Unknown("chunks", tensor.local)
     if name == "chunk" and isinstance(wanted, int) and size is not None and size % wanted == 0 and isinstance(dim, int):
         at = dim % len(tensor.shape or ())
         shape = (*(tensor.shape or ())[:at], size // wanted, *(tensor.shape or ())[at + 1 :])
@@ -309,7 +312,9 @@ def _parts(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: 
     if name == "chunk" and isinstance(wanted, int):
         return tuple(like(it, tensor, shape=None) for _ in range(wanted))
     if name == "split" and isinstance(wanted, int) and size is not None and wanted > 0:
-        return tuple(like(it, tensor, shape=None) for _ in range(-(-size // wanted))) if size // wanted < 4096 else Unknown()
+        return (
+            tuple(like(it, tensor, shape=None) for _ in range(-(-size // wanted))) if size // wanted < _MOST_CHUNKS else Unknown()
+        )
     return like(it, tensor, shape=None)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ddp_audit.folding import MOST_ITEMS
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
 
+_DEEPEST = 6  # containers within each other that are looked into
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
 
@@ -297,44 +300,67 @@ def describe(value: Any) -> str:
     return "an exception"
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in a value and in its lists, tuples, dicts and dataclass objects."""
+_HOLDERS = (list, tuple, dict, set, frozenset)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value and in its lists, tuples, dicts and dataclass objects. Each of these is looked into once."""
     if isinstance(value, Tensor):
         yield value
-    elif depth < 6:
-        if isinstance(value, (list, tuple, set)):
-            for item in value:
-                yield from tensors_in(item, depth + 1)
-        elif isinstance(value, dict):
-            for item in value.values():
-                yield from tensors_in(item, depth + 1)
-        elif isinstance(value, Instance):
-            yield from tensors_in(value.attrs, depth + 1)
+        return
+    seen: set[int] = set()
+    queue: list[tuple[Any, int]] = [(value, 0)]
+    while queue:
+        inner, depth = queue.pop()
+        if isinstance(inner, Tensor):
+            yield inner
+            continue
+        parts: list[Any] = []
+        if isinstance(inner, Instance):
+            parts = list(inner.attrs.values())
+        elif isinstance(inner, dict):
+            parts = list(inner.values())
+        elif isinstance(inner, (list, tuple, set)):
+            parts = list(inner)
+        if parts and depth < _DEEPEST and id(inner) not in seen:
+            seen.add(id(inner))
+            queue += [(part, depth + 1) for part in reversed(parts) if not isinstance(part, PLAIN)]
 
 
-def is_unknown(value: Any, depth: int = 0) -> bool:
-    """Whether a value or something in it is not known as a plain value."""
+def is_unknown(value: Any) -> bool:
+    """Whether a value or something in it is not known as a plain value, or holds too much to be looked through."""
     if isinstance(value, PLAIN):
         return False
     if isinstance(value, (Unknown, Tensor)):
         return True
-    if depth < 4:
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return any(is_unknown(item, depth + 1) for item in value)
-        if isinstance(value, dict):
-            return any(is_unknown(item, depth + 1) for item in (*value.keys(), *value.values()))
-        if isinstance(value, slice):
-            return any(is_unknown(item) for item in (value.start, value.stop, value.step))
+    count, queue = 0, [(value, 0)]
+    while queue:
+        inner, depth = queue.pop()
+        parts: Iterable[Any] = ()
+        if isinstance(inner, dict):
+            parts = (*inner.keys(), *inner.values())
+        elif isinstance(inner, _HOLDERS):
+            parts = inner
+        elif isinstance(inner, slice):
+            parts = (inner.start, inner.stop, inner.step)
+        for part in parts:
+            count += 1
+            if isinstance(part, PLAIN):
+                continue
+            if isinstance(part, (Unknown, Tensor)) or count > MOST_ITEMS:
+                return True
+            if depth < 3 and isinstance(part, (*_HOLDERS, slice)):
+                queue.append((part, depth + 1))
     return False
 
 
-def is_local(*values: Any) -> bool:
+def is_local(*values: Any, depth: int = 0) -> bool:
     """Whether one of the values may differ between ranks."""
     for value in values:
         if isinstance(value, (Unknown, Tensor)):
             if value.local:
                 return True
-        elif isinstance(value, (list, tuple)) and is_local(*value[:16]):
+        elif isinstance(value, (list, tuple)) and depth < 4 and is_local(*value[:16], depth=depth + 1):
             return True
     return False
 
