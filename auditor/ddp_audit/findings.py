@@ -8,6 +8,13 @@ from dataclasses import dataclass, field
 SEVERITIES = ("info", "warning", "error")
 CONFIDENCES = ("possible", "likely", "certain")
 
+# What a recorded run says of a finding.
+CONFIRMED = "confirmed"  # it shows what the hazard does, and a correct program would not
+NOT_OBSERVED = "not-observed"  # it could have shown the hazard, and did not
+NOT_EXERCISED = "not-exercised"  # nothing that it recorded can show the hazard
+NOT_COVERED = "not-covered"  # it ended before it came to the finding's line
+VERDICTS = (CONFIRMED, NOT_OBSERVED, NOT_EXERCISED, NOT_COVERED)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -99,7 +106,8 @@ class Finding:
     explanation: str = ""
     related: list[Related] = field(default_factory=list)
     fix: Fix | None = None
-    verdict: str | None = None
+    verdict: str | None = None  # one of VERDICTS
+    verdict_reason: str = ""  # why a run decides nothing, and what would
     source_line: str = ""  # text of the first line, without indentation; part of the fingerprint
     occurrence: int = 0  # counts equal findings on equal text in one file, so that fingerprints differ
     option: Option | None = None
@@ -120,7 +128,7 @@ class Finding:
         return fingerprint_of(self.code, path, " ".join(self.source_line.split()), self.occurrence)
 
     def to_json(self) -> dict[str, object]:
-        """The object of the documented JSON form (docs/json.md): `verdict` only where a trace gave one."""
+        """The object of the documented JSON form (docs/json.md): `verdict` and `verdict_reason` only where a trace gave one."""
         out: dict[str, object] = {
             "code": self.code,
             "name": self.name,
@@ -142,6 +150,7 @@ class Finding:
         }
         if self.verdict is not None:
             out["verdict"] = self.verdict
+            out["verdict_reason"] = self.verdict_reason or None
         return out
 
 

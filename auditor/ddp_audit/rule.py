@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from ddp_audit.findings import CONFIDENCES, Finding, Fix, Related, Span
+from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, Finding, Fix, Related, Span
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
@@ -72,7 +72,6 @@ class Rule(ABC):
     good: ClassVar[str]  # the same program, mended
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
-    is_recorded: ClassVar[bool] = True  # whether a trace can hold anything of the hazard; else no run covers it
     remedy: ClassVar[str]  # what to do instead, one sentence
 
     @abstractmethod
@@ -80,15 +79,13 @@ class Rule(ABC):
         """Findings of this rule in the program; nothing where a needed value is unknown."""
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """The verdict of a recorded run on a finding of this rule: confirmed, not-observed or not-covered.
+        """Return the verdict of a recorded run on a finding of this rule: confirmed, not-observed or not-exercised.
 
-        The base answers not-observed where some rank was seen at the finding's place and not-covered elsewhere, and always
-        not-covered for what no trace holds.
+        confirmed needs an observation that the hazard predicts and that a correct program would not show, not-observed that the
+        run would have shown the hazard. Everything else is not-exercised, which is all that the base answers. Where the run ended
+        before the finding's line, `compare.judging` makes not-covered of it.
         """
-        if not self.is_recorded:
-            return "not-covered"
-        span = finding.span
-        return "not-observed" if run.ranks_at(span.path, span.line, span.end_line) else "not-covered"
+        return NOT_EXERCISED
 
     def finding(
         self,

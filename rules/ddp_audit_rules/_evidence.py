@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod
 
-from ddp_audit.compare.faults import SilentFault
+from ddp_audit.compare.faults import SAME_DEVICE, SilentFault
 from ddp_audit.compare.run import RecordedRun, same_file
-from ddp_audit.events import BATCH, FORWARD, SAMPLER, Event
+from ddp_audit.events import BATCH, DEVICE, FORWARD, SAMPLER, START, Event
 from ddp_audit.findings import Finding, Span
+from ddp_audit_rules._parted import replicas
 
 
 def has_fault(run: RecordedRun, *kinds: str) -> bool:
@@ -38,28 +39,62 @@ def looks_at(run: RecordedRun, kind: str, span: Span) -> dict[int, list[Event]]:
     return found
 
 
-def batches_of(events: Iterable[tuple[int, Event]]) -> dict[int, set[str]]:
-    """The fingerprints of the batches that a loader gave or a forward took, by rank; ranks without one are left out."""
-    found: dict[int, set[str]] = {}
-    for rank, event in events:
-        mark = event.detail.get("fingerprint" if event.kind == BATCH else "batch")
-        if event.kind in (BATCH, FORWARD) and mark:
-            found.setdefault(rank, set()).add(str(mark))
+def sequences_of(run: RecordedRun, pairs: Iterable[tuple[int, Event]], kind: str) -> dict[int, list[str]]:
+    """The fingerprints of the batches that a loader gave (BATCH) or a training forward took (FORWARD), in order, by rank."""
+    key = "fingerprint" if kind == BATCH else "batch"
+    found: dict[int, list[str]] = {}
+    for rank, event in pairs:
+        if event.kind == kind and event.detail.get(key) and event.detail.get("grad", True):
+            found.setdefault(rank, []).append(str(event.detail[key]))
     return found
 
 
-def any_equal(found: Mapping[int, set[str]]) -> bool:
-    """Whether two ranks have one fingerprint in common."""
-    return any(found[one] & found[other] for one, other in combinations(found, 2))
+def have_shared(run: RecordedRun, sequences: Mapping[int, list[str]]) -> bool | None:
+    """Whether two replicas had the same batches one after the other; None where nothing could be compared.
+
+    Ranks of one model-parallel group take the same batch by design, so only replicas are compared, batch by batch: a batch that
+    comes again in another step or epoch, or as the padding of a sampler, is no sharing, nor is one that never changes.
+    """
+    seen = False
+    for ranks in replicas(run):
+        for one, other in combinations([rank for rank in ranks if rank in sequences], 2):
+            pairs = list(zip(sequences[one], sequences[other], strict=False))
+            equal = [a for a, b in pairs if a == b]
+            if len(set(equal)) > 1 and 2 * len(equal) > len(pairs):
+                return True
+            seen = seen or len({batch for pair in pairs for batch in pair}) > 1
+    return False if seen else None
 
 
 def by_trained_batches(finding: Finding, run: RecordedRun) -> str:
-    """The verdict on batches at the loop and the forward that a finding names: confirmed where two ranks had an equal one."""
+    """The verdict on the batches at the loop and the forward that a finding names: confirmed where replicas had the same ones."""
     places = [place for place in finding.related if place.role in ("loop", "forward")]
-    found = batches_of(pair for place in places for pair in run.events_at(place.path, place.line))
-    if len(found) < 2:
-        return "not-covered"
-    return "confirmed" if any_equal(found) else "not-observed"
+    at = [pair for place in places for pair in run.events_at(place.path, place.line)]
+    told = [have_shared(run, sequences_of(run, at, kind)) for kind in (BATCH, FORWARD)]
+    return "confirmed" if True in told else "not-observed" if False in told else "not-exercised"
+
+
+def is_at(event: Event, span: Span) -> bool:
+    """Whether an event has a frame in a span."""
+    sites = (*event.stack, *((event.site,) if event.site is not None else ()))
+    return any(span.line <= site.line <= span.end_line and same_file(site.path, span.path) for site in sites)
+
+
+def seen_at(finding: Finding, run: RecordedRun) -> bool:
+    """Whether some rank recorded something at a finding's place."""
+    return bool(run.ranks_at(finding.span.path, finding.span.line, finding.span.end_line))
+
+
+def by_devices(run: RecordedRun) -> str:
+    """The verdict on ranks that may share a device: by the devices of their models, and by the indices that they chose."""
+    if has_fault(run, SAME_DEVICE):
+        return "confirmed"
+    hosts = {rank: event.detail.get("host") for rank, event in run.events_of(START)}
+    chosen: dict[int, object] = {}
+    for rank, event in run.events_of(DEVICE):
+        chosen.setdefault(rank, event.detail.get("index"))
+    apart = len({(hosts.get(rank), index) for rank, index in chosen.items()}) == len(run.ranks) > 1
+    return "not-observed" if apart and len(set(hosts.values())) < len(run.ranks) else "not-exercised"
 
 
 def samples_alone(run: RecordedRun, finding: Finding) -> bool:

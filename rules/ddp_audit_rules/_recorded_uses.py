@@ -45,7 +45,7 @@ def used_before_wait(finding: Finding, run: RecordedRun) -> str:
     """
     call = next((one for one in finding.related if one.role == "collective"), None)
     if call is None or not same_file(call.path, finding.span.path):
-        return "not-covered"
+        return "not-exercised"
     seen = unknown = False
     for rank in run.ranks.values():
         works: list[Event] = []  # asynchronous ones, of which some may have ended
@@ -62,7 +62,7 @@ def used_before_wait(finding: Finding, run: RecordedRun) -> str:
                     if alone and begun is not None and _is_between(finding.span.line, begun, event.site):
                         return "confirmed"
                     unknown = True
-    return "not-observed" if seen and not unknown else "not-covered"
+    return "not-observed" if seen and not unknown else "not-exercised"
 
 
 def _is_of(event: Event, call: Related) -> bool:

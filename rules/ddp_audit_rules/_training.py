@@ -146,7 +146,7 @@ def replicas_drift(run: RecordedRun, places: Iterable[Related] = ()) -> str:
     seen = [e for place in places for _, e in run.events_at(place.path, place.line)]
     steps = [e for _, e in run.all_events() if e.kind == STEP]
     if not (seen or steps):
-        return "not-covered"
+        return "not-exercised"
     if reducer_gave_up(run) or any(e.detail.get("unreduced") for e in steps):
         return "confirmed"
     from ddp_audit.compare.silent import silent_faults  # which an audit does not need

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RAISED, RecordedRun
-from ddp_audit.events import STEP
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import EXCEPTION, STEP
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.arithmetic import nearest_accumulations
 from ddp_audit.launch.model import Launch
@@ -138,8 +138,10 @@ dist.destroy_process_group()
         return text + "the division that it guards rounds down in silence."
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where every rank ended with an exception and none took a step; not-observed where one took a step."""
+        """Confirmed where every rank ended with the exception of the check; not-observed where one took a step."""
         if any(event.kind == STEP for _, event in run.all_events()):
             return "not-observed"
-        states = {rank.state for rank in run.ranks.values()}
-        return "confirmed" if states == {RAISED} else "not-covered"
+        places = [(finding.span.path, finding.span.line, finding.span.end_line)]
+        places += [(place.path, place.line, place.line) for place in finding.related if place.role == "check"]
+        raised = {rank for place in places for rank, event in run.events_at(*place) if event.kind == EXCEPTION}
+        return "confirmed" if raised and raised == set(run.ranks) else "not-exercised"

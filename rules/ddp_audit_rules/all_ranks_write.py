@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import SAVE
+from ddp_audit.events import SAVE, START, STEP
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, DATA, RANDOM
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import is_at
 from ddp_audit_rules._write_faults import fault_of, mended
 from ddp_audit_rules._writers import (
     ONE_A_NODE,
@@ -46,7 +47,7 @@ class AllRanksWrite(Rule):
         "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is right "
         "where each node has a disk of its own, so it is only possible. The process that spawns the others is one."
     )
-    confirmed = "Two ranks save to the same path at this place."
+    confirmed = "Two ranks of one host save to the same path at this place, at the same step."
     source = "torch 2.13, torch/serialization.py: save opens the path for writing and truncates it; it takes no lock."
     outcome = "shows finds the state of rank"
     remedy = "let rank 0 write (`if dist.get_rank() == 0:`), make folders with exist_ok=True, and put a barrier before others read"
@@ -128,12 +129,16 @@ dist.destroy_process_group()
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by two ranks that save to one path here; what is written without torch.save is not recorded."""
+        """Confirmed by two ranks of one host that save to one path at the same step; other ways to write are not recorded."""
         span = finding.span
-        saves = [(rank, e) for rank, e in run.events_at(span.path, span.line, span.end_line) if e.kind == SAVE]
-        by_path: dict[str, set[int]] = {}
-        for rank, event in saves:
-            by_path.setdefault(str(event.detail.get("path")), set()).add(rank)
-        if any(len(ranks) > 1 for ranks in by_path.values()):
+        hosts = {rank: event.detail.get("host") for rank, event in run.events_of(START)}
+        writers: dict[tuple[object, ...], set[int]] = {}
+        for rank, one in run.ranks.items():
+            steps = 0
+            for event in one.events:
+                steps += event.kind == STEP
+                if event.kind == SAVE and is_at(event, span):
+                    writers.setdefault((hosts.get(rank), event.detail.get("path"), steps), set()).add(rank)
+        if any(len(ranks) > 1 for ranks in writers.values()):
             return "confirmed"
-        return "not-observed" if saves else "not-covered"
+        return "not-observed" if len({rank for ranks in writers.values() for rank in ranks}) > 1 else "not-exercised"

@@ -11,6 +11,7 @@ from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._always import always_runs, runs_with
+from ddp_audit_rules._evidence import seen_at
 from ddp_audit_rules._training import wrap_behind
 
 _ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
@@ -92,11 +93,14 @@ dist.destroy_process_group()
             yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by an AttributeError that left the script while some rank stood at this place."""
-        errors = [e for _, e in run.all_events() if e.kind == EXCEPTION and e.detail.get("type") == "AttributeError"]
-        if any("no attribute" in str(e.detail.get("text")) and str(e.detail.get("text")).count(_name(finding)) for e in errors):
-            return "confirmed"
-        return super().witness(finding, run)
+        """Confirmed by an AttributeError about this attribute that left the script from this place; not-observed where ranks
+        recorded something here."""
+        name, span = _name(finding), finding.span
+        for _, event in run.events_at(span.path, span.line, span.end_line):
+            text = str(event.detail.get("text"))
+            if event.kind == EXCEPTION and event.detail.get("type") == "AttributeError" and "no attribute" in text and name in text:
+                return "confirmed"
+        return "not-observed" if seen_at(finding, run) else "not-exercised"
 
 
 def _on_inner(program: Program, node: Node) -> Fix | None:

@@ -119,5 +119,5 @@ finally:
                 broadcasts += seen > 1 and event.kind == COLLECTIVE and event.origin == DDP_BUFFERS
             forwards = max(forwards, seen)
         if run.world_size < 2 or forwards < 2:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if broadcasts else "not-observed"

@@ -153,5 +153,5 @@ dist.destroy_process_group()
         """By what became of the gradients after each clip. A step that is left out now and then is no hazard."""
         found = list(clips_at(run, finding.span))
         if not found:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if 2 * sum(one in (EARLY, SCALED) for one in found) >= len(found) else "not-observed"

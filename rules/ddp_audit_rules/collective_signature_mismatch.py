@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 
+from ddp_audit.compare.ended import failed_by_itself
 from ddp_audit.compare.run import RAISED, RecordedRun
-from ddp_audit.events import COLLECTIVE, EXCEPTION
+from ddp_audit.compare.sequence import Signature, agree, signature
+from ddp_audit.events import COLLECTIVE, EXCEPTION, POINT_TO_POINT
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._parted import at_places
 from ddp_audit_rules._signatures import Mismatch, mismatches
 
 
@@ -83,17 +87,24 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, severity=mismatch.severity, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where ranks brought different sizes or types here (or where the other branch is), or one raised here."""
+        """Confirmed where ranks brought different sizes or types to one collective here (or where the other branch is), or where
+        an error of their own ended some in it."""
         places = [(finding.span.path, finding.span.line, finding.span.end_line)]
         places += [(r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the other ranks issue")]
-        brought: dict[int, list[tuple[object, ...]]] = {}
-        for place in places:
-            for rank, event in run.events_at(*place):
-                if event.kind == EXCEPTION or (run.ranks[rank].state == RAISED and event is run.ranks[rank].events[-1]):
-                    return "confirmed"
-                if event.kind == COLLECTIVE:
-                    brought.setdefault(rank, []).append((event.numel, event.dtype))
-        for events in itertools.zip_longest(*brought.values()):
-            if len({event for event in events if event is not None}) > 1:
+        brought: dict[tuple[str, int], list[Signature]] = {}
+        met: set[int] = set()
+        counts: Counter[tuple[int, str]] = Counter()
+        for rank, event in at_places(run, places):
+            ended = run.ranks[rank]
+            if event.kind == EXCEPTION and failed_by_itself(ended):
                 return "confirmed"
-        return "not-observed" if len(brought) > 1 else "not-covered"
+            if event.kind == COLLECTIVE and event.op not in POINT_TO_POINT:
+                if ended.state == RAISED and failed_by_itself(ended) and event is ended.events[-1]:
+                    return "confirmed"
+                number = counts[rank, event.group] if event.index is None else event.index
+                counts[rank, event.group] += 1
+                brought.setdefault((event.group, number), []).append(signature(event))
+                met.add(rank)
+        if any(not agree(one, other) for found in brought.values() for one, other in itertools.combinations(set(found), 2)):
+            return "confirmed"
+        return "not-observed" if len(met) > 1 else "not-exercised"

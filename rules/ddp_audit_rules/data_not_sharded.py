@@ -35,7 +35,7 @@ class DataNotSharded(Rule):
         "are independent where the seeds are, unless all ranks set one seed before; iterable data sets; evaluation loops; "
         "loaders that a framework shares out; data sets and samplers that could not be followed (reported as possible)."
     )
-    confirmed = "Two ranks have a batch with the same fingerprint."
+    confirmed = "Two replicas have the same batches one after the other."
     source = (
         "torch 2.13, utils/data/sampler.py: RandomSampler seeds itself from the global generator of the process when "
         "iteration begins. Seen in runs on two ranks: with equal seeds all batches are identical, with different ones "

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import FORWARD, SAMPLER
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import DISTRIBUTED, loads_for_user, samplers_of, shares_out, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._evidence import any_equal, batches_of
+from ddp_audit_rules._parted import replicas
 from ddp_audit_rules._sample_orders import Cause, causes
 
 
@@ -32,7 +35,9 @@ class DatasetDiffersByRank(Rule):
         "of them; listings and sets that are sorted; sets of numbers; data that is divided by rank in another way; data sets that "
         "could not be followed; frameworks that share the data out."
     )
-    confirmed = "Ranks whose sampler divides the data set have a batch in common, in one epoch."
+    confirmed = (
+        "Replicas whose sampler divides the data set train on the same batches in one epoch, more of them than a sampler repeats."
+    )
     source = (
         "torch 2.13, utils/data/dataset.py: random_split draws from the default generator, which a process without a seed starts "
         "from chance. Seen in runs on two ranks: the splits overlap. Python salts the hashes of texts in each process anew."
@@ -102,8 +107,29 @@ finally:
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where two ranks had an equal batch; whole batches rarely are, so that nothing else is told by a run."""
-        return "confirmed" if any_equal(batches_of(run.all_events())) else "not-covered"
+        """Confirmed where replicas trained on the same batches in one epoch of samplers that divide the data between them.
+
+        A sampler repeats some samples so that all ranks have equally many: so many equal batches say nothing. Whole batches are
+        rarely equal, so that nothing else is known from a run.
+        """
+        epochs: dict[tuple[object, ...], dict[int, set[object]]] = {}
+        for rank, one in run.ranks.items():
+            now: tuple[object, ...] | None = None
+            begun: Counter[object] = Counter()
+            for event in one.events:
+                if event.kind == SAMPLER and event.detail.get("action") == "iter":
+                    number = event.detail.get("epoch")
+                    now = (number, begun[number], event.detail.get("replicas"))
+                    begun[number] += 1
+                elif event.kind == FORWARD and now is not None and event.detail.get("grad") and event.detail.get("batch"):
+                    epochs.setdefault(now, {}).setdefault(rank, set()).add(event.detail["batch"])
+        for (_, _, count), by_rank in epochs.items():
+            least = max(2, int(count) if isinstance(count, int) else 2)
+            for ranks in replicas(run):
+                pairs = combinations([by_rank[rank] for rank in ranks if rank in by_rank], 2)
+                if any(len(one & other) >= least for one, other in pairs):
+                    return "confirmed"
+        return "not-exercised"
 
 
 def _divided(program: Program) -> Iterator[tuple[Node, Value]]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import DEVICE, GROUP
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._cuda import may_use_nccl, places_for_user
-from ddp_audit_rules._evidence import has_fault
+from ddp_audit_rules._evidence import by_devices
 from ddp_audit_rules._writers import SEVERAL, is_distributed, who
 
 _ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
@@ -38,7 +36,10 @@ class DeviceNotSet(Rule):
         "frameworks that place processes; code that names a device by the local rank everywhere and has no object collective. A "
         "barrier alone is only possible: NCCL guesses its device by the rank."
     )
-    confirmed = "The ranks of one node set device 0, or none, and get here, or have their models on one device."
+    confirmed = (
+        "Models of several ranks on one device (the silent fault same-device). Equal indices show nothing, where each "
+        "process may see one GPU alone."
+    )
     source = (
         "torch 2.13, distributed/distributed_c10d.py: object collectives on NCCL send from the current device; the barrier takes "
         "that of the group, the one used before, or the rank modulo the number of devices. Without an accelerator the fault cannot "
@@ -118,21 +119,11 @@ dist.destroy_process_group()
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by ranks that get here without a device of their own, or with device 0 on several."""
-        if has_fault(run, SAME_DEVICE):
-            return "confirmed"
-        span = finding.span
-        here = {rank for rank, _ in run.events_at(span.path, span.line, span.end_line)}
-        chosen: dict[int, object] = {}
-        for rank, event in run.all_events():
-            if event.kind == DEVICE:
-                chosen.setdefault(rank, event.detail.get("index"))
-        if len(chosen) > 1 and set(chosen.values()) == {0}:
-            return "confirmed"
-        if len(set(chosen.values())) == len(run.ranks) > 1:
-            return "not-observed"
-        nccl = any(e.kind == GROUP and "nccl" in str(e.detail.get("backend", "")) for _, e in run.all_events())
-        return "confirmed" if here and nccl and not chosen else "not-covered"
+        """Confirmed by models of several ranks on one device; not-observed where each rank of a host chose another index.
+
+        Equal indices show nothing: each process may see one GPU alone, which is then its device 0.
+        """
+        return by_devices(run)
 
 
 def _uses_current(program: Program, node: Node) -> bool:

@@ -115,4 +115,4 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Not-observed where the sampler had one replica."""
-        return "not-observed" if samples_alone(run, finding) else "not-covered"
+        return "not-observed" if samples_alone(run, finding) else "not-exercised"

@@ -33,7 +33,6 @@ class GatherWithoutGradient(Rule):
         "other functions that autograd knows; labels, and outputs that were computed without gradients (queues, teachers); "
         "values that are only measured."
     )
-    is_recorded = False  # what has no gradient is not in autograd's graph
     confirmed = (
         "Nothing that a run holds: autograd keeps nothing of what counted as a constant, and whether it was meant to is not in "
         "the values. It takes the gradient of one process with the whole batch."

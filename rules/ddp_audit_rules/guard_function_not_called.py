@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import START
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Func, options
@@ -31,7 +32,7 @@ class GuardFunctionNotCalled(Rule):
         "Variables, parameters, attributes and properties of that name that hold the answer, functions that are called, and "
         "names whose definition was not found."
     )
-    confirmed = "Two ranks or more were seen in the guarded block, or none where no rank can enter it."
+    confirmed = "Two ranks or more of a host were seen in the guarded block."
     source = "Python's truth value of functions; seen in runs on two ranks: both wrote the file that rank 0 alone was to write."
     remedy = "call the function: `if is_main_process():`"
     outcome = "shows rank 1 writes the checkpoint"
@@ -93,16 +94,16 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where more than one rank was seen in the block, or none in one that no rank enters though all came by."""
+        """Confirmed where more than one rank of a host was seen in the block."""
         block = [r for r in finding.related if r.role == _BLOCK]
-        if not block:
-            return super().witness(finding, run)
-        inside = run.ranks_at(block[0].path, block[0].line, block[-1].line)
-        if "no rank enters" in finding.message:
-            return "not-observed" if inside else "not-covered"
+        inside = run.ranks_at(block[0].path, block[0].line, block[-1].line) if block else set()
         if not inside:
-            return "not-covered"
-        return "confirmed" if len(inside) > 1 else "not-observed"
+            return "not-exercised"
+        if "no rank enters" in finding.message:
+            return "not-observed"
+        hosts = [event.detail.get("host") for rank, event in run.events_of(START) if rank in inside]
+        each_alone = len(hosts) == len(set(hosts)) == len(inside)  # one a node may be what is meant
+        return "confirmed" if len(inside) > 1 and not each_alone else "not-observed"
 
 
 def _call(node: Node, program: Program) -> Fix | None:

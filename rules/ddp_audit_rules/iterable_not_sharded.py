@@ -34,7 +34,7 @@ class IterableNotSharded(Rule):
         "number of the item is the seed; split_dataset_by_node, webdataset's split_by_node and their like; batches that are "
         "skipped or cut by rank; frameworks that shard or dispatch; streams that could not be followed."
     )
-    confirmed = "Two ranks have a batch with the same fingerprint."
+    confirmed = "Two replicas have the same batches one after the other."
     source = (
         "torch 2.13, utils/data/dataloader.py: an iterable data set takes no sampler, and is copied into each worker whole. "
         "Seen in runs: every rank, and every worker, yields everything."

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_audit.compare.faults import SAME_DEVICE
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import DEVICE
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import starts
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._evidence import has_fault
+from ddp_audit_rules._evidence import by_devices
 from ddp_audit_rules._local_rank_option import ASSIGNED, ENVIRONMENT, READ, code_with, consequence, gives, handed_over
 
 
@@ -34,7 +32,10 @@ class LegacyLocalRankArgument(Rule):
         "Scripts that read LOCAL_RANK or another launcher's variable; DeepSpeed, whose launcher passes the argument; scripts whose "
         "documented launcher passes it in a spelling that the parser knows; --local_rank given by hand."
     )
-    confirmed = "All ranks of a node choose the device of the default."
+    confirmed = (
+        "Models of several ranks on one device (the silent fault same-device). Equal indices show nothing, where each "
+        "process may see one GPU alone."
+    )
     source = (
         "torch 2.13: distributed/run.py sets LOCAL_RANK; distributed/launch.py adds --local-rank unless --use-env is given (seen "
         "in runs: torchrun leaves the default, launch ends a parser of --local_rank with 'unrecognized arguments')."
@@ -112,13 +113,8 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where all ranks of a run of several chose one device; not-observed where they chose different ones."""
-        if has_fault(run, SAME_DEVICE):
-            return "confirmed"
-        chosen: dict[int, object] = {}
-        for rank, event in run.all_events():
-            if event.kind == DEVICE:
-                chosen.setdefault(rank, event.detail.get("index"))
-        if len(chosen) < 2:
-            return super().witness(finding, run) if len(run.ranks) > 1 and not chosen else "not-covered"
-        return "confirmed" if len(set(chosen.values())) == 1 else "not-observed"
+        """Confirmed by models of several ranks on one device; not-observed where each rank of a host chose another index.
+
+        Equal indices show nothing: each process may see one GPU alone, which is then its device 0.
+        """
+        return by_devices(run)

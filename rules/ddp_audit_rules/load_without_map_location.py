@@ -117,5 +117,5 @@ dist.destroy_process_group()
             if rank in own
         }
         if not any(known.values()):
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if any(devices - own[rank] for rank, devices in known.items()) else "not-observed"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.ended import failed_by_peer
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node
 from ddp_audit.program.reach import anchor
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._parted import failed_of_its_own
 from ddp_audit_rules._regions import what_of
 from ddp_audit_rules._waiting import Wait, waits
 
@@ -31,7 +33,9 @@ class LongSingleRankWork(Rule):
         "Work before init_process_group, a timeout that the program gives itself (unless the work is known to be longer), work "
         "behind a test for its cached result, and ranks that wait on another group."
     )
-    confirmed = "Some rank stands in the collective after the work while another has not come to it."
+    confirmed = (
+        "Some rank waits in the collective after the work, or gives up in it, while another has not come to it and did not fail."
+    )
     source = (
         "torch 2.13, distributed/constants.py and distributed_c10d.py (default timeouts); seen in runs with gloo: a rank in a "
         "barrier gives up after the timeout although the other works."
@@ -93,12 +97,14 @@ dist.destroy_process_group()
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank stands in the collective, or gave up in it, and another never came there."""
         region = next((r for r in finding.related if r.text.startswith("where the others wait")), None)
-        if region is None:
-            return super().witness(finding, run)
-        there = run.ranks_at(region.path, region.line)
+        there = set() if region is None else run.ranks_at(region.path, region.line)
         if not there:
-            return "not-covered"
-        return "confirmed" if there != set(run.ranks) else "not-observed"
+            return "not-exercised"
+        absent = set(run.ranks) - there
+        gone = any(failed_of_its_own(run.ranks[rank]) for rank in absent)
+        if absent and not gone and any(run.ranks[rank].waiting is not None or failed_by_peer(run.ranks[rank]) for rank in there):
+            return "confirmed"
+        return "not-exercised" if absent else "not-observed"
 
 
 def _place(wait: Wait) -> object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import COLLECTIVE, DDP_BUCKET, FACTOR
+from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import seen_at
 from ddp_audit_rules._gradients import (
     averages,
     backward_of,
@@ -52,9 +53,8 @@ class ManualGradientAveraging(Rule):
         "divide by themselves, as far as that is visible."
     )
     confirmed = (
-        "For a sum on top of DDP: gradients that are the number of ranks times what the backward left (the silent fault "
-        "wrong-factor), or bucket all-reduces and this all-reduce in one run. Of gradients that no wrapper holds a trace knows "
-        "nothing."
+        "Gradients that are the number of ranks times what the backward left (the silent fault wrong-factor). Of "
+        "gradients that no wrapper holds a trace knows nothing."
     )
     source = (
         "torch 2.13: all_reduce sums by default, reducer.cpp divides by the world size; seen in runs with gloo: a sum by hand on "
@@ -132,18 +132,14 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, severity="error")
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By what gradients that DDP had averaged were multiplied by until the step, or by buckets beside this all-reduce."""
+        """By what the gradients that DDP had averaged were multiplied by until the step. Buckets and this all-reduce in one run
+        show nothing: it may carry other parameters."""
         from ddp_audit.compare.factors import DIVIDED, MULTIPLIED, RIGHT, verdict_of
 
         told = {verdict_of(event) for _, event in run.events_of(FACTOR)} - {None}
-        if told and run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
+        if told and seen_at(finding, run):
             if told <= {MULTIPLIED, DIVIDED}:
                 return "confirmed"
             if told == {RIGHT}:
                 return "not-observed"
-        if not any(r.role == "wrap" for r in finding.related):
-            return "not-covered"
-        here = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == COLLECTIVE]
-        if not here:
-            return "not-covered"
-        return "confirmed" if any(e.origin == DDP_BUCKET for _, e in run.all_events()) else "not-observed"
+        return "not-exercised"

@@ -117,7 +117,7 @@ dist.destroy_process_group()
         if faults_at(run, TOKEN_WEIGHTS, finding.span):
             return "confirmed"
         looks = looks_at(run, LABELS, finding.span)
-        return "not-observed" if len(looks) > 1 and min(map(len, looks.values())) >= LEAST else "not-covered"
+        return "not-observed" if len(looks) > 1 and min(map(len, looks.values())) >= LEAST else "not-exercised"
 
 
 def _wraps(program: Program, loss: Value | None) -> list[Related]:

@@ -102,7 +102,7 @@ dist.destroy_process_group()
         places = [(r.path, r.line) for r in finding.related if r.role == "backward"]
         passes = [e for place in places for _, e in run.events_at(*place) if e.kind == BACKWARD]
         if not passes:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if all(e.detail.get("buckets") for e in passes) else "not-observed"
 
 

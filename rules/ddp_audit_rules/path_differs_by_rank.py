@@ -32,7 +32,7 @@ class PathDiffersByRank(Rule):
         "in them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed before; "
         "hubs that lock their cache."
     )
-    confirmed = "Ranks save to different paths at one place."
+    confirmed = "Ranks save to different paths at one place, at the same turn."
     source = (
         "Seen in runs with two processes: names made of time.time_ns() differ, a read without a barrier finds no file. "
         "torchvision, datasets: download=True looks for the files and fetches them without a lock."
@@ -94,15 +94,15 @@ dist.destroy_process_group()
             yield self._download(use.node, use.path)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by ranks that save to different paths here; files that are touched without torch.save are not recorded."""
+        """Confirmed by ranks whose n-th save here goes to different paths; only what torch.save writes is recorded."""
         span = finding.span
-        paths: dict[int, set[str]] = {}
+        paths: dict[int, list[str]] = {}
         for rank, event in run.events_at(span.path, span.line, span.end_line):
             if event.kind == SAVE:
-                paths.setdefault(rank, set()).add(str(event.detail.get("path")))
-        if len(paths) > 1 and len({frozenset(found) for found in paths.values()}) > 1:
-            return "confirmed"
-        return "not-observed" if len(paths) > 1 else "not-covered"
+                paths.setdefault(rank, []).append(str(event.detail.get("path")))
+        if len(paths) < 2:
+            return "not-exercised"
+        return "confirmed" if any(len(set(row)) > 1 for row in zip(*paths.values(), strict=False)) else "not-observed"
 
     def _own_name(self, program: Program, node: Node, path: Value) -> Finding:
         what = "the clock" if CLOCK in path.taint else "random numbers"

@@ -9,6 +9,7 @@ from ddp_audit.events import COLLECTIVE, POINT_TO_POINT
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._messages import Message, Stuck, stuck_messages
+from ddp_audit_rules._parted import failed_of_its_own, has_diverged, stalled
 
 
 class PointToPointOrder(Rule):
@@ -27,7 +28,7 @@ class PointToPointOrder(Rule):
         "Even ranks send first and odd ranks receive first, one batch_isend_irecv with both sides, isend before recv, pipelines, "
         "peers that cannot be computed from the rank, and groups other than the default one."
     )
-    confirmed = "Ranks stand in send or recv at this place when the run ends."
+    confirmed = "Ranks stand in send or recv at this place for good."
     source = (
         "Seen in runs with gloo on torch 2.13: two ranks that send two numbers or 40 MB to each other first both wait; "
         "torch/distributed/distributed_c10d.py (send waits for its work)."
@@ -89,13 +90,17 @@ dist.destroy_process_group()
         return self.finding(first.node.span, message, explanation, related=related[:8], guards=first.node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where a rank was in a send or receive here when the run ended."""
+        """Confirmed where a rank stood in a send or receive here for good."""
         at = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
         messages = [event for _, event in at if event.kind == COLLECTIVE and event.op in POINT_TO_POINT]
         if not messages:
-            return "not-covered"
-        waiting = [rank.waiting for rank in run.ranks.values() if rank.waiting is not None]
-        return "confirmed" if any(event in waiting for event in messages) else "not-observed"
+            return "not-exercised"
+        waiting = [one.waiting for one in run.ranks.values() if one.waiting is not None]
+        stands = any(event in waiting for event in messages)
+        if not stands:
+            return "not-observed"
+        explained = any(map(failed_of_its_own, run.ranks.values()))  # by a partner that failed
+        return "confirmed" if not explained and (stalled(run) or has_diverged(run)) else "not-exercised"
 
 
 def _does(message: Message) -> str:

@@ -109,5 +109,5 @@ dist.destroy_process_group()
         """By the keys that the load was given and that fitted nowhere."""
         loads = [event.detail for events in looks_at(run, LOADED, finding.span).values() for event in events]
         if not loads:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if any(load["given"] and load["given"] == load["unexpected"] for load in loads) else "not-observed"

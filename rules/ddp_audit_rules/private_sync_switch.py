@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import first_of_each_place
 from ddp_audit.program.sync import arms_reducer_by_hand, late_flags
@@ -75,8 +74,3 @@ dist.destroy_process_group()
             )
             related = [Related(n.span.path, n.span.line, "forward", "reads the flag") for n in after[:1]]
             yield self.finding(flag.span, message, explanation, related=related, confidence="certain" if after else "likely")
-
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """No event shows an attribute that is right: not-observed where its forward was seen."""
-        seen = any(run.ranks_at(r.path, r.line) for r in finding.related)
-        return "not-observed" if seen else "not-covered"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import EXITED, RAISED, RecordedRun
+from ddp_audit.compare.ended import exited_in_order
+from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import GROUP
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Node, Program
@@ -14,6 +15,8 @@ from ddp_audit_rules._cuda import surely_gloo
 from ddp_audit_rules._group_places import added_end, end_beside_init, init_beside_end, init_in_entry, init_line_in, written_destroys
 
 _TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
+
+_NORMAL_PATH = "on the normal path only"
 
 
 class ProcessGroupNotDestroyed(Rule):
@@ -34,7 +37,7 @@ class ProcessGroupNotDestroyed(Rule):
         "scripts in which init_process_group is not seen. It is only possible on gloo, in a script that does not train and "
         "destroys the group on its normal path, and where a destroy stands in the files read and was not reached."
     )
-    confirmed = "A rank made a process group, and ended in order or by an exception without destroying it."
+    confirmed = "A rank made a process group, and left it open: in order, or by an exception where that is what the finding says."
     source = (
         "torch 2.13, distributed/distributed_c10d.py: destroy_process_group shuts the communicators down; "
         "ProcessGroupNCCL warns at exit where it was not called. With gloo nothing is seen from outside."
@@ -105,7 +108,7 @@ main()
 
     def _normal_path(self, program: Program, init: Node, place: Span, start: Span | None = None) -> Finding:
         message = (
-            "The process group is destroyed on the normal path only: an exception between line "
+            f"The process group is destroyed {_NORMAL_PATH}: an exception between line "
             f"{init_line_in(init, place.path)} and here ends the process with the group open."
         )
         explanation = (
@@ -137,11 +140,13 @@ main()
         return self.finding(span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where a rank with a group ended, in order or by an exception, and destroyed none."""
-        verdict = "not-covered"
-        for rank in run.ranks.values():
-            actions = {event.detail.get("action") for event in rank.events if event.kind == GROUP}
-            if not actions & {"init", "seen", "new"} or rank.state not in (EXITED, RAISED):
+        """Confirmed where a rank with a group left as the finding says, in order or by an exception, and destroyed none."""
+        verdict = "not-exercised"
+        for one in run.ranks.values():
+            actions = {event.detail.get("action") for event in one.events if event.kind == GROUP}
+            # A rank that an exception ended may not have come to the line that destroys the group.
+            left = one.state == RAISED if _NORMAL_PATH in finding.message else exited_in_order(one)
+            if not actions & {"init", "seen", "new"} or not left:
                 continue
             if "destroy" not in actions:
                 return "confirmed"

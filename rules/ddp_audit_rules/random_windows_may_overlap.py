@@ -11,7 +11,7 @@ from ddp_audit.program.loading import trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._drawn_windows import entered, is_window, seed_before
-from ddp_audit_rules._evidence import any_equal, batches_of
+from ddp_audit_rules._evidence import have_shared, sequences_of
 
 
 class RandomWindowsMayOverlap(Rule):
@@ -33,7 +33,7 @@ class RandomWindowsMayOverlap(Rule):
         "function does not then read, in data sets and models (augmentation), with gradients off, and scripts without a DDP "
         "model that trains."
     )
-    confirmed = "Two ranks have a batch with the same fingerprint."
+    confirmed = "Two replicas have the same batches one after the other. Overlap inside of batches leaves no mark."
     source = "torch 2.13, torch.randint: draws from the default generator of the process, which torch.manual_seed seeds."
     remedy = (
         "draw from a generator made for training alone and seeded by rank, or cut the data by rank or use a DistributedSampler "
@@ -139,6 +139,5 @@ finally:
         return self.finding(node.span, message + ".", explanation, related=related, severity=severity)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where two ranks had an equal batch; otherwise not covered, since overlap inside batches leaves no mark."""
-        trained = ((rank, event) for rank, event in run.all_events() if event.kind == FORWARD and event.detail.get("grad"))
-        return "confirmed" if any_equal(batches_of(trained)) else "not-covered"
+        """Confirmed where replicas trained on the same batches; overlap inside of batches leaves no mark."""
+        return "confirmed" if have_shared(run, sequences_of(run, run.all_events(), FORWARD)) else "not-exercised"

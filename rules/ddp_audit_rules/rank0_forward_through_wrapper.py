@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
@@ -11,6 +12,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._lone_forwards import buffer_text, what_breaks, what_comes, where_buffers
+from ddp_audit_rules._parted import has_diverged, members
 from ddp_audit_rules._rank_forwards import never_sends, only_some_ranks, others_forward_too, through_module
 from ddp_audit_rules._training import wrap_behind
 
@@ -106,9 +108,14 @@ dist.destroy_process_group()
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where only some ranks issued a buffer broadcast at the forward's line."""
+        """Confirmed where a collective of the forward at this line was met by none, or by another one, of a rank of its group."""
         seen = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
-        sent = {rank for rank, event in seen if event.origin in (DDP_BUFFERS, SYNC_BATCHNORM)}
-        if sent and len(sent) < run.world_size:
+        sent: dict[str, Counter[int]] = {}
+        for rank, event in seen:
+            if event.origin in (DDP_BUFFERS, SYNC_BATCHNORM):
+                sent.setdefault(event.group, Counter())[rank] += 1
+        counts = [{rank: found[rank] for rank in members(run, group)} for group, found in sent.items()]
+        if any(0 in by_rank.values() for by_rank in counts) and has_diverged(run):
             return "confirmed"
-        return "not-observed" if any(event.kind == FORWARD for _, event in seen) else super().witness(finding, run)
+        forwards = any(event.kind == FORWARD for _, event in seen)
+        return "not-observed" if forwards or counts else "not-exercised"

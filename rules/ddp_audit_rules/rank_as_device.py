@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import DEVICE, START
+from ddp_audit.events import DEVICE, EXCEPTION, START
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Value, evaluate
@@ -42,7 +42,7 @@ class RankAsDevice(Rule):
         "device_count, what mp.spawn passes); scripts that run on one node only (a local address as the rendezvous, a process "
         "group with as many ranks as the node has devices, a CUDA_VISIBLE_DEVICES of each process's own); unknown indices."
     )
-    confirmed = "A rank sets a device index that is not below the number of ranks on its host."
+    confirmed = "A rank of a second host takes its global rank as a device index, or fails to. A run on one host cannot show it."
     source = (
         "torchrun numbers RANK over the job and LOCAL_RANK on the node (torch 2.13, distributed/elastic/agent/server/"
         "local_elastic_agent.py). The index is evaluated for each rank of two nodes of two. Without an accelerator the fault "
@@ -138,11 +138,18 @@ finally:
         return self.finding(node.span, message, explanation, related=related, severity="info")
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where a rank set a device index at or above the number of ranks on its host."""
-        hosts = {rank: event.detail.get("host") for rank, event in run.all_events() if event.kind == START}
+        """Confirmed on a host whose ranks do not begin at 0, where they took their global ranks as indices, or failed to.
+
+        On the first host both numbers are equal, so that a run on one host cannot show it.
+        """
+        hosts: dict[object, list[int]] = {}
+        for rank, event in run.events_of(START):
+            hosts.setdefault(event.detail.get("host"), []).append(rank)
+        later = {rank for ranks in hosts.values() if min(ranks) > 0 for rank in ranks}
         own = finding.span
-        chosen = [(rank, e.detail.get("index")) for rank, e in run.events_at(own.path, own.line, own.end_line) if e.kind == DEVICE]
-        known = [(rank, index) for rank, index in chosen if isinstance(index, int)]
-        if any(index >= sum(host == hosts.get(rank) for host in hosts.values()) for rank, index in known):
+        at = [(rank, event) for rank, event in run.events_at(own.path, own.line, own.end_line) if rank in later]
+        known = [(rank, e.detail.get("index")) for rank, e in at if e.kind == DEVICE and isinstance(e.detail.get("index"), int)]
+        failed = any(event.kind == EXCEPTION and "invalid device ordinal" in str(event.detail.get("text")) for _, event in at)
+        if failed or (known and all(index == rank for rank, index in known)):
             return "confirmed"
-        return "not-observed" if known else "not-covered"
+        return "not-observed" if known else "not-exercised"

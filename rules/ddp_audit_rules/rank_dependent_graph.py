@@ -12,6 +12,7 @@ from ddp_audit.program.values import RANDOM, Obj
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._conditional_parts import parting
 from ddp_audit_rules._model_parts import frozen, leaves, looked_into, uses
+from ddp_audit_rules._parted import failed_of_its_own
 from ddp_audit_rules._training import is_set, reducer_gave_up, wrap_place
 
 
@@ -33,7 +34,10 @@ class RankDependentGraph(Rule):
         "`+ 0 * out.sum()`; conditions that are equal on all ranks: options, training mode, whether an input is given, shapes, "
         "random numbers under one seed, values that were reduced; frozen parts; models whose forward cannot be followed."
     )
-    confirmed = "A rank that waits in a bucket's all-reduce, or the reducer's error about parameters without a gradient."
+    confirmed = (
+        "A rank that waits in a bucket's all-reduce though no rank failed, or the reducer's error about parameters "
+        "without a gradient."
+    )
     source = (
         "torch 2.13, reducer.cpp: a bucket is reduced when all its gradients are there; seen in runs with gloo: a part unused on "
         "one rank lets the others wait in backward and fails there in the next forward; find_unused_parameters=True is right."
@@ -116,9 +120,9 @@ dist.destroy_process_group()
         return self.finding(guard.span, message, explanation, related=related, guards=(guard,), confidence=confidence)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by the reducer's error, or by a rank that waits in a bucket."""
+        """Confirmed by the reducer's error, or by a rank that waits in a bucket while no rank failed by itself."""
         if not any(e.kind == FORWARD for _, e in run.all_events()):
-            return "not-covered"
-        waiting = [rank.waiting for rank in run.ranks.values() if rank.waiting is not None]
-        stuck = any(event.origin == DDP_BUCKET for event in waiting)
+            return "not-exercised"
+        waiting = [one.waiting for one in run.ranks.values() if one.waiting is not None]
+        stuck = any(event.origin == DDP_BUCKET for event in waiting) and not any(map(failed_of_its_own, run.ranks.values()))
         return "confirmed" if stuck or reducer_gave_up(run) else "not-observed"

@@ -11,7 +11,7 @@ from ddp_audit.program.model import Node
 from ddp_audit.program.reach import OneSided, anchor, one_sided, reduce_op
 from ddp_audit.program.values import CLOCK, DATA, RANK
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._parted import counts_at, parted
+from ddp_audit_rules._parted import counts_at, has_diverged, parted
 
 
 class RankGuardedCollective(Rule):
@@ -33,7 +33,9 @@ class RankGuardedCollective(Rule):
         "ranks that get there, groups that cannot be followed, conditions that are equal on all ranks (also after all_reduce "
         "or broadcast), and point-to-point operations."
     )
-    confirmed = "The ranks' sequences of collectives part at this place, or some ranks never reach it."
+    confirmed = (
+        "The ranks' sequences of collectives part, and members of the group issue different numbers of collectives at this place."
+    )
     source = (
         "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo: a barrier on one rank waits until the timeout, "
         "all_reduce with SUM on one rank and MAX on the other goes on with one of the two results."
@@ -121,13 +123,16 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where some ranks issued a collective here that others, which had the chance, did not."""
-        here = counts_at(run, [(finding.span.path, finding.span.line, finding.span.end_line)], [COLLECTIVE])
+        place = (finding.span.path, finding.span.line, finding.span.end_line)
+        here = counts_at(run, [place], [COLLECTIVE])
+        if not here:
+            return "not-exercised"
         others = [(r.path, r.line) for r in finding.related if r.role == "collective" and r.text.startswith("what the other")]
-        there = {rank for path, line in others for rank in run.ranks_at(path, line)}
-        ranks = {rank for rank, count in here.items() if count}
-        if not ranks:
-            return "not-covered"
-        return "confirmed" if there - ranks or parted(run, here) else "not-observed"
+        elsewhere = {rank for path, line in others for rank in run.ranks_at(path, line)}
+        left_out = {rank for by_rank in here for rank, count in by_rank.items() if not count}
+        if parted(run, here, [place]) or (elsewhere & left_out and has_diverged(run)):
+            return "confirmed"
+        return "not-observed"
 
 
 def _name(node: Node) -> str:

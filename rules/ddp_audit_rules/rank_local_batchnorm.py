@@ -132,7 +132,7 @@ finally:
             evaluated.add(rank)
             equal[tuple(event.detail.get(key) for key in ("model", "joins", "step"))].add(event.detail.get("hash"))
         alike = len(evaluated) == run.world_size and all(len(hashes) == 1 for hashes in equal.values())
-        return "not-observed" if synced or run.world_size == 1 or alike else "not-covered"
+        return "not-observed" if synced or run.world_size == 1 or alike else "not-exercised"
 
 
 def _mended(program: Program) -> bool:

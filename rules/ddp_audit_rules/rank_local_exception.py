@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.ended import failed_by_itself
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, EXCEPTION, FORWARD, STEP
 from ddp_audit.findings import Finding
@@ -32,7 +33,9 @@ class RankLocalException(Rule):
         "flag that is all-reduced before anyone skips, nothing collective afterwards, another collective as a substitute for one "
         "that torch lacks, names that are tested for, or made on all ranks elsewhere."
     )
-    confirmed = "The ranks' counts of collectives part after this place, or an exception was raised here on some ranks."
+    confirmed = (
+        "The ranks' counts of collectives part after this place, or an exception was raised here on some ranks and not on all."
+    )
     source = (
         "Seen in runs with gloo on torch 2.13: a rank that skips a batch hangs the others at the end, and an exception in "
         "backward that is caught makes every later forward raise; torch/distributed/elastic ends the workers when one exits."
@@ -100,12 +103,14 @@ dist.destroy_process_group()
                 )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where an exception ended a rank here, or the ranks' counts of what they do together differ."""
+        """Confirmed where an exception of its own ended a rank here, and not all, or the ranks' counts of what they do together
+        differ."""
         here = (finding.span.path, finding.span.line, finding.span.end_line)
-        if any(event.kind == EXCEPTION for _, event in run.events_at(*here)):
+        raised = {rank for rank, event in run.events_at(*here) if event.kind == EXCEPTION and failed_by_itself(run.ranks[rank])}
+        if raised and raised != set(run.ranks):
             return "confirmed"
         places = [here, *((r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the other ranks do"))]
         counts = counts_at(run, places, (FORWARD, COLLECTIVE, BACKWARD, STEP))
-        if not any(counts.values()):
-            return "not-covered"
-        return "confirmed" if parted(run, counts) else "not-observed"
+        if not counts:
+            return "not-exercised"
+        return "confirmed" if parted(run, counts, places) else "not-observed"

@@ -27,7 +27,6 @@ class RankLocalMetric(Rule):
         "compute(); an evaluation that rank 0 runs by itself; progress bars; frameworks that gather; all but one place of a "
         "script: first a decision, then what is said of an evaluation, then a training loss."
     )
-    is_recorded = False  # a trace holds no metrics
     confirmed = "Nothing that a trace holds: it has no values of metrics. Replicas that part after a scheduler's step show it."
     source = (
         "torch 2.13: DDP averages gradients and leaves losses alone. Seen in runs on two ranks: losses differ between ranks; "

@@ -36,7 +36,6 @@ class RngStateNotSaved(Rule):
         "scripts that save random state to another file; weights without optimizer; scripts that never load a checkpoint; "
         "checkpoints whose keys are not known."
     )
-    is_recorded = False  # one run cannot tell
     confirmed = "Nothing that one trace holds: it takes the traces of an unbroken and of a resumed run."
     source = (
         "torch 2.13, torch.get_rng_state; utils/data/distributed.py: DistributedSampler's order is a function of seed and epoch."

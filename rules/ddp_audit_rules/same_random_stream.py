@@ -11,7 +11,8 @@ from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._evidence import any_equal, has_fault
+from ddp_audit_rules._evidence import has_fault, have_shared, sequences_of
+from ddp_audit_rules._parted import replicas
 from ddp_audit_rules._training_draws import Draw, draws, place_for_seeds, seeded_in_parent_only, seeds_behind
 
 
@@ -36,8 +37,8 @@ class SameRandomStream(Rule):
         "seeds that nothing but initial weights rest on; scripts that train no DDP model."
     )
     confirmed = (
-        "Two ranks drew the same numbers before their forwards (the silent fault seed), the last seed before training is the same "
-        "on two ranks, or two ranks forwarded equal inputs."
+        "Two replicas drew the same numbers before their forwards (the silent fault seed), or forwarded the same inputs "
+        "one after the other."
     )
     source = (
         "torch 2.13, torch.manual_seed; utils/data/_utils/worker.py: a worker's seed is a number drawn from the process's stream "
@@ -111,18 +112,20 @@ finally:
         return self.finding(seed.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by equal draws, equal last seeds before training, or equal inputs; not-observed by different ones."""
-        if has_fault(run, SEED_SHARED):
+        """Confirmed by equal draws or equal inputs of replicas; not-observed where each had a seed of its own before training.
+
+        One seed alone shows nothing: the batches may come from a sampler, or from generators of their own.
+        """
+        if has_fault(run, SEED_SHARED) or have_shared(run, sequences_of(run, run.all_events(), FORWARD)):
             return "confirmed"
         last: dict[int, object] = {}
-        inputs: dict[int, set[str]] = {}
+        trained: set[int] = set()
         for rank, event in run.all_events():
-            if event.kind == FORWARD and event.detail.get("grad") and event.detail.get("batch"):
-                inputs.setdefault(rank, set()).add(str(event.detail["batch"]))
-            elif event.kind == SEED and rank not in inputs:
+            if event.kind == FORWARD and event.detail.get("grad"):
+                trained.add(rank)
+            elif event.kind == SEED and rank not in trained:
                 last[rank] = event.detail.get("seed")
-        if any(place.role == "spawn" for place in finding.related) or len(last) < 2:
-            return "not-covered"
-        if len(set(last.values())) < len(last):
-            return "confirmed"
-        return "confirmed" if any_equal(inputs) else "not-observed"
+        if any(place.role == "spawn" for place in finding.related) or not trained:
+            return "not-exercised"
+        apart = [len({last[rank] for rank in ranks if rank in last}) == len(ranks) for ranks in replicas(run)]
+        return "not-observed" if apart and all(apart) else "not-exercised"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import SAMPLER
+from ddp_audit.events import SAMPLER, WRAP
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.loading import DISTRIBUTED, by_rank, shuffles
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import CLOCK, MISSING, RANDOM, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._one_node import ONE_NODE, TWO_NODES, one_node_only, starts_one_node
+from ddp_audit_rules._parted import replicas
 from ddp_audit_rules._sampler_shares import numbers_of_group, shares_of, wrong_with
 
 
@@ -33,7 +35,10 @@ class SamplerWrongWorld(Rule):
         "Default arguments; numbers that cannot be worked out, as those of sub-groups; data that the nodes divided before; "
         "scripts that say themselves that they run on one node; a seed of a sampler that does not shuffle."
     )
-    confirmed = "Two ranks iterate a sampler with one rank, or with another number of replicas than the run has ranks."
+    confirmed = (
+        "Replicas (ranks that wrap a model with one group) begin with equal shares, or with another number of shares "
+        "than there are replicas."
+    )
     source = (
         "torch 2.13, utils/data/distributed.py: a rank takes indices[rank::num_replicas] of a permutation seeded with seed + "
         "epoch. Seen in runs: with a seed a rank, and with per-node numbers on two nodes, ranks share samples and others are "
@@ -129,14 +134,26 @@ finally:
         yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By the rank and replicas of each iteration; seeds leave no mark."""
-        begun = {
-            (rank, int(event.detail.get("rank", -1)), int(event.detail.get("replicas") or 0))
-            for rank, event in run.all_events()
-            if event.kind == SAMPLER and event.detail.get("action") == "iter"
-        }
-        ranks = {rank for rank, _, _ in begun}
-        if len(ranks) < 2 or "seed" in finding.message:
-            return "not-covered"
-        right = all(own == rank and replicas == run.world_size for rank, own, replicas in begun)
-        return "not-observed" if right else "confirmed"
+        """By the shares of the samplers that replicas began with; seeds leave no mark.
+
+        The replicas of a model are the ranks that wrapped it with one group: ranks of one model-parallel group rightly have
+        equal shares. Where the run knows of no wrapper and has groups of its own, nothing says who shares the data.
+        """
+        if "seed" in finding.message:
+            return "not-exercised"
+        shares: dict[int, set[tuple[int, int]]] = {}
+        for rank, event in run.events_of(SAMPLER):
+            if event.detail.get("action") == "iter":
+                own = (int(event.detail.get("rank", -1)), int(event.detail.get("replicas") or 0))
+                shares.setdefault(rank, set()).add(own)
+        if not any(True for _ in run.events_of(WRAP)) and len(run.groups) > 1:
+            return "not-exercised"
+        judged = [ranks for ranks in replicas(run) if len(shares.keys() & set(ranks)) > 1]
+        if not judged:
+            return "not-exercised"
+        for ranks in judged:
+            known = [shares[rank] for rank in ranks if rank in shares]
+            twice = any(one & other for one, other in combinations(known, 2))
+            if twice or any(count != len(ranks) for found in known for _, count in found):
+                return "confirmed"
+        return "not-observed"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import RANK, Value, differs, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit_rules._evidence import has_fault, seen_at
 from ddp_audit_rules._writers import ONE, ONE_A_NODE, is_distributed, who
 
 _STATE = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "new_scale")
@@ -88,12 +90,9 @@ dist.destroy_process_group()
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ in a run that came here."""
-        from ddp_audit.compare.faults import PARAMETERS_DIFFER
-        from ddp_audit.compare.silent import silent_faults
-
-        if any(fault.kind == PARAMETERS_DIFFER for fault in silent_faults(run)):
-            return "confirmed"
-        return super().witness(finding, run)
+        if not seen_at(finding, run):
+            return "not-exercised"
+        return "confirmed" if has_fault(run, PARAMETERS_DIFFER) else "not-observed"
 
 
 def _elsewhere(program: Program, node: Node) -> bool:

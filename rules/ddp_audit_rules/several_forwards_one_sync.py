@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import BACKWARD, FORWARD, STEP
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._training import passes_at, reaches_step, reduced_by_hand, wrap_place
+from ddp_audit_rules._evidence import is_at
+from ddp_audit_rules._training import reaches_step, reduced_by_hand, wrap_place
 from ddp_audit_rules._used_up import used_up_by
 
 
@@ -107,12 +109,23 @@ dist.destroy_process_group()
         return self.finding(backward.span, message, explanation, related=related, guards=backward.guards, confidence=confidence)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by a backward at this place that reduced nothing."""
-        span = finding.span
-        passes = passes_at(run, [Related(span.path, span.line, "backward", "")])
-        if not passes:
-            return "not-covered"
-        return "confirmed" if 0 in passes else "not-observed"
+        """Confirmed by a backward at this place that reduced nothing after another one of the same step had, with the wrapper's
+        synchronisation on."""
+        seen = shown = False
+        for one in run.ranks.values():
+            reduced, sync = False, True
+            for event in one.events:
+                if event.kind == STEP:
+                    reduced = False
+                elif event.kind == FORWARD:
+                    sync = event.detail.get("sync") is not False
+                elif event.kind == BACKWARD:
+                    buckets = int(event.detail.get("buckets") or 0)
+                    if is_at(event, finding.span):
+                        seen = True
+                        shown = shown or (buckets == 0 and reduced and sync)
+                    reduced = reduced or buckets > 0
+        return "confirmed" if shown else "not-observed" if seen else "not-exercised"
 
 
 def _line(node: Node, other: Node) -> int:

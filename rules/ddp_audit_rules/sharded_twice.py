@@ -94,4 +94,4 @@ finally:
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """A sampler that began on one rank alone divides nothing; how large the data was, a trace does not say."""
-        return "not-observed" if samples_alone(run, finding) else "not-covered"
+        return "not-observed" if samples_alone(run, finding) else "not-exercised"

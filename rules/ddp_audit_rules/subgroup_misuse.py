@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from ddp_audit.compare.ended import exited_in_order, failed_by_itself
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import COLLECTIVE, EXCEPTION, GROUP
 from ddp_audit.findings import Finding, Related
@@ -12,7 +13,7 @@ from ddp_audit.program.reach import group_of
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._group_creations import Misuse
 from ddp_audit_rules._groups import misuses
-from ddp_audit_rules._parted import counts_at, parted
+from ddp_audit_rules._parted import counts_at, failed_of_its_own, parted
 
 
 class SubgroupMisuse(Rule):
@@ -86,17 +87,22 @@ dist.destroy_process_group()
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where the ranks' new_group calls or collectives part here, or a rank raised here."""
+        """Confirmed where the ranks' new_group calls or collectives part here, or an error of its own ended a rank here."""
         place = (finding.span.path, finding.span.line, finding.span.end_line)
         at = run.events_at(*place)
         if not at:
-            return "not-covered"
-        if any(event.kind == EXCEPTION for _, event in at) or any(run.ranks[rank].state == RAISED for rank, _ in at):
+            return "not-exercised"
+        raised = any(event.kind == EXCEPTION or run.ranks[rank].state == RAISED for rank, event in at)
+        if raised and any(failed_by_itself(run.ranks[rank]) for rank, _ in at):
             return "confirmed"
         made = [
-            [e.detail.get("ranks") for e in r.events if e.kind == GROUP and e.detail.get("action") == "new"]
-            for r in run.ranks.values()
+            [e.detail.get("ranks") for e in one.events if e.kind == GROUP and e.detail.get("action") == "new"]
+            for one in run.ranks.values()
+            if not failed_of_its_own(one)
         ]
-        if any(one != other for one, other in itertools.pairwise(made)):
+        if any(a != b for one, other in itertools.pairwise(made) for a, b in zip(one, other, strict=False)):
             return "confirmed"
-        return "confirmed" if parted(run, counts_at(run, [place], (COLLECTIVE, GROUP))) else "not-observed"
+        whole = all(map(exited_in_order, run.ranks.values()))
+        if whole and len({len(one) for one in made}) > 1:
+            return "confirmed"
+        return "confirmed" if parted(run, counts_at(run, [place], (COLLECTIVE,)), [place]) else "not-observed"

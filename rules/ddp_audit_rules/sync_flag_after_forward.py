@@ -94,6 +94,6 @@ dist.destroy_process_group()
             e for r in finding.related if r.role == "forward" for _, e in run.events_at(r.path, r.line) if e.kind == FORWARD
         ]
         if not forwards:
-            return "not-covered"
+            return "not-exercised"
         unreduced = any(e.kind == STEP and e.detail.get("unreduced") for _, e in run.all_events())
         return "confirmed" if unreduced else "not-observed"

@@ -12,6 +12,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._outside_modules import is_frozen, is_trained, outside_modules
+from ddp_audit_rules._parted import replicas
 from ddp_audit_rules._training import reduced_by_hand, shared_again
 
 
@@ -109,11 +110,13 @@ dist.destroy_process_group()
         return self.finding(span, message, explanation, related=related, guards=optimizer.guards, confidence=confidence)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By hashes of the parameters that an optimizer holds beside those of a wrapper."""
+        """By hashes of the parameters that an optimizer holds beside those of a wrapper, on the replicas of that wrapper."""
         hashes: dict[tuple[object, ...], dict[int, object]] = defaultdict(dict)
         for rank, event in run.events_of(OUTSIDE):
             hashes[tuple(event.detail.get(key) for key in ("model", "joins", "step", "at"))][rank] = event.detail.get("hash")
-        compared = [set(by_rank.values()) for by_rank in hashes.values() if len(by_rank) > 1]
+        sets = replicas(run)
+        known = [[at[rank] for rank in ranks if rank in at] for at in hashes.values() for ranks in sets]
+        compared = [set(values) for values in known if len(values) > 1]
         if not compared:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if any(len(values) > 1 for values in compared) else "not-observed"

@@ -93,6 +93,6 @@ dist.destroy_process_group()
         """Confirmed where the ranks' counts of what they do together in the loop differ."""
         places = [(r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the ranks do together")]
         counts = counts_at(run, places, (FORWARD, COLLECTIVE, BACKWARD, STEP))
-        if not any(counts.values()):
-            return "not-covered"
-        return "confirmed" if parted(run, counts) else "not-observed"
+        if not counts:
+            return "not-exercised"
+        return "confirmed" if parted(run, counts, places) else "not-observed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import COLLECTIVE
+from ddp_audit.events import COLLECTIVE, POINT_TO_POINT
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.program.model import Loop, Node, first_of_each_place
 from ddp_audit.program.order import HASHES, LISTING, Unordered, unordered
@@ -105,16 +105,19 @@ dist.destroy_process_group()
         return Fix("safe" if texts else "unsafe", "iterate over `sorted(..)`")
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where the sizes come in different orders; equal sizes tell nothing."""
-        sizes: dict[int, list[int | None]] = {}
+        """Confirmed where the sizes come in different orders, as far as all ranks came; equal sizes tell nothing."""
+        sizes: dict[tuple[str, int], list[int | None]] = {}
         for rank, event in run.events_at(finding.span.path, finding.span.line, finding.span.end_line):
-            if event.kind == COLLECTIVE:
-                sizes.setdefault(rank, []).append(event.numel)
-        orders = {tuple(found) for found in sizes.values()}
-        if len(orders) > 1:
-            return "confirmed"
-        varied = any(len(set(order)) > 1 for order in orders)
-        return "not-observed" if varied and len(sizes) > 1 else "not-covered"
+            if event.kind == COLLECTIVE and event.op not in POINT_TO_POINT:
+                sizes.setdefault((event.group, rank), []).append(event.numel)
+        varied = False
+        for (group, _), one in sizes.items():
+            for other in (found for (name, _), found in sizes.items() if name == group and found is not one):
+                both = list(zip(one, other, strict=False))
+                if any(a != b for a, b in both):
+                    return "confirmed"
+                varied = varied or len({a for a, _ in both}) > 1
+        return "not-observed" if varied else "not-exercised"
 
 
 def _short(why: Unordered) -> str:

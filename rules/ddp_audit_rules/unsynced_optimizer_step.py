@@ -117,5 +117,5 @@ dist.destroy_process_group()
         """Confirmed by a step at this place that used gradients which were never reduced."""
         steps = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == STEP]
         if not steps:
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if any(e.detail.get("unreduced") for e in steps) else "not-observed"

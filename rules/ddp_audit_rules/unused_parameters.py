@@ -101,7 +101,7 @@ dist.destroy_process_group()
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error."""
         if not any(e.kind == FORWARD for _, e in run.all_events()):
-            return "not-covered"
+            return "not-exercised"
         return "confirmed" if reducer_gave_up(run) else "not-observed"
 
 

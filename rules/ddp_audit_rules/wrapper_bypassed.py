@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import BACKWARD
-from ddp_audit.findings import Finding, Related
+from ddp_audit.events import BACKWARD, FORWARD
+from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import is_at
 
 
 class WrapperBypassed(Rule):
@@ -29,7 +30,7 @@ class WrapperBypassed(Rule):
         "whose output is dropped before (it prepares the next backward), gradients that the program reduces itself, and "
         "methods of the inner module whose result does not reach a loss."
     )
-    confirmed = "A backward at this place that issued no bucket all-reduce, or parameters that differ after it."
+    confirmed = "A backward at this place that issued no bucket all-reduce, with the wrapper's synchronisation on."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _post_forward calls reducer.prepare_for_backward; seen in runs with gloo: "
         "after `model.module(x)` and backward the gradients of two ranks differ."
@@ -104,12 +105,19 @@ dist.destroy_process_group()
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by backward passes at this place that issued no bucket all-reduce."""
+        """Confirmed by backward passes at this place that issued no bucket all-reduce, where nothing had switched that off."""
         places = [(r.path, r.line) for r in finding.related if r.role == "backward"]
-        passes = [e for place in places for _, e in run.events_at(*place) if e.kind == BACKWARD]
-        if not passes:
-            return "not-covered"
-        return "confirmed" if all(e.detail.get("buckets") == 0 for e in passes) else "not-observed"
+        found: list[object] = []
+        for one in run.ranks.values():
+            sync = True
+            for event in one.events:
+                if event.kind == FORWARD:
+                    sync = event.detail.get("sync") is not False
+                elif event.kind == BACKWARD and sync and any(is_at(event, Span(path, line, 1, line, 1)) for path, line in places):
+                    found.append(event.detail.get("buckets"))
+        if not found:
+            return "not-exercised"
+        return "confirmed" if all(buckets == 0 for buckets in found) else "not-observed"
 
 
 def _armed(program: Program, backward: Node, forward: Node) -> bool:

@@ -117,4 +117,4 @@ dist.destroy_process_group()
             return "not-observed"
         known = [(total, int(event.detail[key])) for total, event in found for key in ("replicas", "passes")]
         told = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
-        return "confirmed" if told else "not-covered"
+        return "confirmed" if told else "not-exercised"

@@ -156,15 +156,20 @@ def test_agreement_silent_faults_notices_and_findings() -> None:
         Finding(
             "DDP105", "flag-after-forward", "error", "likely", Span("train.py", 30, 1, 30, 9), "The flag comes late.", verdict=v
         )
-        for v in ("confirmed", "not-observed", "not-covered", None)
+        for v in ("confirmed", "not-observed", "not-exercised", "not-covered", None)
     ]
     text = trace_text.render(compare_run(run), findings=findings)
     assert text.startswith("The 2 ranks agree in 1 collective. 1 silent fault all the same.")
     assert "gradients-not-reduced  ranks 0 and 1  train.py:310" in text
     assert "Crossed:" in text and "without gradients" in text
-    for title in ("CONFIRMED", "NOT OBSERVED", "NOT COVERED"):
-        assert f"  {title}: " in text
-    assert text.count("train.py:30 DDP105 flag-after-forward") == 3
+    for title in (
+        "CONFIRMED: the run shows it",
+        "NOT OBSERVED: ",
+        "NOT EXERCISED: nothing in this run could",
+        "NOT COVERED: the run ended",
+    ):
+        assert f"  {title}" in text
+    assert text.count("train.py:30 DDP105 flag-after-forward") == 4
     assert "Where the ranks stand" not in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -10,10 +10,8 @@ from compare_events import all_reduce, barrier, broadcast, call, exception, forw
 
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
-from ddp_audit.compare.verdict import compare_run, first_divergence, judge
+from ddp_audit.compare.verdict import compare_run, first_divergence
 from ddp_audit.events import DDP_BUFFERS, GROUP, STACK, STEP, Event
-from ddp_audit.findings import Finding, Span
-from ddp_audit.rule import Rule
 from ddp_audit.trace.store import judge as judge_rank
 
 PEER = exception("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:12172")
@@ -287,26 +285,3 @@ def test_live_and_whole_comparison_say_the_same() -> None:
         live.update(growing)
     assert live.finish(growing).divergences == compare_run(growing).divergences
     assert first_divergence(growing) == compare_run(growing).divergences[0]
-
-
-# Verdicts on findings
-
-
-class _AtLine(Rule):
-    code = "DDP999"
-    name = "at-line"
-    level = "error"
-    remedy = "mend it"
-
-    def check(self, context: object) -> list[Finding]:
-        return []
-
-
-def test_findings_get_the_verdict_of_their_rule() -> None:
-    run = recorded(rank_run(0, [all_reduce(0, stack=(site(7, path="a/train.py"),))]), rank_run(1, []))
-    seen, unseen = (Finding("DDP999", "at-line", "error", "likely", Span("train.py", n, 1, n, 5), "m") for n in (7, 8))
-    foreign = Finding("DDP998", "other", "error", "likely", Span("train.py", 7, 1, 7, 5), "m")
-    judge([seen, unseen, foreign], run, [_AtLine()])
-    assert (seen.verdict, unseen.verdict, foreign.verdict) == ("not-observed", "not-covered", None)
-    judge([foreign], run, {"DDP998": _AtLine()})
-    assert foreign.verdict == "not-observed"

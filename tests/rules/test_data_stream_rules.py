@@ -106,13 +106,19 @@ def test_a_seed_that_is_off_by_default_is_only_possible(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("seeds", "batches", "verdict"),
-    [((1, 1), "ab", "confirmed"), ((1, 2), "ab", "not-observed"), ((1, 2), "aa", "confirmed"), ((1, None), "ab", "not-covered")],
+    [
+        ((1, 1), ("xy", "zw"), "not-exercised"),  # the sampler shares out, or a generator of its own draws
+        ((1, 2), ("xy", "zw"), "not-observed"),
+        ((1, 2), ("xy", "xy"), "confirmed"),
+        ((1, 2), ("xx", "xx"), "not-observed"),  # an input that never changes
+        ((1, None), ("xy", "zw"), "not-exercised"),
+    ],
 )
-def test_seeds_in_a_run(seeds: tuple[int | None, ...], batches: str, verdict: str, tmp_path: Path) -> None:
+def test_seeds_in_a_run(seeds: tuple[int | None, ...], batches: tuple[str, str], verdict: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP308", audited(tmp_path, rules()["DDP308"].bad))
     ranks = [
-        [Event(SEED, detail={"seed": seed})] * (seed is not None) + [Event(FORWARD, detail={"grad": True, "batch": batch})]
-        for seed, batch in zip(seeds, batches, strict=True)
+        [Event(SEED, detail={"seed": seed})] * (seed is not None) + [Event(FORWARD, detail={"grad": True, "batch": b}) for b in own]
+        for seed, own in zip(seeds, batches, strict=True)
     ]
     assert rules()["DDP308"].witness(finding, run_of(*ranks)) == verdict
 
@@ -324,7 +330,7 @@ def test_local_numbers_are_right_on_one_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "verdict"), [([(0, 2), (1, 2)], "not-observed"), ([(0, 1), (0, 1)], "confirmed"), ([(0, 2)], "not-covered")]
+    ("begun", "verdict"), [([(0, 2), (1, 2)], "not-observed"), ([(0, 1), (0, 1)], "confirmed"), ([(0, 2)], "not-exercised")]
 )
 def test_samplers_in_a_run(begun: list[tuple[int, int]], verdict: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP303", audited(tmp_path, HEAD + WRONG_WORLDS["local world"]))

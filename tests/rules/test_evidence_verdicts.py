@@ -59,7 +59,7 @@ def labels(line: int, count: int) -> list[Event]:
     return [event(LABELS, line, backward=n, labels=count, weight=1 / count) for n in range(3)]
 
 
-@pytest.mark.parametrize(("other", "verdict"), [(30, "confirmed"), (10, "not-observed"), (0, "not-covered")])
+@pytest.mark.parametrize(("other", "verdict"), [(30, "confirmed"), (10, "not-observed"), (0, "not-exercised")])
 def test_means_over_labels(other: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP801", tmp_path, monkeypatch)
     line = finding.span.line
@@ -72,7 +72,7 @@ def test_draws_of_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     drawn = [event(DRAWS, 9, forward=n, stream=f"{n:x}") for n in range(3)]
     other = [event(DRAWS, 9, forward=n, stream=f"own {n:x}") for n in range(3)]
     assert RULES["DDP308"].witness(finding, run_of(drawn, drawn)) == "confirmed"
-    assert RULES["DDP308"].witness(finding, run_of(drawn, other)) == "not-covered"  # without seeds and inputs
+    assert RULES["DDP308"].witness(finding, run_of(drawn, other)) == "not-exercised"  # without seeds and inputs
 
 
 def factor(line: int, factors: list[float], ratio: float = 1.0, passes: int = 1, **detail: object) -> Event:
@@ -90,7 +90,7 @@ def factor(line: int, factors: list[float], ratio: float = 1.0, passes: int = 1,
         ([0.25, 0.25], 1.0, 4, "confirmed"),
         ([], 1.0, 1, "not-observed"),
         ([0.5], 2.0, 1, "not-observed"),  # made up for after the reduction
-        ([0.3], 1.0, 1, "not-covered"),
+        ([0.3], 1.0, 1, "not-exercised"),
     ],
 )
 def test_factors_of_a_loss(
@@ -105,10 +105,10 @@ def test_factors_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     finding = finding_of("DDP802", tmp_path, monkeypatch)
     line = finding.span.line
     for one in (factor(line + 50, [0.5]), factor(line, [0.5], mean=False), factor(line, [0.5], hook=True)):
-        assert RULES["DDP802"].witness(finding, run_of([one], [one])) == "not-covered"
+        assert RULES["DDP802"].witness(finding, run_of([one], [one])) == "not-exercised"
 
 
-@pytest.mark.parametrize(("ratio", "verdict"), [(2.0, "confirmed"), (1.0, "not-observed"), (0.3, "not-covered")])
+@pytest.mark.parametrize(("ratio", "verdict"), [(2.0, "confirmed"), (1.0, "not-observed"), (0.3, "not-exercised")])
 def test_sums_of_gradients_on_top(ratio: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP110", tmp_path, monkeypatch)
     rank = [event(COLLECTIVE, finding.span.line), factor(1, [], ratio)]
@@ -120,10 +120,10 @@ def test_statistics_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     one, other = ([event(STATISTICS, 9, step=3, hash=value), event(COLLECTIVE, 12)] for value in "ab")
     assert RULES["DDP402"].witness(finding, run_of(one, other)) == "confirmed"
     assert RULES["DDP402"].witness(finding, run_of(one, one)) == "not-observed"
-    assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-covered"
+    assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-exercised"
     codes = [[event(BUFFERS, 9, step=3, at="evaluation", hashes=[f"book 8x4 {value}"]), event(COLLECTIVE, 12)] for value in "ab"]
     assert [fault.kind for fault in silent_faults(run_of(*codes))] == ["buffers-differ"]
-    assert RULES["DDP402"].witness(finding, run_of(*codes)) == "not-covered"  # other buffers
+    assert RULES["DDP402"].witness(finding, run_of(*codes)) == "not-exercised"  # other buffers
 
 
 def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "c"))) == "confirmed"
     assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "b"))) == "not-observed"
-    assert RULES["DDP102"].witness(finding, run_of(rank("a"), [])) == "not-covered"
+    assert RULES["DDP102"].witness(finding, run_of(rank("a"), [])) == "not-exercised"
 
 
 @pytest.mark.parametrize("code", ["DDP507", "DDP602"])
@@ -146,7 +146,7 @@ def test_models_on_one_device(code: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("given", "unexpected", "verdict"),
-    [(2, 2, "confirmed"), (2, 1, "not-observed"), (0, 0, "not-observed"), (0, None, "not-covered")],
+    [(2, 2, "confirmed"), (2, 1, "not-observed"), (0, 0, "not-observed"), (0, None, "not-exercised")],
 )
 def test_loads_that_fit_nowhere(
     given: int, unexpected: int | None, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +158,7 @@ def test_loads_that_fit_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("loaded", "verdict"), [("cuda GPU-0", "confirmed"), ("cuda GPU-1", "not-observed"), (None, "not-covered")]
+    ("loaded", "verdict"), [("cuda GPU-0", "confirmed"), ("cuda GPU-1", "not-observed"), (None, "not-exercised")]
 )
 def test_loads_onto_the_device_of_another_rank(
     loaded: str | None, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +168,7 @@ def test_loads_onto_the_device_of_another_rank(
     run = run_of([], [event(PLACE, 3, devices=["cuda GPU-1"]), event(READ, finding.span.line, path="last.pt", devices=devices)])
     assert RULES["DDP603"].witness(finding, run) == verdict
     elsewhere = run_of([event(READ, finding.span.line, path="last.pt", devices=["cuda GPU-0"])])  # no model is known of
-    assert RULES["DDP603"].witness(finding, elsewhere) == "not-covered"
+    assert RULES["DDP603"].witness(finding, elsewhere) == "not-exercised"
 
 
 CLIP_LINE = 20
@@ -190,7 +190,7 @@ def clip(cut: bool | None = True, line: int = CLIP_LINE) -> Event:
         ([BACK, clip(), STEPPED, BACK, clip(), BACK, clip(), STEPPED], "not-observed"),  # a step that was left out
         ([BACK, clip(False), BACK, clip(False), STEPPED], "not-observed"),  # never above the limit
         ([BACK, clip(), event(UNSCALED, 24, scale=1.0), STEPPED], "not-observed"),
-        ([BACK, clip(line=30), BACK, clip(line=30), STEPPED], "not-covered"),
+        ([BACK, clip(line=30), BACK, clip(line=30), STEPPED], "not-exercised"),
     ],
 )
 def test_gradients_that_are_clipped_too_early(
@@ -215,8 +215,8 @@ def test_a_buffer_that_is_used_before_its_collective_has_ended(tmp_path: Path, m
     waited = event(UNFINISHED, use + 1)
     assert verdict(started(), waited) == verdict(started(2, done=3.0), started(), waited) == "confirmed"
     assert verdict(started()) == verdict(started(done=3.0), waited) == "not-observed"
-    assert verdict(started(2, done=None), started(), waited) == "not-covered"  # it may wait for the other
-    assert verdict(started(), event(UNFINISHED, use - 1)) == "not-covered"
-    assert verdict(waited) == "not-covered"
+    assert verdict(started(2, done=None), started(), waited) == "not-exercised"  # it may wait for the other
+    assert verdict(started(), event(UNFINISHED, use - 1)) == "not-exercised"
+    assert verdict(waited) == "not-exercised"
     elsewhere = Site("train.py", use + 1, "collect")
-    assert verdict(started(), replace(waited, site=elsewhere)) == "not-covered"
+    assert verdict(started(), replace(waited, site=elsewhere)) == "not-exercised"

@@ -131,7 +131,7 @@ def test_other_ranks_write_one_path(tmp_path: Path) -> None:
 
     assert rule.witness(finding, run("last.pt", "last.pt")) == "confirmed"
     assert rule.witness(finding, run("0.pt", "1.pt")) == "not-observed"
-    assert rule.witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-covered"
+    assert rule.witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
     other = rules()["DDP702"]
     assert other.witness(finding, run("0.pt", "1.pt")) == "confirmed"
     assert other.witness(finding, run("0.pt", "0.pt")) == "not-observed"
@@ -270,4 +270,4 @@ def test_parameters_that_drift_confirm_the_scalers(tmp_path: Path) -> None:
 
     assert rule.witness(finding, run("a", "b")) == "confirmed"
     assert rule.witness(finding, run("a", "a")) == "not-observed"
-    assert rule.witness(finding, RecordedRun(2, {n: RankRun(n, [], EXITED) for n in (0, 1)}, complete=True)) == "not-covered"
+    assert rule.witness(finding, RecordedRun(2, {n: RankRun(n, [], EXITED) for n in (0, 1)}, complete=True)) == "not-exercised"

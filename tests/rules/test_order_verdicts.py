@@ -54,7 +54,7 @@ def verdict(finding: Finding, run: RecordedRun) -> str:
 @pytest.mark.parametrize("finding", CODES, indirect=True)
 def test_a_run_that_never_came_here_covers_nothing(finding: Finding) -> None:
     elsewhere = event(FORWARD, Site("/home/user/train.py", 900))
-    assert verdict(finding, run_of([elsewhere], [elsewhere])) == "not-covered"
+    assert verdict(finding, run_of([elsewhere], [elsewhere])) == "not-exercised"
 
 
 @pytest.mark.parametrize("finding", ["DDP204", "DDP205"], indirect=True)
@@ -73,7 +73,8 @@ def test_an_exception_here(finding: Finding) -> None:
 
 @pytest.mark.parametrize("finding", ["DDP206"], indirect=True)
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [(([1, 2], [2, 1]), "confirmed"), (([1, 2], [1, 2]), "not-observed"), (([1, 1], [1, 1]), "not-covered")]
+    ("sizes", "expected"),
+    [(([1, 2], [2, 1]), "confirmed"), (([1, 2], [1, 2]), "not-observed"), (([1, 1], [1, 1]), "not-exercised")],
 )
 def test_orders_of_sizes(finding: Finding, sizes: tuple[list[int], list[int]], expected: str) -> None:
     ranks = [[event(COLLECTIVE, at("DDP206", "dist.all_reduce"), numel=n) for n in order] for order in sizes]

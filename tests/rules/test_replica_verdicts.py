@@ -8,7 +8,20 @@ import pytest
 from found import audited, rules
 
 from ddp_audit.compare.run import EXITED, WAITING, RankRun, RecordedRun
-from ddp_audit.events import BACKWARD, COLLECTIVE, DDP_BUCKET, EXCEPTION, FORWARD, PARAMETERS, STEP, USER, WRAP, Event, Site
+from ddp_audit.events import (
+    BACKWARD,
+    COLLECTIVE,
+    DDP_BUCKET,
+    EXCEPTION,
+    FACTOR,
+    FORWARD,
+    PARAMETERS,
+    STEP,
+    USER,
+    WRAP,
+    Event,
+    Site,
+)
 from ddp_audit.findings import Finding
 
 GAVE_UP = "Expected to have finished reduction in the prior iteration before starting a new one."
@@ -51,7 +64,7 @@ ALL = ("DDP102", "DDP103", "DDP104", "DDP106", "DDP107", "DDP108", "DDP109", "DD
 
 @pytest.mark.parametrize("finding", ALL, indirect=True)
 def test_a_run_of_something_else_covers_nothing(finding: Finding) -> None:
-    assert verdict(finding, run_of([event(WRAP, 900)], [event(WRAP, 900)])) == "not-covered"
+    assert verdict(finding, run_of([event(WRAP, 900)], [event(WRAP, 900)])) == "not-exercised"
 
 
 @pytest.mark.parametrize("finding", ["DDP106"], indirect=True)
@@ -100,6 +113,8 @@ def test_a_sum_on_top_of_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     text = rule.bad.replace("net = torch.nn.Linear(4, 1)", "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))")
     (finding,) = rule.check(audited(tmp_path, text))
     here = event(COLLECTIVE, finding.span.line)
-    assert rule.witness(finding, run_of([here], [here])) == "not-observed"
     both = [event(COLLECTIVE, 900, origin=DDP_BUCKET), here]
-    assert rule.witness(finding, run_of(both, both)) == "confirmed"
+    assert rule.witness(finding, run_of(both, both)) == "not-exercised"  # it may carry other parameters
+    right, doubled = ([*both, event(FACTOR, 1, mean=True, factors=[[]], passes=1, replicas=2, ratio=r)] for r in (1.0, 2.0))
+    assert rule.witness(finding, run_of(right, right)) == "not-observed"
+    assert rule.witness(finding, run_of(doubled, doubled)) == "confirmed"

@@ -48,7 +48,7 @@ def run_of(*ranks: list[Event], complete: bool = True) -> RecordedRun:
 )
 def test_a_run_that_never_came_here_covers_nothing(finding: Finding) -> None:
     run = run_of([event(FORWARD, 900)], [event(FORWARD, 900)])
-    assert RULES[finding.code].witness(finding, run) == "not-covered"
+    assert RULES[finding.code].witness(finding, run) == "not-exercised"
 
 
 @pytest.mark.parametrize("finding", ["DDP101"], indirect=True)

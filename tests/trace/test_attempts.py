@@ -13,8 +13,8 @@ import pytest
 from ddp_audit import events
 from ddp_audit.cli import main
 from ddp_audit.cli.recorded import compared_trace
+from ddp_audit.compare.judging import judge
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.compare.verdict import judge
 from ddp_audit.findings import Finding, Span
 from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.ring import Ring, mark

@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         return 2 if result.errors else int(bool(mended.changed) and not args.exit_zero)
     baseline.write(result)
     if recorded is not None:
-        from ddp_audit.compare.verdict import judge
+        from ddp_audit.compare.judging import judge
 
         judge(result.findings, recorded, result.rules)
     chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")

@@ -16,10 +16,11 @@ from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
 from ddp_audit.cli.recorded import compared_trace, no_trace_text
 from ddp_audit.compare.explain import is_are, rank_list
+from ddp_audit.compare.judging import judge
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RUNNING, RecordedRun
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.verdict import Comparison, judge, rank_states
+from ddp_audit.compare.verdict import Comparison, rank_states
 from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.report import trace_text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ddp_audit.compare.run import RecordedRun, tally
@@ -30,7 +30,7 @@ class Groups:
                 if known is None or rank in known:
                     self._members[str(event.detail.get("model", ""))][name].add(rank)
 
-    def of(self, model: str, ranks: Iterator[int] | range | Mapping[int, object]) -> Iterator[list[int]]:
+    def of(self, model: str, ranks: Iterable[int]) -> Iterator[list[int]]:
         """The ranks, as far as they are among `ranks`, that are replicas of each other in a model; groups of one are left out."""
         given = list(ranks)
         if model not in self._members:

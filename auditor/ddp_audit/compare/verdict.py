@@ -1,11 +1,9 @@
-"""What a recorded run comes to: its divergences, silent faults and where each rank stands, and the verdicts on findings."""
+"""What a recorded run comes to: its divergences, silent faults and where each rank stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddp_audit.compare.absent import missing, wait_cycle
 from ddp_audit.compare.align import Aligner
@@ -19,15 +17,10 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import COLLECTIVE, GROUP, Site
 
-if TYPE_CHECKING:
-    from ddp_audit.findings import Finding
-    from ddp_audit.rule import Rule
-
 AGREED = "agreed"
 DIVERGED = "diverged"
 STALLED = "stalled"
 INCOMPLETE = "incomplete"
-_STRENGTH: dict[str | None, int] = {"not-covered": 0, "not-observed": 1, "confirmed": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +182,6 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
         )
         for rank, rank_run in sorted(run.ranks.items())
     }
-
-
-def judge(findings: Iterable[Finding], run: RecordedRun, rules: Mapping[str, Rule] | Iterable[Rule]) -> None:
-    """Sets the verdict of each finding whose rule is known: confirmed, not-observed or not-covered. A verdict that an earlier
-    attempt of the run gave is replaced by a stronger one only."""
-    by_code = rules if isinstance(rules, Mapping) else {rule.code: rule for rule in rules}
-    for finding in findings:
-        rule = by_code.get(finding.code)
-        if rule is not None:
-            found = rule.witness(finding, run)
-            finding.verdict = max(finding.verdict, found, key=lambda verdict: _STRENGTH.get(verdict, -1))
 
 
 def _verdict(run: RecordedRun, divergences: list[Divergence], stalled: bool) -> str:

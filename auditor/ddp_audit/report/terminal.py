@@ -16,7 +16,7 @@ from ddp_audit.report.columns import cut, width_of
 from ddp_audit.report.summary import closing_line, one_line, statistics, sureness
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-_VERDICTS = {"confirmed": "bold red", "not-observed": "green", "not-covered": "dim"}
+_VERDICTS = {"confirmed": "bold red", "not-observed": "green", "not-exercised": "dim", "not-covered": "dim"}
 _MOST_LINES = 6  # of one excerpt
 _MARGIN = "       | "
 

@@ -55,7 +55,8 @@ _TITLES_OF_MESSAGES = {
 _VERDICTS = {
     "confirmed": ("CONFIRMED", "the run shows it", "bad"),
     "not-observed": ("NOT OBSERVED", "the run was there and did not show it", "good"),
-    "not-covered": ("NOT COVERED", "the run never came there", "dim"),
+    "not-exercised": ("NOT EXERCISED", "nothing in this run could show it", "dim"),
+    "not-covered": ("NOT COVERED", "the run ended before it came there", "dim"),
 }
 _STYLES = {"bad": "bold red", "warn": "yellow", "good": "green", "head": "bold", "dim": "dim", "mark": "red", "": ""}
 
@@ -376,6 +377,8 @@ def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
             for finding in chosen:
                 place = f"{finding.span.path}:{finding.span.line}"
                 yield from _wrapped(f"{place} {finding.code} {finding.name}: {finding.message}", width, "    ", hang=2)
+                if finding.verdict_reason:
+                    yield from (Line(line.text, "dim") for line in _wrapped(finding.verdict_reason, width, "      "))
 
 
 def source_line(root: Path | None, site: Site) -> str | None:

@@ -1,0 +1,259 @@
+"""The verdict of a run on a finding: what the rule's witness says, and whether the run came to the finding's line at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compare_events import all_reduce, exception, rank_run, recorded, site
+
+from ddp_audit.compare.judging import judge
+from ddp_audit.compare.reached import Reached
+from ddp_audit.compare.run import KILLED, RAISED, RankRun, RecordedRun
+from ddp_audit.events import Event, Site
+from ddp_audit.findings import Finding, Span
+from ddp_audit.rule import Rule
+
+SOURCE = """\
+import os
+import sys
+
+flag = len(sys.argv) > 1
+
+
+def helper(x):
+    y = x + 1
+    return y
+
+
+def main(n):
+    before = n * 2
+    if before:
+        early = 1
+    else:
+        never = 2
+    for i in range(n):
+        head = i
+        if head > 5:
+            arm = 3
+        os.mkdir("out")
+        later_in_loop = 4
+    after = 5
+    with open("x") as f:
+        f.read()
+    return after
+
+
+def again(n):
+    first = n
+    second = first
+    return second
+
+
+prepared = 1
+again(1)
+again(2)
+try:
+    main(3)
+except KeyError:
+    handled = 1
+finally:
+    last = 1
+done = 1
+
+
+def late():
+    return 1
+"""
+LINES = {text.strip(): number for number, text in enumerate(SOURCE.splitlines(), 1) if text.strip()}
+
+
+def at(text: str) -> int:
+    return LINES[text]
+
+
+def frames(*lines: tuple[str, str]) -> tuple[Site, ...]:
+    """Frames of a stack, outermost first in the call, by the text of the line and the function."""
+    return tuple(site(at(text), function) for text, function in reversed(lines))
+
+
+def raised(*lines: tuple[str, str]) -> Event:
+    stack = frames(*lines)
+    event = exception("FileExistsError", "out")
+    return Event(event.kind, site=stack[0], stack=stack, detail=event.detail)
+
+
+MKDIR = raised(("main(3)", "<module>"), ('os.mkdir("out")', "main"))
+IN_AGAIN = raised(("again(2)", "<module>"), ("second = first", "again"))
+
+
+def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *ranks: RankRun) -> bool | None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SOURCE)
+    line = at(text)
+    return Reached(recorded(*ranks)).says(Span("train.py", line, 1, line, 9))
+
+
+def failed(event: Event) -> tuple[RankRun, RankRun]:
+    return rank_run(0, [event], RAISED, 1), rank_run(1, [event], RAISED, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        ('os.mkdir("out")', True),  # the line that failed
+        ("head = i", True),  # the line before it in its block
+        ("if head > 5:", True),  # the head of a condition
+        ("arm = 3", None),  # its arm
+        ("for i in range(n):", True),
+        ("before = n * 2", True),
+        ("early = 1", None),
+        ("never = 2", None),
+        ("prepared = 1", True),
+        ("again(1)", True),
+        ("first = n", None),  # a function that was called, as far as the frames tell
+        ("y = x + 1", None),
+        ("later_in_loop = 4", None),  # an iteration before may have come there
+        ("after = 5", False),
+        ("f.read()", False),
+        ("handled = 1", None),
+        ("last = 1", None),
+        ("done = 1", False),
+        ("return 1", False),  # in a function that was not made yet
+        ("flag = len(sys.argv) > 1", True),
+    ],
+)
+def test_what_an_exception_tells_of_lines(text: str, reached: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reach(tmp_path, monkeypatch, text, *failed(MKDIR)) is reached
+
+
+@pytest.mark.parametrize(
+    ("text", "reached"), [("return second", None), ("first = n", True), ("done = 1", False), ("before = n * 2", False)]
+)
+def test_a_function_that_is_called_twice_proves_nothing_of_its_rest(
+    text: str, reached: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = None if text == "before = n * 2" else reached  # main is defined, and where it is called is not looked for
+    assert reach(tmp_path, monkeypatch, text, *failed(IN_AGAIN)) is expected
+
+
+def test_all_ranks_have_to_have_ended_before_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(*ranks: RankRun) -> bool | None:
+        return reach(tmp_path, monkeypatch, "done = 1", *ranks)
+
+    one = rank_run(0, [MKDIR], RAISED, 1)
+    waits = all_reduce(0, stack=frames(("main(3)", "<module>"), ("head = i", "main")))
+    assert says(one, rank_run(1, [waits], KILLED, -9, waiting=waits)) is False
+    assert says(one, rank_run(1, [waits], KILLED, -9)) is None  # it may have gone on
+    assert says(one, rank_run(1, [])) is None  # it left in order
+    deep = Event(MKDIR.kind, site=MKDIR.site, stack=MKDIR.stack[:1], detail=MKDIR.detail)
+    assert says(*failed(deep)) is None  # the outermost frames were not kept
+    assert says(*failed(raised(("done = 1", "<module>")))) is True
+    assert Reached(RecordedRun(2)).says(Span("train.py", 3, 1, 3, 2)) is None
+
+
+@pytest.mark.parametrize("source", ["def f(:\n", "", "\0", "x = 1\n" * 3])
+def test_a_source_that_does_not_fit_the_trace_says_nothing(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(source)
+    assert Reached(recorded(*failed(MKDIR))).says(Span("train.py", 30, 1, 30, 2)) is None
+    assert Reached(recorded(*failed(MKDIR))).says(Span("gone.py", 30, 1, 30, 2)) is None
+
+
+class _Says(Rule):
+    """Answers what its `name` says."""
+
+    code = "DDP999"
+    name = "not-exercised"
+    level = "error"
+    confirmed = "Two ranks say so."
+    remedy = "say so"
+
+    def check(self, context: object) -> list[Finding]:
+        return []
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        return finding.name
+
+
+class _Silent(_Says):
+    witness = Rule.witness  # type: ignore[assignment]
+
+
+def finding(text: str, says: str = "not-exercised", code: str = "DDP999") -> Finding:
+    return Finding(code, says, "error", "likely", Span("train.py", at(text), 1, at(text), 5), "m")
+
+
+def test_findings_get_the_verdict_of_their_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SOURCE)
+    texts = ('os.mkdir("out")', "y = x + 1", "done = 1")
+    ran, unknown, behind = (finding(text) for text in texts)
+    foreign, shown, clean = finding(texts[0], code="DDP998"), finding(texts[1], "confirmed"), finding(texts[2], "not-observed")
+    every = [ran, unknown, behind, foreign, shown, clean]
+    judge(every, recorded(*failed(MKDIR)), [_Says()])
+    told = ["not-exercised", "not-exercised", "not-covered", None, "confirmed", "not-observed"]
+    assert [one.verdict for one in every] == told
+    assert ran.verdict_reason == (
+        "This line ran, and the run recorded nothing to judge it by. What would show it: two ranks say so."
+    )
+    assert unknown.verdict_reason.startswith("The trace does not tell whether this line ran,")
+    assert behind.verdict_reason == "Every rank ended before this line."
+    assert (shown.verdict_reason, clean.verdict_reason) == ("", "")
+    assert (ran.to_json()["verdict"], ran.to_json()["verdict_reason"]) == ("not-exercised", ran.verdict_reason)
+    assert shown.to_json()["verdict_reason"] is None
+
+
+def test_a_rule_without_a_witness_of_its_own_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SOURCE)
+    one = finding('os.mkdir("out")')
+    judge([one], recorded(*failed(MKDIR)), {"DDP999": _Silent()})
+    assert one.verdict == "not-exercised"
+
+
+def test_a_later_attempt_may_only_say_more() -> None:
+    one = finding("y = x + 1", "confirmed")
+    judge([one], recorded(rank_run(0, [])), [_Says()])
+    one.name = "not-exercised"
+    judge([one], recorded(rank_run(0, [])), [_Says()])
+    assert (one.verdict, one.verdict_reason) == ("confirmed", "")
+
+
+FAILS = """\
+import os
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+def prepare(folder):
+    name = os.path.join(folder, "out")
+    os.makedirs(name)
+    os.makedirs(name)
+    dist.barrier()
+
+
+prepare(f"rank{rank}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.traced
+def test_lines_of_a_real_run_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from ddp_audit.trace.store import load_run
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(FAILS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    line = [sys.executable, "-m", "ddp_audit", "trace", "--no-check", "--dir", "kept", "--", *launch]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert "FileExistsError" in done.stdout, done.stdout + done.stderr
+    reached = Reached(load_run("kept"))
+    lines = FAILS.splitlines()
+    assert [reached.says(Span("train.py", n, 1, n, 2)) for n in (9, 10, 11)] == [True] * 3, lines[8:11]
+    assert [reached.says(Span("train.py", n, 1, n, 2)) for n in (12, 16)] == [False] * 2, (lines[11], lines[15])
