@@ -52,7 +52,8 @@ def audit(
         project = project_of(paths, options, overlay, memory, tell)
         known = {} if memory is None else memory.recall(project)
         needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
-        job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told_by(options))
+        told = told_by(options)
+        job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told, lambda: selection.every)
         gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
     try:
         entries = audit_entries(job, options.jobs, known, tell)
@@ -63,6 +64,8 @@ def audit(
     result = AuditResult()
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
+    runs = [entry.predicted for entry in entries if entry.predicted is not None]
+    result.predicted = {"runs": runs} if runs else None
     result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))
     result.notes += [
         f"{file.path}: {file.notebook.skipped} lines of magics and shell commands were passed over."

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ddp_audit.carried import as_object, carry
 from ddp_audit.findings import Finding
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
@@ -19,7 +20,7 @@ from ddp_audit.source.suppress import MARK
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.proof import Predicted
     from ddp_audit.launch import Launch
     from ddp_audit.launch.overrides import Override
     from ddp_audit.program.model import Program
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Lower = Callable[..., "Program"]
 
-_MOST_STATEMENTS = 60_000  # of a rank, where a rule asks for the whole run
 _WORTH_PROCESSES = 4  # entries from which on several processes are started
 
 
@@ -42,6 +42,7 @@ class Job:
     defaults_hold: bool = False
     lower: Lower | None = None
     told: Told = field(default_factory=Told)
+    every: Callable[[], Sequence[Rule]] | None = None  # all rules, those that do not run too
 
 
 @dataclass(slots=True)
@@ -49,7 +50,8 @@ class EntryResult:
     """What one entry came to. `limits` says what was given up on, `paths` which files were read (absolute).
 
     `documents` are the texts of documents (README, shell scripts, manifests) that start the entry, by path: those with a finding
-    or a suppression comment. `seen` is all that the result rests on.
+    or a suppression comment. `predicted` is the outcome of the predicted run, where a rule asked for it. `seen` is all that the
+    result rests on.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -58,6 +60,7 @@ class EntryResult:
     limits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)
+    predicted: dict[str, Any] | None = None
     seen: Seen | None = None  # where something is being noted
 
 
@@ -174,6 +177,10 @@ def _audited(job: Job, entry: SourceFile) -> EntryResult:
                 raise
             except Exception as error:
                 result.failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))
+        every = list(job.rules) if job.every is None else job.every()
+        result.findings, resting = carry(result.findings, job.rules, every, context)
+        if (predicted := context.was_predicted) is not None:
+            result.predicted = as_object(predicted, entry.path, resting)
         if job.launch is not None:
             from ddp_audit.launch.notes import launch_notes
 
@@ -215,17 +222,13 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
     documented += spawned_launches(program)
     beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
     launches = [*documented, *beside.launches]
-    return Context(program, job.launch, launches, beside.texts, lambda: _interpreted(job, entry, overrides))
+    return Context(program, job.launch, launches, beside.texts, lambda: _predicted(job, entry, overrides))
 
 
-def _interpreted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Run:
-    """The run of the script on its ranks, value by value; two ranks where the launch does not say how many."""
-    from ddp_audit.explore.exact import Bounds, predict
-    from ddp_audit.explore.exact import Job as Script
+def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Predicted:
+    from ddp_audit.explore.proof import job_of_script, predicted
 
-    world_size = (None if job.launch is None else job.launch.world_size) or 2
-    arguments = () if job.launch is None else job.launch.script_args
-    return predict(Script(job.project, entry, world_size, overrides, tuple(arguments), Bounds(ticks=_MOST_STATEMENTS)))
+    return predicted(job_of_script(job.project, entry, job.launch, overrides))
 
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:

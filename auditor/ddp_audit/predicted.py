@@ -24,7 +24,8 @@ def job_of(
 
     None where it cannot be read. Raises UsageError where the paths name several scripts.
     """
-    from ddp_audit.explore.exact import Bounds, Job
+    from ddp_audit.explore.exact import Bounds
+    from ddp_audit.explore.proof import job_of_script
 
     project = project_of(paths, options, overlay)
     if not project.entries:
@@ -34,6 +35,4 @@ def job_of(
     entry = project.entries[0]
     launch = launch_of(options)
     overrides = {**launch_overrides(launch, entry), **explicit_overrides(options)}
-    world_size = None if launch is None else launch.world_size
-    arguments = () if launch is None else launch.script_args
-    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds or Bounds())
+    return job_of_script(project, entry, launch, overrides, bounds or Bounds())

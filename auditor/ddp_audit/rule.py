@@ -20,7 +20,7 @@ from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, Finding, Fix, Related
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
     from ddp_audit.explore import Exploration
-    from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.proof import Predicted
     from ddp_audit.launch.model import Launch
     from ddp_audit.program.model import Guard, Node, Program
 
@@ -38,7 +38,7 @@ class Context:
     launch: Launch | None = None
     documented: Sequence[Launch] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
-    interpret: Callable[[], Run] | None = field(default=None, repr=False)
+    interpret: Callable[[], Predicted] | None = field(default=None, repr=False)
     _exploration: Exploration | None = field(default=None, repr=False)
 
     @property
@@ -49,6 +49,11 @@ class Context:
 
             self._exploration = explore(self.program, self.interpret)
         return self._exploration
+
+    @property
+    def was_predicted(self) -> Predicted | None:
+        """The predicted run, where a rule has asked for it."""
+        return None if self._exploration is None else self._exploration.found
 
     def lines(self, path: str) -> list[str]:
         """The lines of an audited file or of a document beside it; empty where it is neither."""
@@ -71,6 +76,8 @@ class Rule(ABC):
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
     good: ClassVar[str]  # the same program, mended
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
+    yields_to: ClassVar[tuple[str, ...]] = ()  # outcomes of the rules that take the place of this one, where they say why
+    yields_by_place: ClassVar[bool] = True  # whether they have to name one of its places for that
     reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
     remedy: ClassVar[str]  # what to do instead, one sentence
 

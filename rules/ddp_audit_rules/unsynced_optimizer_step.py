@@ -11,6 +11,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import late_flags, names_of_loops
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._gradients import is_of_gradients
 from ddp_audit_rules._windows import Pass, contradiction, never, passes_before
 
 
@@ -28,7 +29,8 @@ class UnsyncedOptimizerStep(Rule):
     )
     quiet = (
         "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a later "
-        "micro-batch is reduced before the step; conditions that cannot be computed; frameworks that step and reduce by themselves."
+        "micro-batch is reduced before the step; conditions that cannot be computed; programs that all-reduce gradients; "
+        "frameworks that step and reduce by themselves."
     )
     confirmed = (
         "A step at this place whose gradients were never reduced (the trace notes it for each step), or parameters that differ."
@@ -74,6 +76,8 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
+        if any(map(is_of_gradients, program.of("collective"))):
+            return
         late = {(forward.number, backward.number) for _, forward, backward in late_flags(program)}
         for step in first_of_each_place(program.of("step")):
             before = passes_before(program, step)

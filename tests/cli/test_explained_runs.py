@@ -48,8 +48,8 @@ def test_text(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "Predicted run of train.py on 2 ranks" in out
     assert "all_reduce of 20 float32 (DDP bucket all-reduce)" in out
-    assert out.count("step at train.py:16: averaged") == 4
-    assert "4 optimizer steps are enough" in out
+    assert out.count("step at train.py:16: averaged") == 8
+    assert "The run completes." in out
     assert max(map(len, out[out.index("Predicted run") :].splitlines())) <= 80
 
 

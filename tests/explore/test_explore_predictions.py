@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_audit.explore import Exploration, Prediction, Scenario, explore
+from ddp_audit.explore import Exploration, Prediction, Scenario, explore, proof
 from ddp_audit.explore.alone import Lone, lone_forward
-from ddp_audit.explore.exact import Bounds, Job, predict
+from ddp_audit.explore.exact import Bounds, Job
 from ddp_audit.program import lower
 from ddp_audit.source.project import Project
 
@@ -153,7 +153,7 @@ def lone(folder: Path, body: str, *, interpret: bool = True) -> list[Lone]:
     project = Project([script])
     program = lower(project, project.entries[0])
     job = Job(project, project.entries[0], limits=Bounds(ticks=5_000))
-    exploration = explore(program, (lambda: predict(job)) if interpret else None)
+    exploration = explore(program, (lambda: proof.predicted(job)) if interpret else None)
     node = next(n for n in program.of("forward") if "ones" in _line(folder, n.span.line))
     return lone_forward(exploration, node)
 

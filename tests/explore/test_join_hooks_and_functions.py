@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from test_interpreted_programs import predicted, sizes
 
+from ddp_audit.explore.proof import Predicted
 from ddp_audit.report import run_text
 
 JOIN = """
@@ -93,7 +94,7 @@ def test_a_hook_that_is_not_known_is_a_bound(tmp_path: Path) -> None:
     top = "from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import some_hook as hook\n"
     run = predicted(tmp_path, top + HOOK.format(body="pass").replace("def hook(state, bucket):\n    pass\n", ""))
     assert run.bounds == ["the communication hook some_hook is not followed"]
-    assert "some_hook is not followed" in run_text.render(run, "script.py")
+    assert "some_hook is not followed" in run_text.render(Predicted(run, run.kind, run.why, None, ()), "script.py")
 
 
 def test_the_backward_of_an_autograd_function_is_run_with_what_it_saved(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_what_fsdp2_sends_is_a_bound_that_says_what_is_different(tmp_path: Path)
     run = predicted(tmp_path, body)
     assert run.collectives(0) == []
     assert any("gathers parameters in every forward" in bound and "DDP" in bound for bound in run.bounds)
-    assert "fully_shard" in run_text.render(run, "script.py")
+    assert "fully_shard" in run_text.render(Predicted(run, run.kind, run.why, None, ()), "script.py")
     assert run.certain == {0: 0, 1: 0}
 
 

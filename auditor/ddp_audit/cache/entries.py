@@ -119,7 +119,13 @@ def _key(project: Project, entry: SourceFile) -> str:
 
 def _document(result: EntryResult) -> dict[str, Any]:
     findings = [files.document_of(finding) for finding in result.findings]
-    rest = {"notes": result.notes, "limits": result.limits, "paths": result.paths, "documents": result.documents}
+    rest = {
+        "predicted": result.predicted,
+        "notes": result.notes,
+        "limits": result.limits,
+        "paths": result.paths,
+        "documents": result.documents,
+    }
     return {"findings": findings, **rest}
 
 
@@ -130,4 +136,5 @@ def _result(document: dict[str, Any]) -> EntryResult:
         limits=list(document["limits"]),
         paths=list(document["paths"]),
         documents=dict(document["documents"]),
+        predicted=document["predicted"],
     )

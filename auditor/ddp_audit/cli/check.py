@@ -20,7 +20,6 @@ from ddp_audit.outcome import AuditResult, Options, UsageError
 from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config, settings_paths
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact import Run
     from ddp_audit.source.unchanged import Held
 
 
@@ -115,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         mends = args.fix or args.diff
         mended = fixing.mend_findings(args, audited, overlay) if mends else None
         result = audited(overlay) if mended is None else mended.result
-        run = explained.predicted(paths, options, overlay) if args.explain_run else None
+        run = explained.explained(paths, options, overlay, result, result.rules) if args.explain_run else None
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     if mended is not None and args.diff:
@@ -215,11 +214,11 @@ def write_report(
     with_statistics: bool = False,
     *,
     strict: bool = False,
-    run: tuple[str, Run] | None = None,
+    run: explained.Explained | None = None,
 ) -> None:
     """Writes the report in one of the formats; counts go to stderr where the format has no room for them.
 
-    `run` is a predicted run with the path of its script; it comes after the findings, and only in text and JSON.
+    `run` is the predicted run of the script; it comes after the findings, and only in text and JSON.
     """
     if form in ("terminal", "text"):
         if form == "terminal":
@@ -233,11 +232,11 @@ def write_report(
         if run is not None:
             from ddp_audit.report import run_text
 
-            stream.write("\n" + run_text.render(run[1], run[0]))
+            stream.write("\n" + run_text.render(run.predicted, run.path, beyond=run.beyond))
     elif form == "json":
         from ddp_audit.report import json
 
-        stream.write(json.render(result, None if run is None else _run_object(*run)))
+        stream.write(json.render(result, None if run is None else _run_object(run)))
         if with_statistics:
             from ddp_audit.report.summary import statistics
 
@@ -255,7 +254,7 @@ def write_report(
             print("\n".join(statistics(result)), file=sys.stderr)
 
 
-def _run_object(path: str, run: Run) -> dict[str, object]:
+def _run_object(run: explained.Explained) -> dict[str, object]:
     from ddp_audit.report import run_json
 
-    return run_json.as_object(run, path)
+    return run_json.as_object(run.predicted, run.path, run.beyond)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Usage
-from ddp_audit.outcome import Options
+from ddp_audit.outcome import AuditResult, Options
 from ddp_audit.source.paths import display_path
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact import Run
-
-_FIRST_STEPS = 4  # buckets are rebuilt in the second; from the third on nothing new comes
-_MOST_STATEMENTS = 100_000  # of each rank
+    from ddp_audit.explore.proof import Predicted
+    from ddp_audit.rule import Rule
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -38,10 +37,28 @@ def check_format(args: argparse.Namespace, form: str) -> None:
         raise Usage(f"--explain-run goes with the formats terminal, text and json, not with {form}")
 
 
-def predicted(paths: Sequence[str], options: Options, overlay: Mapping[str, bytes]) -> tuple[str, Run] | None:
-    """The predicted run of the one script, with its path; None where it cannot be read (the report says so)."""
-    from ddp_audit.explore.exact import Bounds, predict
-    from ddp_audit.predicted import job_of
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The predicted run of a script, with its path and what it does not show of the findings."""
 
-    job = job_of(paths, options, bounds=Bounds(steps=_FIRST_STEPS, ticks=_MOST_STATEMENTS), overlay=overlay)
-    return None if job is None else (display_path(paths[0]), predict(job, both_ways=True))
+    path: str
+    predicted: Predicted
+    beyond: list[str]
+
+
+def explained(
+    paths: Sequence[str], options: Options, overlay: Mapping[str, bytes], result: AuditResult, rules: Mapping[str, Rule]
+) -> Explained | None:
+    """The predicted run of the one script; None where it cannot be read (the report says so).
+
+    It is the run that the findings of the audit rest on, and in addition what comes of conditions on local data.
+    """
+    from ddp_audit.explore.proof import CHECKED, predicted
+    from ddp_audit.predicted import job_of
+    from ddp_audit.report.run_findings import beyond, of_runs
+
+    job = job_of(paths, options, bounds=CHECKED, overlay=overlay)
+    if job is None:
+        return None
+    found = predicted(job, both_ways=True)
+    return Explained(display_path(paths[0]), found, list(beyond(found, of_runs(result.findings, rules), result.sources)))

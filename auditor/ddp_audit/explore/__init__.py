@@ -28,6 +28,7 @@ from ddp_audit.program.values import World
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.proof import Predicted
 
 
 @dataclass(slots=True)
@@ -62,16 +63,20 @@ class Exploration:
 
     program: Program
     world_size: int = 2
-    interpret: Callable[[], Run] | None = None
-    _whole: Run | None = None
+    interpret: Callable[[], Predicted] | None = None
+    found: Predicted | None = None  # the predicted run, once it was asked for
+
+    def predicted(self) -> Predicted | None:
+        """The run of every rank, value by value, and what it proves; None where nothing can interpret the script."""
+        if self.interpret is not None:
+            self.found = self.interpret()
+            self.interpret = None
+        return self.found
 
     def whole(self) -> Run | None:
-        """The run of every rank, value by value, from the first statement to the last; None where it was cut short or has gaps."""
-        if self.interpret is not None:
-            run = self.interpret()
-            self.interpret = None
-            self._whole = run if run.is_whole else None
-        return self._whole
+        """The run of every rank from the first statement to the last; None where it was cut short or has gaps."""
+        found = self.predicted()
+        return found.run if found is not None and found.run.is_whole else None
 
     def predict(self, scenario: Scenario | None = None) -> Prediction:
         """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""
@@ -86,7 +91,7 @@ class Exploration:
         )
 
 
-def explore(program: Program, interpret: Callable[[], Run] | None = None) -> Exploration:
+def explore(program: Program, interpret: Callable[[], Predicted] | None = None) -> Exploration:
     """An exploration of a program with two ranks."""
     return Exploration(program, interpret=interpret)
 

@@ -11,17 +11,25 @@ from ddp_audit.report import sides
 from ddp_audit.report.run_text import reached
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.proof import Predicted
 
 _KINDS = (COLLECTIVE, FORWARD, BACKWARD, STEP)
 
 
-def as_object(run: Run, path: str) -> dict[str, Any]:
-    """`ranks` maps each followed rank to its events in order; `outcome` is completes, hangs, aborts or `goes on`."""
+def as_object(predicted: Predicted, path: str, beyond: Sequence[str] = ()) -> dict[str, Any]:
+    """`ranks` maps each followed rank to its events in order; `outcome` is completes, hangs, aborts, fails, `goes on` or
+    `nothing predicted`. `beyond` are sentences about findings that the run does not show."""
+    run = predicted.run
     return {
         "path": path,
         "world_size": run.world_size,
-        "outcome": run.kind,
+        "outcome": predicted.kind,
+        "why": predicted.why or None,
+        "rests_on": list(predicted.parting.rests_on) if predicted.parting is not None else [],
+        "beyond": list(beyond),
         "explanation": run.outcome.explanation,
         "ranks": {str(r): [event(e) for e in reached(run, r) if e.kind in _KINDS] for r in sorted(run.sequences)},
         "raised": {str(rank): text for rank, text in sorted(run.raised.items())},

@@ -10,42 +10,56 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.compare.explain import rank_list
 from ddp_audit.compare.sequence import Divergence, agree, signature
 from ddp_audit.events import BACKWARD, COLLECTIVE, DEFAULT_GROUP, FORWARD, ORIGINS, POINT_TO_POINT, STEP, Event, Site
+from ddp_audit.explore.exact import FAILS, NOTHING, OPEN
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 from ddp_audit.report.columns import cut, pad, width_of, wrap
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.proof import Predicted
 
 WIDTH = 80
 _GUTTER = 8
 _MOST_ROWS = 60
+_LAST_ROWS = 20  # of these, where the run ends
 _MOST_LINES = 12  # of each list after the table
 
 _ENDS = {
     COMPLETES: "The run completes.",
     HANGS: "The run hangs.",
     ABORTS: "The run is aborted.",
-    "goes on": "The run goes on, as far as it was followed.",
+    FAILS: "The run fails.",
+    OPEN: "The run goes on, as far as it was followed.",
+    NOTHING: "Nothing is predicted.",
 }
+_REASONS = {NOTHING: "The reason:", OPEN: "It rests on something that is not followed:"}
 
 
-def render(run: Run, path: str, width: int = WIDTH) -> str:
-    """The whole report as plain text, no line wider than `width` but for long paths."""
-    return "".join(f"{line.rstrip()}\n" for line in lines(run, path, width))
+def render(predicted: Predicted, path: str, width: int = WIDTH, beyond: Sequence[str] = ()) -> str:
+    """The whole report as plain text, no line wider than `width` but for long paths.
+
+    `beyond` are sentences about findings that the run does not show.
+    """
+    return "".join(f"{line.rstrip()}\n" for line in lines(predicted, path, width, beyond))
 
 
-def lines(run: Run, path: str, width: int = WIDTH) -> Iterator[str]:
+def lines(predicted: Predicted, path: str, width: int = WIDTH, beyond: Sequence[str] = ()) -> Iterator[str]:
     """The lines of the report."""
+    run = predicted.run
     ranks = sorted(run.sequences)
     shown = "" if len(ranks) == run.world_size else f", shown by {rank_list(ranks)}"
     yield from _wrapped(f"Predicted run of {path} on {run.world_size} rank{'s' * (run.world_size > 1)}{shown}", width)
     yield ""
     yield from _table(run, width)
     yield ""
-    yield from _outcome(run, width)
+    yield from _outcome(predicted, width, bool(beyond))
+    if beyond:
+        yield ""
+        yield "Findings that this run does not show"
+        yield from _listed(beyond, str, width)
     yield from _local(run, width)
     yield from _variants(run, width)
-    yield from _assumed(run, width)
+    yield from _assumed(run, width, ends=predicted.parting is not None)
 
 
 # ---- the table
@@ -71,10 +85,12 @@ def _table(run: Run, width: int) -> Iterator[str]:
     heads = [rank_list(c[0]) for c in columns]
     yield " " * _GUTTER + (everybody if len(columns) == 1 else _side_by_side(heads, width))
     rows = list(_aligned([list(_rows(events)) for _, events in columns]))
+    left_out = range(_MOST_ROWS - _LAST_ROWS, max(len(rows) - _LAST_ROWS, 0)) if len(rows) > _MOST_ROWS else range(0)
     for number, (row, apart) in enumerate(rows):
-        if number == _MOST_ROWS:
-            yield f"{'..':>5}   and {len(rows) - number:,} more"
-            return
+        if number in left_out:
+            if number == left_out.start:
+                yield f"{'..':>5}   {len(left_out):,} more"
+            continue
         yield from _row(number, row, apart, width)
 
 
@@ -209,8 +225,15 @@ def _step_lines(event: Event) -> list[str]:
 # ---- what follows
 
 
-def _outcome(run: Run, width: int) -> Iterator[str]:
-    yield _ENDS.get(run.kind, run.kind)
+def _outcome(predicted: Predicted, width: int, has_more: bool) -> Iterator[str]:
+    run = predicted.run
+    yield _ENDS[predicted.kind]
+    if predicted.why and predicted.kind in _REASONS:
+        yield from _wrapped(f"{_REASONS[predicted.kind]} {predicted.why}.", width, "  ")
+    if predicted.kind == OPEN and run.kind in (HANGS, ABORTS):
+        yield from _wrapped("What the ranks do then is not known for sure; as far as it is, they stand as follows.", width, "  ")
+    if predicted.parting is not None and predicted.parting.rests_on:
+        yield from _wrapped(f"This rests on: {'; '.join(predicted.parting.rests_on)}.", width, "  ")
     parted = [d for d in run.divergences() if not d.is_notice]
     crossed = [d for d in run.divergences() if d.is_notice]
     if run.kind in (HANGS, ABORTS) or run.outcome.meetings:
@@ -224,8 +247,18 @@ def _outcome(run: Run, width: int) -> Iterator[str]:
     for rank, text in sorted(run.raised.items()):
         yield from _wrapped(f"Rank {rank} ends with {text}", width, "  ")
     sent = any(run.collectives(rank) for rank in run.sequences)
-    if run.kind in (COMPLETES, "goes on") and not parted and not crossed and len(run.sequences) > 1 and (sent or run.is_whole):
-        yield from _wrapped("The ranks issue the same collectives from the same lines, so none waits for another.", width, "  ")
+    if run.kind in (COMPLETES, OPEN) and not parted and not crossed and len(run.sequences) > 1 and (sent or run.is_whole):
+        yield from _wrapped(_agreement(predicted, has_more), width, "  ")
+
+
+def _agreement(predicted: Predicted, has_more: bool) -> str:
+    """What it means that the ranks issue the same collectives: that nobody waits is said only of a run that was followed whole."""
+    run = predicted.run
+    if predicted.kind == COMPLETES and run.is_whole and not has_more and not any(a.local for a in run.assumptions):
+        return "The ranks issue the same collectives from the same lines, so none waits for another."
+    steps = max(sum(e.kind == STEP for e in events) for events in run.sequences.values())
+    seen = f" ({steps} optimizer step{'s' * (steps != 1)} of a rank)" if steps else ""
+    return f"As far as it was followed{seen}, the ranks issue the same collectives from the same lines."
 
 
 def _guards(run: Run, divergence: Divergence, width: int) -> Iterator[str]:
@@ -270,15 +303,14 @@ def _variants(run: Run, width: int) -> Iterator[str]:
     for one in run.variants:
         a = one.assumption
         other = "false" if a.taken == "true" else "true"
-        text = (
-            f"{a.path}:{a.line} {a.text}: {other} on {rank_list([one.rank])} once: {_ENDS.get(one.run.kind, one.run.kind).lower()}"
-        )
+        text = f"{a.path}:{a.line} {a.text}: {other} on {rank_list([one.rank])} once: {_ENDS[one.run.kind].lower()}"
         yield from _wrapped(text, width, "  ", 4)
         if one.run.stops:
             yield from _wrapped(one.run.outcome.explanation, width, "    ")
 
 
-def _assumed(run: Run, width: int) -> Iterator[str]:
+def _assumed(run: Run, width: int, ends: bool) -> Iterator[str]:
+    """What was assumed and seen. Where the ranks stand for ever (`ends`), how far each was followed alone says nothing."""
     if run.assumptions:
         yield ""
         yield "Taken for granted where the source leaves it open, on every rank alike"
@@ -287,8 +319,8 @@ def _assumed(run: Run, width: int) -> Iterator[str]:
         yield ""
         yield "Seen on the way"
         yield from _listed(run.notes, str, width)
-    cut = [f"{rank_list([rank])}: {why}" for rank, why in sorted(run.cut.items())]
-    if len(set(run.cut.values())) == 1 and len(run.cut) == len(run.sequences):
+    cut = [] if ends else [f"{rank_list([rank])}: {why}" for rank, why in sorted(run.cut.items())]
+    if cut and len(set(run.cut.values())) == 1 and len(run.cut) == len(run.sequences):
         cut = [f"every rank: {next(iter(run.cut.values()))}"]
     if run.bounds or cut:
         yield ""

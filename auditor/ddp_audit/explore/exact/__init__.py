@@ -4,6 +4,6 @@
 the audited code is executed: statements are interpreted here, and calls of libraries have models of their own.
 """
 
-from ddp_audit.explore.exact.run import Bounds, Job, Run, Variant, interpreted, predict, variant
+from ddp_audit.explore.exact.run import FAILS, NOTHING, OPEN, Bounds, Job, Run, Variant, interpreted, predict, together, variant
 
-__all__ = ["Bounds", "Job", "Run", "Variant", "interpreted", "predict", "variant"]
+__all__ = ["FAILS", "NOTHING", "OPEN", "Bounds", "Job", "Run", "Variant", "interpreted", "predict", "together", "variant"]

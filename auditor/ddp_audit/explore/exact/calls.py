@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import expressions, hooks, layers, libraries, tensors, training
-from ddp_audit.explore.exact.unfollowed import unfollowed
+from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -105,6 +105,8 @@ def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any
         return call(it, decorator, [value], {})
     if isinstance(decorator, Native):
         return decorator.call(value)
+    if (isinstance(decorator, Lib) and may_send(decorator.name)) or (isinstance(decorator, Unknown) and not decorator.quiet):
+        it.opaque(f"the decorator {ast.unparse(node)[:60]}")  # it may call the function on some ranks alone
     return value
 
 
@@ -194,10 +196,18 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
         if isinstance(value, Generating):
             it.listed(value)
     it.losses += 1
-    deps = frozenset().union(*(t.deps for t in (*args, *kwargs.values()) if isinstance(t, Tensor)))
+    given = (*args, *kwargs.values())
+    quiet = isinstance(function, Unknown) and function.quiet
+    if not quiet or any(isinstance(v, (Function, Method, Native)) and may_act(v) for v in given):
+        it.opaque(
+            function.why or "a call of an unknown" if isinstance(function, Unknown) else f"a call of {type(function).__name__}"
+        )
+    deps = frozenset().union(*(t.deps for t in given if isinstance(t, Tensor)))
     if deps:
         return Tensor(None, None, deps, True)
-    return unknown(function, *args, *kwargs.values())
+    result = unknown(function, *given)
+    result.quiet = quiet
+    return result
 
 
 def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Any:
@@ -383,7 +393,7 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
         case Function() | Method():
             return getattr(owner, name) if name == "__name__" and hasattr(owner, name) else Unknown(name)
         case Unknown():
-            return Unknown(name, owner.local)
+            return Unknown(name, owner.local, quiet=owner.quiet)
         case _Super():
             return owner.attribute(it, name)
     own = getattr(owner, "attribute", None)

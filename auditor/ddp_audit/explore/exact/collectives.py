@@ -164,7 +164,7 @@ def _group(it: Interpreter, given: dict[str, Any]) -> Group | None:
 def _init(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     if it.initialized:
         raise error("ValueError", "trying to initialize the default process group twice!")
-    it.initialized = True
+    it.initialized = it.grouped = True
 
 
 def _destroy(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -195,6 +195,9 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
             it.bound("a group of ranks that are not known")
             return Unknown("a group")
         ranks = tuple(found)
+        if ranks and max(ranks) >= it.world_size:
+            it.wanted = max(it.wanted, max(ranks) + 1)
+            raise error("ValueError", "the new group's rank should be within the world_size set by init_process_group")
     made, handle = it.groups.new_group(ranks, use_local_synchronization=kwargs.get("use_local_synchronization") is True)
     if not made:
         return None  # what torch gives a rank that is no member of such a group; as `group=None` it means the default one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, tensors
@@ -45,64 +45,67 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.In
 
 def evaluate(it: Interpreter, node: ast.expr, scope: Scope) -> Any:
     """The value of an expression."""
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Name(id=name):
-            return lookup(it, name, scope)
-        case ast.Attribute(value=owner, attr=attr):
-            value = evaluate(it, owner, scope)
-            it.at(node)
-            return calls.attribute(it, value, attr)
-        case ast.Call():
-            return _call(it, node, scope)
-        case ast.BinOp(left=left, op=op, right=right):
-            return binary(it, op, evaluate(it, left, scope), evaluate(it, right, scope))
-        case ast.BoolOp(op=op, values=values):
-            return _logic(it, op, values, scope)
-        case ast.UnaryOp(op=op, operand=operand):
-            return _unary(it, op, evaluate(it, operand, scope))
-        case ast.Compare():
-            return _comparison(it, node, scope)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return evaluate(it, body if it.truth(evaluate(it, test, scope), test) else orelse, scope)
-        case ast.Tuple(elts=elts):
-            return tuple(_elements(it, elts, scope))
-        case ast.List(elts=elts):
-            return _elements(it, elts, scope)
-        case ast.Set(elts=elts):
-            return _hashed(set, _elements(it, elts, scope))
-        case ast.Dict(keys=keys, values=values):
-            return _dict(it, keys, values, scope)
-        case ast.JoinedStr(values=values):
-            return _format(it, values, scope)
-        case ast.Subscript(value=owner, slice=index):
-            return get_item(it, evaluate(it, owner, scope), evaluate(it, index, scope))
-        case ast.Slice(lower=lower, upper=upper, step=step):
-            return slice(*(None if part is None else evaluate(it, part, scope) for part in (lower, upper, step)))
-        case ast.Lambda():
-            return calls.define(it, node, scope, None)
-        case ast.ListComp(elt=elt, generators=generators) | ast.GeneratorExp(elt=elt, generators=generators):
-            return list(_comprehension(it, generators, Scope({}, scope.source, scope, scope.name), elt))
-        case ast.SetComp(elt=elt, generators=generators):
-            return _hashed(set, list(_comprehension(it, generators, Scope({}, scope.source, scope, scope.name), elt)))
-        case ast.DictComp(key=key, value=value, generators=generators):
-            inner = Scope({}, scope.source, scope, scope.name)
-            pairs = list(_comprehension(it, generators, inner, ast.Tuple([key, value], ast.Load())))
-            return _hashed(dict, pairs)
-        case ast.NamedExpr(target=target, value=inner_value):
-            found = evaluate(it, inner_value, scope)
-            it.bind(target.id, found, scope)
-            return found
-        case ast.Starred(value=inner_value) | ast.Await(value=inner_value):
-            return evaluate(it, inner_value, scope)
-        case ast.Yield(value=inner_value):
-            _yield(scope, None if inner_value is None else evaluate(it, inner_value, scope))
-            return None
-        case ast.YieldFrom(value=inner_value):
-            it.each(evaluate(it, inner_value, scope), lambda element: _passed_on(scope, element), node)
-            return None
-    return Unknown()
+    known = _EXPRESSIONS.get(type(node))
+    if known is None:
+        it.opaque(f"an expression of the kind {type(node).__name__}")
+        return Unknown()
+    return known(it, node, scope)
+
+
+def _constant(it: Interpreter, node: ast.Constant, scope: Scope) -> Any:
+    return node.value
+
+
+def _name(it: Interpreter, node: ast.Name, scope: Scope) -> Any:
+    return lookup(it, node.id, scope)
+
+
+def _attribute(it: Interpreter, node: ast.Attribute, scope: Scope) -> Any:
+    value = evaluate(it, node.value, scope)
+    it.at(node)
+    return calls.attribute(it, value, node.attr)
+
+
+def _binary_operation(it: Interpreter, node: ast.BinOp, scope: Scope) -> Any:
+    return binary(it, node.op, evaluate(it, node.left, scope), evaluate(it, node.right, scope))
+
+
+def _conditional(it: Interpreter, node: ast.IfExp, scope: Scope) -> Any:
+    answer = it.truth(evaluate(it, node.test, scope), node.test)
+    it.took(node.test, answer)
+    return evaluate(it, node.body if answer else node.orelse, scope)
+
+
+def _slice(it: Interpreter, node: ast.Slice, scope: Scope) -> Any:
+    return slice(*(None if part is None else evaluate(it, part, scope) for part in (node.lower, node.upper, node.step)))
+
+
+def _listed(it: Interpreter, node: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Any:
+    return list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt))
+
+
+def _set_of(it: Interpreter, node: ast.SetComp, scope: Scope) -> Any:
+    return _hashed(set, list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt)))
+
+
+def _dict_of(it: Interpreter, node: ast.DictComp, scope: Scope) -> Any:
+    inner = Scope({}, scope.source, scope, scope.name)
+    pair = ast.Tuple([node.key, node.value], ast.Load())
+    return _hashed(dict, list(_comprehension(it, node.generators, inner, pair)))
+
+
+def _named(it: Interpreter, node: ast.NamedExpr, scope: Scope) -> Any:
+    found = evaluate(it, node.value, scope)
+    it.bind(node.target.id, found, scope)
+    return found
+
+
+def _given_on(it: Interpreter, node: ast.Yield, scope: Scope) -> None:
+    _yield(scope, None if node.value is None else evaluate(it, node.value, scope))
+
+
+def _all_given_on(it: Interpreter, node: ast.YieldFrom, scope: Scope) -> None:
+    it.each(evaluate(it, node.value, scope), lambda element: _passed_on(scope, element), node)
 
 
 def lookup(it: Interpreter, name: str, scope: Scope) -> Any:
@@ -437,5 +440,22 @@ def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
         except Exception:
             return
 
+
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Any, Any, Scope], Any]] = {
+    ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call, ast.BinOp: _binary_operation,
+    ast.BoolOp: lambda it, node, scope: _logic(it, node.op, node.values, scope),
+    ast.UnaryOp: lambda it, node, scope: _unary(it, node.op, evaluate(it, node.operand, scope)),
+    ast.Compare: lambda it, node, scope: _comparison(it, node, scope), ast.IfExp: _conditional,
+    ast.Tuple: lambda it, node, scope: tuple(_elements(it, node.elts, scope)),
+    ast.List: lambda it, node, scope: _elements(it, node.elts, scope),
+    ast.Set: lambda it, node, scope: _hashed(set, _elements(it, node.elts, scope)),
+    ast.Dict: lambda it, node, scope: _dict(it, node.keys, node.values, scope),
+    ast.JoinedStr: lambda it, node, scope: _format(it, node.values, scope),
+    ast.Subscript: lambda it, node, scope: get_item(it, evaluate(it, node.value, scope), evaluate(it, node.slice, scope)),
+    ast.Slice: _slice, ast.Lambda: lambda it, node, scope: calls.define(it, node, scope, None),
+    ast.ListComp: _listed, ast.GeneratorExp: _listed, ast.SetComp: _set_of, ast.DictComp: _dict_of, ast.NamedExpr: _named,
+    ast.Starred: lambda it, node, scope: evaluate(it, node.value, scope),
+    ast.Await: lambda it, node, scope: evaluate(it, node.value, scope), ast.Yield: _given_on, ast.YieldFrom: _all_given_on,
+}  # fmt: skip
 
 __all__ = ["MISSING", "binary", "compare", "evaluate", "get_item", "lookup", "set_item"]

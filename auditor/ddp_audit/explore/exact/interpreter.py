@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions
 from ddp_audit.explore.exact.iteration import Iteration
-from ddp_audit.explore.exact.state import Frame, Limits, Taken
+from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
+from ddp_audit.explore.exact.unfollowed import ENDS
 from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
@@ -24,6 +25,7 @@ from ddp_audit.explore.exact.values import (
     Closed,
     Cut,
     Error,
+    Gone,
     Instance,
     Lib,
     Raised,
@@ -31,7 +33,6 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     describe,
-    error,
     unknown,
 )
 from ddp_audit.program.lookup import canonical
@@ -55,8 +56,13 @@ class Interpreter(Iteration):
         try:
             self.load(entry, "__main__")
         except Raised as raised:
-            if not (isinstance(raised.value, Error) and raised.value.name == "SystemExit"):
-                self.raised = describe(raised.value)
+            self._inferred(raised)
+            self.inferred = raised.inferred
+            left = isinstance(raised.value, Error) and raised.value.name == "SystemExit" and _is_success(raised.value.args)
+            self.raised = "" if left else describe(raised.value)
+        except Gone as gone:
+            self.raised = "" if _is_success((gone.code,)) else f"os._exit({gone.code})"
+            return
         except Cut as cut:
             self.cut = cut.why
         except RecursionError:
@@ -68,6 +74,11 @@ class Interpreter(Iteration):
             self.cut = f"{type(failure).__name__} at {place} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
         if not self.cut:
             self._leave()
+
+    def _inferred(self, raised: Raised) -> None:
+        """Notes an exception that no statement of the program raises, where it changes the way."""
+        if raised.inferred:
+            self.doubt(INFERRED, f"{describe(raised.value)} is inferred")
 
     def _leave(self) -> None:
         for function, args, kwargs in reversed(self.at_exit):
@@ -97,6 +108,7 @@ class Interpreter(Iteration):
             for statement in statements:
                 self.tick()
                 self.line = statement.lineno
+                self.lines.add((scope.source.path, statement.lineno))
                 left = self.statement(statement, scope)
                 if left is not None:
                     return left
@@ -157,7 +169,7 @@ class Interpreter(Iteration):
                 return CONTINUE
             case ast.Assert(test=test):
                 if not self.truth(expressions.evaluate(self, test, scope), test, True):
-                    raise error("AssertionError")
+                    raise Raised(Error("AssertionError"))
             case ast.Global(names=names):
                 scope.outer.update(names)
             case ast.Nonlocal(names=names):
@@ -169,6 +181,10 @@ class Interpreter(Iteration):
                     self._delete(target, scope)
             case ast.Match():
                 return self._match(node, scope)
+            case ast.Pass():
+                return None
+            case _:
+                self.opaque(f"the statement {type(node).__name__}")
         return None
 
     def configured(self, name: str, value: Any) -> Any:
@@ -182,17 +198,22 @@ class Interpreter(Iteration):
         value = expressions.evaluate(self, node.test, scope)
         known = self.known_truth(value)
         if known is None:
-            known = self.assume(node.test, preferred(node.test, node.body, node.orelse), value)
-        count = self.visits.get(id(node), 0)
-        self.visits[id(node)] = count + 1
-        taken = Taken(*self.place(node.test), count, known)
-        self.answers[taken.key] = known
+            then, orelse = self._ends_run(node.body, scope), self._ends_run(node.orelse, scope)
+            known = self.assume(node.test, orelse if then != orelse else preferred(node.test, node.body, node.orelse), value)
+        taken = self.took(node.test, known)
         self.guards.append(taken)
         try:
             return self.block(node.body if known else node.orelse, scope)
         finally:
             self.guards.pop()
             self.last_if = taken
+
+    def _ends_run(self, statements: list[ast.stmt], scope: Scope) -> bool:
+        """Whether a block ends in a call that ends the process."""
+        match statements[-1:]:
+            case [ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function))]:
+                return isinstance(found := expressions.evaluate(self, function, scope), Lib) and found.name in ENDS
+        return False
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> str | None:
         over = expressions.evaluate(self, node.iter, scope)
@@ -201,6 +222,7 @@ class Interpreter(Iteration):
 
         def body(element: Any) -> bool:
             self.tick()
+            self.took(node.iter, True)
             self.assign(node.target, element, scope)
             gone = self.block(node.body, scope)
             if gone in (BREAK, RETURN):
@@ -211,6 +233,8 @@ class Interpreter(Iteration):
         self.at(node.iter)
         try:
             self.each(over, body, node.iter)
+            if left[0] is None:
+                self.took(node.iter, False)
         finally:
             self.windows.pop()
         if left[0] == RETURN:
@@ -230,6 +254,7 @@ class Interpreter(Iteration):
                 self.assume(node.test, True, value, for_good=False)
                 if not known:
                     self.bound(self.ran(most, f"{scope.source.path}:{node.lineno}"), start)
+            self.took(node.test, known)
             if not known:
                 return self.block(node.orelse, scope) if node.orelse else None
             gone = self.block(node.body, scope)
@@ -277,6 +302,7 @@ class Interpreter(Iteration):
                 if left is None and node.orelse:
                     left = self.block(node.orelse, scope)
             except Raised as raised:
+                self._inferred(raised)
                 handler = self._handler(node, raised, scope)
                 if handler is None:
                     raise
@@ -310,7 +336,7 @@ class Interpreter(Iteration):
 
     def _raise(self, node: ast.Raise, scope: Scope) -> None:
         if node.exc is None:
-            raise self.handling[-1] if self.handling else error("RuntimeError")
+            raise self.handling[-1] if self.handling else Raised(Error("RuntimeError"))
         value = expressions.evaluate(self, node.exc, scope)
         if isinstance(value, (Lib, Class)):
             value = calls.call(self, value, [], {})
@@ -427,9 +453,14 @@ class Interpreter(Iteration):
             if inner is not None and inner is not source:
                 scope.variables[name] = self.load(inner, full)
             elif source is not None or node.level:
-                scope.variables[name] = Unknown(full)
+                scope.variables[name] = Unknown(full)  # a part of the project that is not there, which may send
             else:
                 scope.variables[name] = Lib(canonical(full))
+
+
+def _is_success(code: tuple[Any, ...]) -> bool:
+    """Whether an exit code is that of a process that did its work."""
+    return not code or code[0] is None or code[0] == 0 or isinstance(code[0], Unknown)
 
 
 def _is_early_exit(node: ast.If) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddp_audit.explore.exact import calls, training
-from ddp_audit.explore.exact.state import State
+from ddp_audit.explore.exact.state import INFERRED, State
 from ddp_audit.explore.exact.values import (
     MISSING,
     Class,
@@ -21,6 +21,7 @@ from ddp_audit.explore.exact.values import (
     Raised,
     Tensor,
     Unknown,
+    describe,
     unknown,
 )
 from ddp_audit.folding import MOST_ITEMS
@@ -46,11 +47,15 @@ class Iteration(State):
     def iterate(self, over: Any, node: ast.AST | None = None) -> Iterator[Any]:
         """The elements of a value; a few unknown ones where they are not known."""
 
-        if isinstance(over, (list, tuple, range, dict, set, frozenset, str, bytes)):
+        if isinstance(over, (list, tuple, range, dict, str, bytes)):
             if isinstance(over, (list, tuple)):
                 yield from list(over)
             else:
                 yield from over
+        elif isinstance(over, (set, frozenset)):
+            if len(over) > 1 and not all(isinstance(element, int) for element in over):
+                self.opaque("the order of a set")  # the hashes of texts differ between processes
+            yield from sorted(over, key=repr)
         elif isinstance(over, Generating):
             found: list[Any] = []
             calls.generate(self.whole, over, lambda element: self._gather(found, element))
@@ -153,6 +158,8 @@ class Iteration(State):
                 value = context.value if context.enter is None else context.enter()
                 inside(value)
             except Raised as raised:
+                if raised.inferred:
+                    self.doubt(INFERRED, f"{describe(raised.value)} is inferred")
                 if not any(calls.matches(raised.value, kind) for kind in context.suppressed):
                     raise
             finally:

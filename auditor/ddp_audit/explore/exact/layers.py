@@ -260,6 +260,7 @@ def frozen(it: Interpreter, tensor: Tensor, flag: Any) -> Tensor:
 
 def freeze(it: Interpreter, params: Iterable[Any], flag: Any) -> None:
     """`requires_grad_(flag)` on parameters, told to the wrappers that hold them."""
+    it.effects += 1  # a forward that was remembered uses other parameters now
     for param in params:
         if isinstance(param, Param):
             param.requires_grad = flag is not False
@@ -294,7 +295,7 @@ def outside_attribute(it: Interpreter, module: Module, name: str) -> Any:
     if known is not None:
         return Native(lambda *args, **kwargs: known(it, module, list(args), kwargs), name)
     if name.startswith("register_"):
-        return Native(lambda *args, **kwargs: None)
+        return Native(lambda *args, **kwargs: tensors.hooked(it, args))
     return Unknown(name)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, python_names, standard, tensors, training
-from ddp_audit.explore.exact.unfollowed import unfollowed
+from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
@@ -69,8 +69,28 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
 def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a thing of a library."""
     known = _CALLS.get(name) or standard.CALLS.get(name)
-    if known is not None:
-        return known(it, args, kwargs)
+    if known is None and (may_send(name) or not _are_harmless(name, (*args, *kwargs.values()))):
+        it.opaque(name)
+    result = _called(it, name, args, kwargs) if known is None else known(it, args, kwargs)
+    if isinstance(result, Unknown):
+        result.quiet = not may_send(name)
+    return result
+
+
+def _are_harmless(name: str, given: Iterable[Any]) -> bool:
+    """Whether a library that sends nothing itself gets nothing that sends when it is called.
+
+    Of torch, only what takes a function to call it later is looked at by what it is given: layers, losses and optimizers take
+    tensors, modules and functions of numbers.
+    """
+    return name.startswith("torch.") or all(_is_harmless(value) for value in given)
+
+
+def _is_harmless(value: Any) -> bool:
+    return not isinstance(value, (Function, Method, Native)) or not may_act(value)
+
+
+def _called(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if missed := unfollowed(name):
         it.bound(missed)
     last = name.rsplit(".", 1)[-1]

@@ -14,6 +14,7 @@ from ddp_audit.explore.exact.values import (
     Cut,
     Error,
     Function,
+    Gone,
     Instance,
     Lib,
     Method,
@@ -457,9 +458,14 @@ def _slice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return slice(*args)
 
 
-@model("sys.exit", "builtins.exit", "builtins.quit", "os._exit")
+@model("sys.exit", "builtins.exit", "builtins.quit")
 def leave(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
     raise Raised(Error("SystemExit", tuple(args[:1])))
+
+
+@model("os._exit")
+def _leave_at_once(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    raise Gone(args[0] if args else kwargs.get("status"))
 
 
 def unknown_builtin(it: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Any:

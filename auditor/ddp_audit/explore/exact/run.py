@@ -10,7 +10,7 @@ from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact.interpreter import Interpreter
-from ddp_audit.explore.exact.state import Assumption, Limits, Taken
+from ddp_audit.explore.exact.state import ALWAYS, Assumption, Doubt, Limits, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 Bounds = Limits
 _MOST_VARIANTS = 4
 _MOST_JOINED = 16  # ranks of a job with blocks under join
+_MOST_WANTED = 16  # ranks of a job whose program says how many it needs
 OPEN = "goes on"  # the ranks agree as far as they were followed
+FAILS = "fails"  # an exception ends ranks, and no other rank waits for them
+NOTHING = "nothing predicted"  # no process group was made, or no optimizer step was reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Run:
 
     `sequences` are the events of each rank; `cut` says for a rank why it was followed no further, `raised` what ended it.
     `certain` is the number of events of a rank before the first loop that was cut short, where one was. `kind` is completes,
-    hangs, aborts, or `goes on` where the ranks were cut before an end.
+    hangs, aborts, fails, `goes on` where the ranks were cut before an end, or `nothing predicted`, of which `why` is the reason.
     """
 
     world_size: int
@@ -57,6 +60,10 @@ class Run:
     variants: list[Variant] = field(default_factory=list)
     answers: dict[int, dict[tuple[str, int, str, int], bool]] = field(default_factory=dict)
     opaque: bool = False  # whether a wrapped module has parameters or buffers that are not known
+    doubts: dict[int, list[Doubt]] = field(default_factory=dict)  # of each rank, in order
+    moments: dict[int, dict[tuple[str, int, str, int], int]] = field(default_factory=dict)  # events before each of the answers
+    why: str = ""
+    lines: set[tuple[str, int]] = field(default_factory=set)  # of the statements that some rank ran
 
     @property
     def is_whole(self) -> bool:
@@ -74,6 +81,28 @@ class Run:
                 found: Taken = taken
                 return found
         return None
+
+    def parting(self) -> Taken | None:
+        """The condition that sent the ranks to different events where they part: the last one before it that they took apart.
+
+        None where no condition did, as where a function is chosen from a table by rank.
+        """
+        stops = self.outcome.positions
+        for rank, events in self.sequences.items():
+            if stops[rank] < len(events) and (guard := self.guard_of(rank, events[stops[rank]])) is not None:
+                return guard
+        places = {rank: [n for n, e in enumerate(events) if e.kind == COLLECTIVE] for rank, events in self.sequences.items()}
+        met = min(sum(place < stops[rank] for place in own) for rank, own in places.items())
+        latest, found = -1, None
+        for rank, said in self.answers.items():
+            since = places[rank][met - 1] + 1 if met else 0
+            for key, answer in said.items():
+                moment = self.moments[rank][key]
+                if max(since, latest) <= moment <= stops[rank]:
+                    others = (told.get(key, answer) for other, told in self.answers.items() if other != rank)
+                    if any(other != answer for other in others):
+                        latest, found = moment, Taken(*key, answer)
+        return found
 
     @property
     def stops(self) -> dict[int, int]:
@@ -106,6 +135,7 @@ class Job:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     arguments: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
+    is_open: bool = False  # whether nobody said how many ranks there are
 
     def run(self, rank: int, contrary: Contrary | None = None, blocks: Sequence[JoinBlock] | None = None) -> Interpreter:
         """One rank, run; `contrary` open conditions are taken the other way at their n-th time, `blocks` are those under join."""
@@ -114,6 +144,11 @@ class Job:
         it.blocks = blocks
         it.run(self.entry)
         return it
+
+    def grown(self, runs: Mapping[int, Interpreter]) -> Job:
+        """The job with as many ranks as its program turned out to need, where nobody said how many there are."""
+        wanted = max((it.wanted for it in runs.values()), default=0)
+        return replace(self, world_size=wanted) if self.is_open and self.world_size < wanted <= _MOST_WANTED else self
 
     @property
     def ranks(self) -> list[int]:
@@ -124,20 +159,26 @@ class Job:
 def predict(job: Job, *, both_ways: bool = False) -> Run:
     """The run of a job. With `both_ways` also what comes of it where ranks differ in a condition on data of their own."""
     runs = interpreted(job)
-    run = _together(job, runs)
+    job = job.grown(runs)
+    if job.world_size > len(runs) and job.is_open:
+        runs = interpreted(job)
+    run = together(job, runs)
     if both_ways and job.world_size > 1:
         local = [a for a in run.assumptions if a.local][:_MOST_VARIANTS]
         run.variants = [variant(job, runs, a, 0, 0) for a in local]
     return run
 
 
-def interpreted(job: Job) -> dict[int, Interpreter]:
-    """Every rank, run. Where there are blocks under join they are run twice: each needs the inputs of all to be predicted."""
-    runs = {rank: job.run(rank) for rank in job.ranks}
+def interpreted(job: Job, contrary: Contrary | None = None) -> dict[int, Interpreter]:
+    """Every rank, run; all of them take the open conditions in `contrary` the other way.
+
+    Where there are blocks under join they are run twice: each needs the inputs of all to be predicted.
+    """
+    runs = {rank: job.run(rank, contrary) for rank in job.ranks}
     if not any(it.joins for it in runs.values()):
         return runs
     to_the_end = replace(job, limits=replace(job.limits, steps=None))
-    everybody = {rank: to_the_end.run(rank) for rank in range(min(job.world_size, _MOST_JOINED))}
+    everybody = {rank: to_the_end.run(rank, contrary) for rank in range(min(job.world_size, _MOST_JOINED))}
     found = [it.joins for it in everybody.values()]
     if len(everybody) < job.world_size or len({len(own) for own in found}) > 1 or any(it.cut for it in everybody.values()):
         for it in runs.values():
@@ -145,40 +186,67 @@ def interpreted(job: Job) -> dict[int, Interpreter]:
             it.uncertain = 0 if it.uncertain is None else it.uncertain
         return runs
     blocks = [JoinBlock({rank: it.joins[n] for rank, it in everybody.items()}) for n in range(len(found[0]))]
-    return {rank: job.run(rank, blocks=blocks) for rank in job.ranks}
+    return {rank: job.run(rank, contrary, blocks) for rank in job.ranks}
 
 
 def variant(job: Job, runs: Mapping[int, Interpreter], assumption: Assumption, rank: int, asked: int) -> Variant:
     """The run of a job in which one rank alone takes a condition the other way once."""
     key = (assumption.path, assumption.line, assumption.text)
-    return Variant(assumption, rank, asked, _together(job, {**runs, rank: job.run(rank, {key: asked}, runs[rank].blocks)}))
+    return Variant(assumption, rank, asked, together(job, {**runs, rank: job.run(rank, {key: asked}, runs[rank].blocks)}))
 
 
-def _together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
+def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
+    """The run that interpreted ranks make when they meet."""
     sequences = {rank: it.events for rank, it in sorted(runs.items())}
     members = {name: ranks for it in runs.values() for name, ranks in it.groups.members.items()}
     groups = {name: tuple(r for r in ranks if r in runs) for name, ranks in members.items()}
     outcome = match(sequences, groups)
     cut = {rank: it.cut for rank, it in runs.items() if it.cut}
+    raised = {rank: it.raised for rank, it in runs.items() if it.raised}
+    why = _nothing(runs)
+    inferred = any(it.raised and (it.inferred or it.doubts) for it in runs.values())
+    astray = inferred or any(it.astray for it in runs.values())
     assumptions: dict[tuple[str, int, str], Assumption] = {}
     for it in runs.values():
         for key, assumption in it.assumptions.items():
             assumptions.setdefault(key, assumption)
     return Run(
-        job.world_size, sequences, outcome, _kind(outcome, sequences, cut, any(it.astray for it in runs.values())),
-        {rank: it.raised for rank, it in runs.items() if it.raised}, cut,
+        job.world_size, sequences, outcome, _kind(outcome, sequences, cut, astray, raised, why),
+        raised, cut,
         {rank: it.uncertain for rank, it in runs.items() if it.uncertain is not None},
         sorted(assumptions.values(), key=lambda a: (a.path, a.line, a.text)),
         list(dict.fromkeys(bound for it in runs.values() for bound in it.bounds)),
         list(dict.fromkeys(note for it in runs.values() for note in it.notes)), groups, [],
         {rank: it.answers for rank, it in runs.items()},
         any(not wrapper.ddp.spec.exact for it in runs.values() for wrapper in it.wrappers),
+        {rank: list(it.doubts.values()) for rank, it in runs.items()},
+        {rank: it.moments for rank, it in runs.items()}, why, set().union(*(it.lines for it in runs.values())),
     )  # fmt: skip
 
 
-def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mapping[int, str], astray: bool) -> str:
+def _nothing(runs: Mapping[int, Interpreter]) -> str:
+    """Why a run says nothing of a training; empty where it does."""
+    if not any(it.grouped for it in runs.values()):
+        return "no process group is made"
+    if any(it.optimizers for it in runs.values()) and not any(it.steps for it in runs.values()):
+        return "no optimizer step is reached"
+    return ""
+
+
+def _kind(
+    outcome: Outcome,
+    sequences: Mapping[int, Sequence[Event]],
+    cut: Mapping[int, str],
+    astray: bool,
+    raised: Mapping[int, str],
+    why: str,
+) -> str:
     """The outcome; a wait for a rank that was followed no further is none, nor is an end past what was not followed."""
     if outcome.kind == COMPLETES:
+        if raised and not astray:
+            return FAILS
+        if why:
+            return NOTHING
         return OPEN if cut or astray else COMPLETES
     if outcome.kind == HANGS:
         arrived = [rank for rank, position in outcome.positions.items() if position >= len(sequences[rank])]
@@ -187,4 +255,19 @@ def _kind(outcome: Outcome, sequences: Mapping[int, Sequence[Event]], cut: Mappi
     return outcome.kind
 
 
-__all__ = ["COLLECTIVE", "GROUP", "OPEN", "Bounds", "Job", "Run", "Variant", "interpreted", "predict", "variant"]
+__all__ = [
+    "ALWAYS",
+    "COLLECTIVE",
+    "FAILS",
+    "GROUP",
+    "NOTHING",
+    "OPEN",
+    "Bounds",
+    "Job",
+    "Run",
+    "Variant",
+    "interpreted",
+    "predict",
+    "together",
+    "variant",
+]

@@ -75,6 +75,24 @@ class Assumption:
     local: bool
 
 
+ALWAYS = -1  # as the time at which an open condition is taken the other way
+ASSUMED, BOUNDED, OPAQUE, INFERRED = "assumed", "bounded", "opaque", "inferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why what a rank does after its first `at` events may not be what a real run does.
+
+    `kind` is assumed (an open condition, whose place is `key`), bounded (a loop of unknown length was cut), opaque (what may send
+    was not followed) or inferred (an exception that no statement of the program raises).
+    """
+
+    kind: str
+    at: int
+    what: str
+    key: tuple[str, int, str] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """How a rank took a condition at its `count`-th time."""
@@ -108,6 +126,11 @@ class State:
     raised: str = ""
     cut: str = ""  # why the run was followed no further; empty where it ended
     uncertain: int | None = None  # number of events before the first loop that was cut short
+    doubts: dict[tuple[str, str], Doubt] = field(default_factory=dict)  # the first of each kind and text
+    grouped: bool = False  # whether a process group was made
+    optimizers: int = 0
+    wanted: int = 0  # ranks that the program needs, where it has too few
+    inferred: bool = False  # whether the exception that ended it is one that the interpreter inferred
     astray: bool = False  # something was called that may send what is not followed
     grad: bool = True
     module_depth: int = 0
@@ -125,14 +148,16 @@ class State:
     handling: list[Raised] = field(default_factory=list)
     at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
-    contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them the other way
+    contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them otherwise
     losses: int = 0  # counts what was not followed: calls of unknowns, open conditions, loops of unknown length
     guards: list[Taken] = field(default_factory=list)  # conditions around the statement that runs, across calls
-    answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition of an if, as it was taken
+    answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition, as it was taken
+    lines: set[tuple[str, int]] = field(default_factory=set)  # of the statements that ran
+    moments: dict[tuple[str, int, str, int], int] = field(default_factory=dict)  # the number of events before each of them
     last_if: Taken | None = None  # how the if statement that ran last was taken
     windows: list[tuple[int, int]] = field(default_factory=list)  # for loops under way: their period in iterations, their line
     remainders: dict[int, list[ast.expr]] = field(default_factory=dict)  # by id() of the loop: what its body takes a remainder of
-    visits: dict[int, int] = field(default_factory=dict)  # by id() of the if statement
+    visits: dict[int, int] = field(default_factory=dict)  # by id() of the condition
     joins: list[list[bool]] = field(default_factory=list)  # forwards of each join block, as whether they are synchronized
     blocks: Sequence[JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
     effects: int = 0  # counts changes of objects: a forward without any may be remembered
@@ -204,8 +229,19 @@ class State:
         """
         self.bounds.setdefault(what)
         self.astray = self.astray or since is None
+        self.doubt(OPAQUE if since is None else BOUNDED, what)
         if self.uncertain is None and (since is None or len(self.events) > since):
             self.uncertain = len(self.events)
+
+    def doubt(self, kind: str, what: str, key: tuple[str, int, str] | None = None) -> None:
+        """Notes that what follows rests on something that is not known."""
+        if (kind, what) not in self.doubts:
+            self.doubts[kind, what] = Doubt(kind, len(self.events), what, key)
+
+    def opaque(self, what: str) -> None:
+        """Notes a call that may send something and was not followed."""
+        place = f"{self.frames[-1].source.path}:{self.frames[-1].line}" if self.frames else ""
+        self.doubt(OPAQUE, f"what {what} does is not followed ({place})")
 
     def enough(self, window: int) -> int:
         """Iterations of a loop of unknown length: a steady state, and the part of a window that a last one can be."""
@@ -253,6 +289,15 @@ class State:
     def mark(self, kind: str, **detail: Any) -> None:
         """Adds an event that is no collective."""
         self.emit([Event(kind, detail=detail)])
+
+    def took(self, node: ast.expr, known: bool) -> Taken:
+        """Notes how a condition was taken at this time."""
+        count = self.visits.get(id(node), 0)
+        self.visits[id(node)] = count + 1
+        taken = Taken(*self.place(node), count, known)
+        self.answers[taken.key] = known
+        self.moments[taken.key] = len(self.events)
+        return taken
 
     def stepped(self) -> None:
         """Counts an optimizer step."""
@@ -309,10 +354,11 @@ class State:
         if key not in self.assumptions:
             taken = "true" if preferred else "false"
             self.assumptions[key] = Assumption(*key, taken, is_local(value))
+            self.doubt(ASSUMED, f"{key[0]}:{key[1]} {key[2]}: {taken}", key)
         self.losses += 1
         asked = self.asked.get(key, 0)
         self.asked[key] = asked + 1
-        answer = preferred != (self.contrary.get(key) == asked)
+        answer = preferred != (self.contrary.get(key) in (asked, ALWAYS))
         if for_good and isinstance(value, Unknown):
             value.truth = answer
         return answer

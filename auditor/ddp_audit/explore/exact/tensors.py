@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import layers, training
+from ddp_audit.explore.exact.unfollowed import may_act
 from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, is_unknown, tensors_in
 
 if TYPE_CHECKING:
@@ -258,8 +259,10 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
             return Native(lambda *a, **k: _parts(it, tensor, name, list(a), k))
         case "is_cuda":
             return False
-        case "retain_grad" | "register_hook" | "register_post_accumulate_grad_hook" | "record_stream":
+        case "retain_grad" | "record_stream":
             return Native(lambda *a, **k: None)
+        case "register_hook" | "register_post_accumulate_grad_hook":
+            return Native(lambda *a, **k: hooked(it, a))
 
     def method(*args: Any, **kwargs: Any) -> Any:
         if name.endswith("_") and not name.endswith("__"):
@@ -270,6 +273,12 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         return _method(it, tensor, name, list(args), kwargs, [tensor, *args, *kwargs.values()])
 
     return Native(method, name)
+
+
+def hooked(it: Interpreter, given: tuple[Any, ...]) -> None:
+    """A hook is registered: what it does when it runs is not followed."""
+    if any(may_act(function) for function in given):
+        it.opaque("a hook")
 
 
 def _gradient_of(tensor: Tensor) -> Tensor:

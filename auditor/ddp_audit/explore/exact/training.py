@@ -76,6 +76,9 @@ class Wrapper:
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A forward through the wrapper."""
+        if self not in it.wrappers and self.names:
+            it.wrappers.append(self)
+            it.opaque("a module with two wrappers")
         start, losses = len(it.events), it.losses
         before, it.used = it.used, []
         if self.joins:
@@ -254,6 +257,8 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     ddp = Ddp(spec, keep_sources=False, **known)
     params = module.named_parameters() if isinstance(module, Module) else []
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
+    # An earlier wrapper of the same parameters is taken to be gone, as one that a function made and left, until it is called again.
+    it.wrappers = [earlier for earlier in it.wrappers if not made.names.keys() & earlier.names.keys()]
     try:
         it.emit(ddp.construct())
     except MachineError as stop:
@@ -373,7 +378,8 @@ def _handles(it: Interpreter, losses: list[Tensor]) -> list[tuple[Wrapper, list[
                 entry = found.setdefault(id(output.wrapper), (output.wrapper, []))
                 if all(output.handle is not handle for handle in entry[1]):
                     entry[1].append(output.handle)
-    return sorted(found.values(), key=lambda pair: -it.wrappers.index(pair[0]))
+    order = {id(wrapper): number for number, wrapper in enumerate(it.wrappers)}
+    return sorted(found.values(), key=lambda pair: -order.get(id(pair[0]), -1))
 
 
 def backward(it: Interpreter, losses: list[Any], retain_graph: bool = False) -> None:
@@ -466,6 +472,7 @@ def optimizer(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Optim
     flat: list[Any] | None = None
     if params is not None and not any(isinstance(p, Unknown) for p in params):
         flat = list(tensors_in(params)) or None
+    it.optimizers += 1
     rates = {k: v for k, v in kwargs.items() if k != "params"}
     groups = [p for p in params or [] if isinstance(p, dict)] or [{"params": given}]
     for group in groups:

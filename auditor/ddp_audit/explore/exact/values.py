@@ -20,11 +20,15 @@ PLAIN = (int, float, str, bytes, bool, type(None), complex)
 
 @dataclass(slots=True, eq=False)
 class Unknown:
-    """A value that is not known. `local` says that it may differ between ranks, `truth` how it was taken as a condition."""
+    """A value that is not known. `local` says that it may differ between ranks, `truth` how it was taken as a condition.
+
+    `quiet` says that it comes from a library that sends nothing, so that a call of it, or of a method of it, sends nothing either.
+    """
 
     why: str = ""
     local: bool = False
     truth: bool | None = None
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +270,16 @@ MISSING: Any = _Missing()
 
 
 class Raised(Exception):
-    """An exception of the interpreted program. `value` is an Error or an Instance."""
+    """An exception of the interpreted program. `value` is an Error or an Instance.
 
-    def __init__(self, value: Any) -> None:
+    `inferred` says that no `raise` or `assert` of the program made it: the interpreter, or its model of a library, concluded that
+    the real call would raise. That conclusion rests on values which may be less exact than the real ones, so it proves nothing.
+    """
+
+    def __init__(self, value: Any, *, inferred: bool = False) -> None:
         super().__init__(describe(value))
         self.value = value
+        self.inferred = inferred
 
 
 class Cut(Exception):
@@ -285,9 +294,20 @@ class Closed(Exception):
     """A generator is left before its end."""
 
 
+class Gone(Exception):
+    """The process ends at once, as `os._exit` ends it: no handler, no `finally` and no function of atexit runs."""
+
+    def __init__(self, code: Any) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 def error(name: str, text: str = "") -> Raised:
-    """An exception of Python's by its name."""
-    return Raised(Error(name, (text,) if text else ()))
+    """An exception that the interpreter infers, by its name.
+
+    The end of an iterator is no inference: where its length is not known, the loop over it is noted as bounded.
+    """
+    return Raised(Error(name, (text,) if text else ()), inferred=name != "StopIteration")
 
 
 def describe(value: Any) -> str:
@@ -367,4 +387,16 @@ def is_local(*values: Any, depth: int = 0) -> bool:
 
 def unknown(*values: Any, why: str = "") -> Unknown:
     """An unknown that was computed from values."""
-    return Unknown(why, is_local(*values))
+    return Unknown(why, is_local(*values), quiet=all(map(is_quiet, values)))
+
+
+def is_quiet(value: Any, depth: int = 0) -> bool:
+    """Whether nothing in a value can send anything when it is called, as far as its first elements show."""
+    if isinstance(value, Unknown):
+        return value.quiet
+    if isinstance(value, (*PLAIN, Tensor, range, slice, Error)):
+        return True
+    if isinstance(value, (list, tuple, set, frozenset, dict)):
+        items = list(value.values()) if isinstance(value, dict) else list(value)
+        return depth < 4 and all(is_quiet(item, depth + 1) for item in items[:64])
+    return False

@@ -1,0 +1,74 @@
+"""What a predicted run does not show of the findings: those whose lines it did not reach, and what kept it from them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ddp_audit.explore.proof import sites_of
+from ddp_audit.findings import Finding
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.proof import Predicted
+    from ddp_audit.rule import Rule
+
+_OF_RUNS = frozenset({"hang", "abort", "gradients-local", "parameters-differ"})  # outcomes that a predicted run can show
+
+
+def of_runs(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
+    """The errors and warnings whose hazard would show in a predicted run that meets it."""
+    return [
+        finding
+        for finding in findings
+        if finding.severity != "info" and finding.code in rules and _words(rules[finding.code]) & _OF_RUNS
+    ]
+
+
+def _words(rule: Rule) -> set[str]:
+    return {part.split()[0] for part in rule.outcome.split(";") if part.strip()}
+
+
+def beyond(predicted: Predicted, findings: Iterable[Finding], sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each finding that the run does not show: not reached, or reached and taken alike by all ranks."""
+    shown = set() if predicted.parting is None else set(sites_of(predicted.parting))
+    if predicted.parting is not None and predicted.parting.condition is not None:
+        shown.add((predicted.parting.condition.path, predicted.parting.condition.line))
+    shown |= {(step.event.site.path, step.event.site.line) for step in predicted.steps if step.event.site is not None}
+    for finding in findings:
+        span = finding.span
+        lines = {(span.path, line) for line in range(span.line, span.end_line + 1)}
+        related = {(place.path, place.line) for place in finding.related if place.role != "call"}
+        if shown & (lines | related):
+            continue
+        place = f"{finding.code} (line {span.line} of {span.path})"
+        if lines & predicted.run.lines:
+            yield f"{place} is reached, and this run does not show it: what it depends on is taken alike on all ranks."
+            continue
+        why = _kept_from(predicted, span.path, span.line, sources.get(span.path, ()))
+        yield f"{place} is not reached here{f': {why}' if why else ''}."
+
+
+def _kept_from(predicted: Predicted, path: str, line: int, source: Sequence[str]) -> str:
+    """The condition around a line that the run asked and that never led there."""
+    try:
+        tree = ast.parse("\n".join(source))
+    except SyntaxError:
+        return ""
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno < line <= (node.end_lineno or 0)]
+    for node in sorted(around, key=lambda found: found.lineno):
+        wanted = any(part.lineno <= line <= (part.end_lineno or 0) for part in node.body)
+        times = [
+            answer
+            for said in predicted.run.answers.values()
+            for (where, at, _, _), answer in said.items()
+            if where == path and at == node.test.lineno
+        ]
+        if times and wanted not in times:
+            most = max(
+                sum(where == path and at == node.test.lineno for where, at, _, _ in said) for said in predicted.run.answers.values()
+            )
+            text = " ".join(ast.unparse(node.test).split())
+            often = "the one time" if most == 1 else f"all {most} times"
+            return f"`{text}` (line {node.test.lineno}) was {str(not wanted).lower()} {often} that it was asked"
+    return ""
