@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.made import path_key
@@ -12,7 +11,6 @@ from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, worlds
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
-_FLAG = pattern(r"(^|(?<!processing)_|\.)(is_|use_)?(ddp|dist|distributed|multi_?gpu|distributed_run|parallel)$", re.IGNORECASE)
 _OWN = pattern(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
 _FIRST = pattern(r"zero_first|process_first|rank_?0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
 _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
@@ -49,8 +47,8 @@ def passes(node: Node, world: World) -> bool | None:
 def _passes(guards: Iterable[Guard], world: World) -> bool | None:
     answer: bool | None = True
     for guard in guards:
-        test = _as_distributed(guard.test)
-        if RANK not in test.taint and test is guard.test:
+        test = guard.test
+        if RANK not in test.taint:
             continue
         held = holds(test, world)
         if held is None:
@@ -58,20 +56,6 @@ def _passes(guards: Iterable[Guard], world: World) -> bool | None:
         elif held != guard.polarity:
             return False
     return answer
-
-
-def _as_distributed(value: Value) -> Value:
-    """A condition with the options that say that the job is a distributed one switched on."""
-    match value:
-        case Const(formula=Expr() as formula):
-            switched = _as_distributed(formula)
-            return value if switched is formula else switched
-        case Const(value=bool(), default=default) if default is not None and default.open and _FLAG.search(default.name):
-            return Const(value=True)
-        case Expr(args=args) if args:
-            inner = tuple(_as_distributed(arg) for arg in args)
-            return value if all(a is b for a, b in zip(inner, args, strict=True)) else replace(value, args=inner)
-    return value
 
 
 def _before_spawn(program: Program, node: Node) -> bool:
@@ -120,7 +104,7 @@ def _open_operands(test: Value) -> Iterator[str]:
         case Expr(op="and" | "or" | "not", args=args):
             for arg in args:
                 yield from _open_operands(arg)
-        case Const(default=default, formula=formula) if default is not None and default.open and not _FLAG.search(default.name):
+        case Const(default=default, formula=formula) if default is not None and default.origin == "default":
             if formula is None:
                 yield f"{default.name} = {test.value}"
             else:

@@ -54,6 +54,11 @@ ALL_WRITE = {
     "rmtree": ("error", f"import shutil\n{INIT}shutil.rmtree('runs')\n"),
     "path rename": ("error", f"{INIT}Path('a.tmp').rename('a.pt')\n"),
     "both arms": ("error", f"{INIT}{MODEL}if rank == 0:\n    print('x')\nelse:\n    pass\ntorch.save(model, 'a.pt')\n"),
+    "an option that decides nothing but this": (
+        "warning",
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--distributed', action='store_true')\n"
+        f"args = p.parse_args()\n{INIT}{MODEL}if not args.distributed or rank == 0:\n    torch.save(model, 'a.pt')\n",
+    ),
     "an option lets all through": (
         "warning",
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--only_first', action='store_true')\nargs = p.parse_args()\n"
@@ -78,8 +83,9 @@ fetch('http://localhost/a', 'a.bin')
     "not rank": f"{INIT}{MODEL}if not rank:\n    torch.save(model, 'a.pt')\n",
     "early return": f"def save(m):\n    if dist.get_rank():\n        return\n    torch.save(m, 'a.pt')\n{INIT}{MODEL}save(model)\n",
     "decorator": f"from lib import rank_zero_only\n@rank_zero_only\ndef save(m):\n    torch.save(m, 'a.pt')\n{INIT}{MODEL}save(model)\n",
-    "distributed or not": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--distributed', action='store_true')\n"
-    f"args = p.parse_args()\n{INIT}{MODEL}if not args.distributed or rank == 0:\n    torch.save(model, 'a.pt')\n",
+    "several processes or not": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--many', action='store_true')\n"
+    "args = p.parse_args()\nmodel, rank = torch.nn.Linear(4, 1), 0\nif args.many:\n    dist.init_process_group('gloo')\n"
+    "    model, rank = DDP(model), dist.get_rank()\nif not args.many or rank == 0:\n    torch.save(model, 'a.pt')\n",
     "object of rank 0": f"class W:\n    def save(self, m):\n        torch.save(m, 'a.pt')\n{INIT}{MODEL}"
     "w = W() if rank == 0 else None\nif w is not None:\n    w.save(model)\n",
     "name with the rank": f"{INIT}{MODEL}torch.save(model, 'state_' + str(rank) + '.pt')\n",

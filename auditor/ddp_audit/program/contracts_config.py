@@ -38,6 +38,9 @@ def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | a
         lw.program.config[name] = ConfigValue(override.value, path, line, origin)
         return Const(value=override.value, default=Default(name, span, origin), text=name)
     lw.program.config.setdefault(name, ConfigValue(value, span.path, span.line, "default"))
+    said = lw.deciding.get(name)
+    if said is not None and not said.op and isinstance(value, bool) and not lw.defaults_hold:
+        return Const(value=said.wanted, default=Default(name, span, "distributed"), text=name)
     return Const(value=value, default=Default(name, span), text=name)
 
 

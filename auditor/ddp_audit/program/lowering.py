@@ -24,6 +24,7 @@ from ddp_audit.program import (
     contracts_modules,  # noqa: F401
     contracts_python,  # noqa: F401
     contracts_torch,  # noqa: F401
+    distributed_runs,
     expressions,
     flight,
     flow,
@@ -43,7 +44,6 @@ from ddp_audit.program.operations import operation, why_too_large
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
-    Alt,
     Const,
     Func,
     Unknown,
@@ -115,6 +115,7 @@ class Lowering:
         self.children = self.program.modules.children  # module objects inside module objects
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
+        self.deciding: dict[str, distributed_runs.Setting] = {}  # settings that decide whether the run is distributed
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
         self.refused: set[str] = set()  # the kinds of results that were too large to be computed
         self.flags: dict[tuple[Any, ...], list[str]] = {}  # the spellings of those options
@@ -253,7 +254,7 @@ class Lowering:
 
     def known(self, test: Value) -> bool | None:
         """What a condition says on all ranks of all jobs looked at, if that is one answer and no open default decides it."""
-        if any(d.open for d in defaults_in(test)) and not self.defaults_hold:
+        if any(d.origin == "default" for d in defaults_in(test)) and not self.defaults_hold:
             return None
         first = truth(test, self.worlds[0])
         return first if first is not None and all(truth(test, world) == first for world in self.worlds[1:]) else None
@@ -262,11 +263,12 @@ class Lowering:
         """A guard for one arm of a condition."""
         against = False
         text = self.text(node)
-        if not self.defaults_hold and not test.taint and not names.is_distributed_flag(text):
+        if not self.defaults_hold and not test.taint:
             found = list(defaults_in(test))
             said = truth(test, self.worlds[0]) if found and all(d.open for d in found) else None
             against = said is not None and said != polarity
-        against = against or (not test.taint and names.single_process_arm(text, polarity))
+        taken = distributed_runs.is_taken(self, node) if isinstance(node, ast.expr) and not test.taint else None
+        against = against or (taken is not None and taken != polarity)
         size, depth, loops = self.program.world_size, len(self.calls), len(self.loops)
         return Guard(test, polarity, self.span(node), text, via, against, size, depth, loops)
 
@@ -283,16 +285,16 @@ class Lowering:
             return not self.assumed[opposite]
         if differs(value, self.worlds):
             return None
-        flag = names.is_distributed_flag(text)
-        then_makes, else_makes = self.here.source.fact(
-            "arms", test, lambda _: (names.makes_distributed(then), names.makes_distributed(orelse))
-        )
-        if then_makes != else_makes and (flag or not any(True for _ in defaults_in(value)) or then_makes):
+        taken = distributed_runs.is_taken(self, test)
+        if taken is not None:
+            return taken
+        source = self.here.source
+        then_makes, else_makes = distributed_runs.arms_make(source, test, then, orelse)
+        if not then_makes and not else_makes:
+            then_makes, else_makes = (distributed_runs.makes_elsewhere(self, arm) for arm in (then, orelse))
+        if then_makes != else_makes:
             self.assumed[text] = then_makes
             return then_makes
-        if flag and isinstance(value, (Unknown, Const, Alt)) and not isinstance(test, (ast.Compare, ast.Call)):
-            negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-            return not negated
         return None
 
     # ---- blocks
@@ -413,6 +415,8 @@ class Lowering:
             self.here = frame
         self.modules[source.abspath] = frame
         self.program.sources[source.path] = source.lines
+        for name, said in distributed_runs.deciding(source).items():
+            self.deciding.setdefault(name, said)
         self.program.documents[source.path] = source.text
         self.root[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
         self.root[(frame.id, "__file__")] = Const(value=source.path)

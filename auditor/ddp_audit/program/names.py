@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.patterns import pattern
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -74,13 +71,6 @@ ENVIRONMENT = {
     "PMI_RANK": "rank", "PMI_SIZE": "world_size",
 }  # fmt: skip
 
-_FLAG = pattern(
-    r"(?<![a-z])(is_)?(use_)?(ddp|dist|distributed|multi_?gpu|multi_?process(ing)?(_distributed)?|parallel|data_parallel|"
-    r"ddp_enabled|distributed_run|is_dist_avail_and_initialized|is_initialized|is_available|n_gpus?|num_gpus|use_cuda|cuda)(?![a-z])",
-    re.IGNORECASE,
-)
-_MAKERS = ("init_process_group", "DistributedDataParallel", "DistributedSampler")
-
 
 @functools.lru_cache(maxsize=16_384)
 def by_name(name: str) -> Value | None:
@@ -92,34 +82,6 @@ def by_name(name: str) -> Value | None:
     if low.lstrip("_") in MAIN_NAMES:
         return operation("==", leaf("local_rank" if "local" in low else "rank"), Const(value=0), text=name)
     return None
-
-
-@functools.lru_cache(maxsize=4_096)
-def is_distributed_flag(text: str) -> bool:
-    """Whether a condition reads as 'is this a distributed run'."""
-    return bool(_FLAG.search(text)) and "rank" not in text.lower().replace("is_rank", "")
-
-
-@functools.lru_cache(maxsize=4_096)
-def single_process_arm(text: str, polarity: bool) -> bool:
-    """Whether an arm is one that only a job of one process takes: `n_gpus == 1`, the other arm of `args.distributed`."""
-    if not is_distributed_flag(text) or "cuda" in text.lower() or " and " in text or " or " in text:
-        return False
-    denied = text.startswith("not ") or bool(re.search(r"(==|<=|\bis)\s*(1|False|None)\s*\)?$|<\s*2\s*\)?$", text))
-    return denied == polarity and (denied or "==" not in text)
-
-
-def makes_distributed(statements: Sequence[ast.stmt]) -> bool:
-    """Whether statements set up a distributed run: they call init_process_group, wrap a model or make a DistributedSampler."""
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                if name in _MAKERS or name == "DDP":
-                    return True
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                return False
-    return False
 
 
 def called(node: ast.Call) -> str:

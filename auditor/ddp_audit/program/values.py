@@ -69,17 +69,18 @@ def worlds(world_size: int | None = None) -> tuple[World, ...]:
 class Default:
     """Where a constant that a user can override got its value: an option's or module global's name and place.
 
-    Only the origin `default` leaves the value open; the others are what the job at hand was given.
+    The origins `default` and `distributed` leave the value open; the others are what the job at hand was given. `distributed` is
+    what the option has to be for the run to be a distributed one, whatever its default.
     """
 
     name: str
     span: Span
-    origin: str = "default"  # default, config-file, launch or set
+    origin: str = "default"  # default, distributed, config-file, launch or set
 
     @property
     def open(self) -> bool:
         """Whether another value is as good."""
-        return self.origin == "default"
+        return self.origin in ("default", "distributed")
 
 
 @dataclass(frozen=True, slots=True)
