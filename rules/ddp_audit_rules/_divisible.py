@@ -104,8 +104,12 @@ def about_check(context: Context, check: Divisibility, launches: Sequence[Launch
             f"start{'s' * (len(launches) == 1)} {wanted}."
         ),
         "explanation": (
-            "The number is that of all processes together, so the processes must divide it. Under python -O the assert is not "
-            "evaluated, and the division rounds down."
+            "The number is that of all processes together, so the processes must divide it."
+            + (
+                ""
+                if check.node.detail.get("raises")
+                else " Under python -O the assert is not evaluated, and the division rounds down."
+            )
         ),
         "related": [Related(launch.path or "", launch.line or 1, "launch", launch.text) for launch in launches],
         "severity": "warning",

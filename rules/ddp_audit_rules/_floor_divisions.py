@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world
+from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world, remainders
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Program
-from ddp_audit.program.values import Expr, Value, World, defaults_in, evaluate
+from ddp_audit.program.values import MISSING, Expr, Value, World, defaults_in, evaluate
 
 _GLOBAL_BATCH = pattern(
     r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
@@ -30,11 +30,19 @@ def is_remainder_checked(program: Program, left: Value, dividend: str) -> bool:
     own = {default.name for default in defaults_in(left)}
     word = re.compile(rf"(?<![\w.]){re.escape(dividend)}(?![\w.])")
     for test, text in conditions(program):
+        if any(depends_on_world(by) and _is_same(whole, left) for whole, by in remainders(test)):
+            return True
         if depends_on_world(test) or "%" in text:
             named = {default.name for default in defaults_in(test)}
             if own & named or word.search(text):
                 return True
     return False
+
+
+def _is_same(one: Value, other: Value) -> bool:
+    """Whether two values are equal in every job, whatever they are called."""
+    found = [(evaluate(one, world), evaluate(other, world)) for world in (World(0, 2, 2), World(0, 3, 3))]
+    return all(left is not MISSING and left == right for left, right in found)
 
 
 def counts_one_node(value: Value) -> bool:

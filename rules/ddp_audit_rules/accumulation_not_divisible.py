@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.run import EXITED, RecordedRun
 from ddp_audit.events import EXCEPTION, STEP
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.arithmetic import nearest_accumulations
@@ -28,15 +28,15 @@ class AccumulationNotDivisible(Rule):
     reads_documents = True
     what = (
         "A launch (named with --launch or --world-size, or documented in the script or beside it) whose world size does not divide "
-        "the accumulation count, or another total, that the script asserts it to divide; and config files with which no job of "
-        "several processes starts. A number of a config file is reported in that file."
+        "the accumulation count, or another total, that the script checks (by an assert, or by an if that raises or ends the "
+        "process); and config files with which no job of several processes starts. A number of a config file is reported there."
     )
     why = "Every rank fails the same check before the first update, so the job ends as soon as it has started."
     quiet = (
         "Launches whose world size divides the number, launches that leave the world size open, numbers that are not known, "
         "and, where the user names a launch, all documented ones."
     )
-    confirmed = "Every rank ends with the exception of the check."
+    confirmed = "Every rank ends with the exception of the check, or with the exit code that it gives."
     source = "Plain arithmetic: A % W; the world size is nnodes times nproc_per_node (torch.distributed.run, torch 2.13)."
     remedy = "use an accumulation count that the world size divides, or a world size that divides the count"
     outcome = "error all: AssertionError"
@@ -118,14 +118,14 @@ dist.destroy_process_group()
         else:
             span = place
         description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
-        why, fix = self._explain(job, launch, value), Fix("display-only", description + keeping(job, launch, value))
+        why, fix = self._explain(job, launch, value, check), Fix("display-only", description + keeping(job, launch, value))
         return self.finding(span, message, why, related=related, confidence="likely" if reached else "possible", fix=fix)
 
-    def _explain(self, job: Job, launch: Launch, value: int) -> str:
-        text = (
-            "All ranks evaluate the check with the same numbers before they train, so all of them stop and none is left "
-            "waiting. Under python -O an assert is not evaluated: then "
-        )
+    def _explain(self, job: Job, launch: Launch, value: int, check: Divisibility) -> str:
+        text = "All ranks evaluate the check with the same numbers before they train, so all of them stop and none is left waiting."
+        if check.node.detail.get("raises"):
+            return text
+        text += " Under python -O an assert is not evaluated: then "
         accumulation = accumulation_of(job)
         world = launch.world_size
         if accumulation is not None and accumulation.rest and accumulation.divisor == world and accumulation.division is not None:
@@ -138,10 +138,11 @@ dist.destroy_process_group()
         return text + "the division that it guards rounds down in silence."
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where every rank ended with the exception of the check; not-observed where one took a step."""
+        """Confirmed where the check ended every rank, by its exception or by an exit code; not-observed where one took a step."""
         if any(event.kind == STEP for _, event in run.all_events()):
             return "not-observed"
         places = [(finding.span.path, finding.span.line, finding.span.end_line)]
         places += [(place.path, place.line, place.line) for place in finding.related if place.role == "check"]
-        raised = {rank for place in places for rank, event in run.events_at(*place) if event.kind == EXCEPTION}
-        return "confirmed" if raised and raised == set(run.ranks) else "not-exercised"
+        stopped = {rank for place in places for rank, event in run.events_at(*place) if event.kind == EXCEPTION}
+        stopped |= {number for number, rank in run.ranks.items() if rank.state == EXITED and rank.code}
+        return "confirmed" if stopped and stopped == set(run.ranks) else "not-exercised"

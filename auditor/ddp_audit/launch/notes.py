@@ -99,7 +99,7 @@ def accumulation_of(job: Job) -> Accumulation | None:
         target, dividend, _ = division_parts(job.program, node)
         names = [*(number.name for number in numbers), dividend, target]
         value, divisor = job.value(left), job.value(right)
-        if not any(ACCUMULATION.search(name) for name in names) or job.reaches(node) is False:
+        if not any(ACCUMULATION.search(name) for name in names) or job.leads_to(node) is False:
             continue
         if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
             total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None

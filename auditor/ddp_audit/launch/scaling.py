@@ -94,6 +94,14 @@ class Job:
             return False
         return None if None in answers else True
 
+    def leads_to(self, node: Node) -> bool | None:
+        """As `reaches`, with the checks of a remainder by the world size taken to hold: they guard the division that is asked."""
+        guards = [guard for guard in node.guards if not any(depends_on_world(by) for _, by in remainders(guard.test))]
+        answers = [self.admits(guard) for guard in guards]
+        if False in answers:
+            return False
+        return None if None in answers else True
+
     def admits(self, guard: Guard) -> bool | None:
         """Whether rank 0 passes a guard."""
         holds = self.holds(guard.test)
@@ -226,12 +234,32 @@ def _remainder_texts(text: str) -> list[tuple[str, str]]:
 
 
 def remainders(test: Value) -> Iterator[tuple[Value, Value]]:
-    """The operands of each `%` in a condition."""
+    """The operands of each `%` in a condition; also of what asks the same: `a // b * b == a`, and `a / b == int(a / b)`."""
     if isinstance(test, Expr):
         if test.op == "%" and len(test.args) == 2:
             yield test.args[0], test.args[1]
+        if test.op in ("==", "!=") and len(test.args) == 2:
+            for product, whole in (test.args, test.args[::-1]):
+                yield from _multiplied_back(product, whole)
+                yield from _rounded(product, whole)
         for arg in test.args:
             yield from remainders(arg)
+
+
+def _multiplied_back(product: Value, whole: Value) -> Iterator[tuple[Value, Value]]:
+    match product:
+        case Expr(op="*", args=(left, right)):
+            for quotient, times in ((left, right), (right, left)):
+                match quotient:
+                    case Expr(op="//", args=(dividend, divisor)) if dividend == whole and divisor == times:
+                        yield dividend, divisor
+
+
+def _rounded(rounded: Value, quotient: Value) -> Iterator[tuple[Value, Value]]:
+    match rounded, quotient:
+        case Expr(op="int", args=(Expr(op="/", args=(one, by)),)), Expr(op="/", args=(other, same)):
+            if (one, by) == (other, same):
+                yield one, by
 
 
 def conditions(program: Program) -> list[tuple[Value, str]]:
@@ -290,6 +318,8 @@ def division_parts(program: Program, node: Node) -> tuple[str, str, str]:
         value = value.args[0]
     if isinstance(value, ast.BinOp):
         return target, ast.unparse(value.left), ast.unparse(value.right)
+    if isinstance(value, ast.Call) and len(value.args) == 2:  # divmod(a, b)
+        return target, ast.unparse(value.args[0]), ast.unparse(value.args[1])
     return target, node.text, ""
 
 

@@ -172,7 +172,7 @@ def _divided(job: Job, constants: Constants) -> Update | None:
     batch_division: Update | None = None
     for node in first_of_each_place(job.program.of("floordiv")):
         left, right = node.args.get("left"), node.args.get("right")
-        if left is None or right is None or depends_on_world(left) or job.reaches(node) is False:
+        if left is None or right is None or depends_on_world(left) or job.leads_to(node) is False:
             continue
         target, dividend, divisor_text = division_parts(job.program, node)
         value, divisor = job.value(left), job.value(right)

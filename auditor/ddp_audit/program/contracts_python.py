@@ -52,6 +52,24 @@ for _name in ("int", "bool", "float", "str", "abs"):
     BY_NAME[f"builtins.{_name}"] = _unary(_name)
 
 
+@contract("builtins.divmod")
+def _divmod(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`divmod(a, b)`: `a // b` and `a % b`."""
+    if len(args) != 2:
+        return generic(args, kwargs, lw.text(node))
+    lw.emit("floordiv", node, args={"left": args[0], "right": args[1]}, name="")
+    return Items(items=(operation("//", *args), operation("%", *args)), kind="tuple", taint=join_taint(*args))
+
+
+def _is_integer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`quotient.is_integer()`."""
+    number = bound.receiver
+    return operation("==", operation("int", number), number, text=lw.text(node)) if isinstance(number, (Const, Expr)) else None
+
+
+BY_METHOD["is_integer"] = _is_integer
+
+
 @contract("builtins.len")
 def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if args else Unknown()

@@ -30,6 +30,8 @@ from ddp_audit.program.values import (
     ERROR,
     UNIFORM,
     Const,
+    Expr,
+    Func,
     Obj,
     Taint,
     Unknown,
@@ -53,9 +55,16 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
     """An if statement: the arm that is known to be taken, else both."""
     guard_functions.check(lw, node.test, node.body)
     value = lw.eval(node.test)
-    if not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
-        lw.emit("assert", node, args={"test": operation("not", value)}, raises=True)
+    ending = next(
+        (taken for taken, arm in ((True, node.body), (False, node.orelse)) if arm and ends_the_process(lw, arm[-1])), None
+    )
+    if ending is not None:
+        number = lw.emit("assert", node, args={"test": operation("not", value) if ending else value}, raises=True)
+        if number is not None:
+            lw.program.node(number).text = f"if {lw.text(node.test)}"
     settled = lw.settled(node.test, value, node.body, node.orelse)
+    if settled is not None and settled == ending and asks_the_size(value):
+        settled = not ending  # as after an assert that fails: what would follow is audited, and DDP505 speaks of the check
     if settled is not None:
         passed_by = node.orelse if settled else node.body
         if passed_by and lw.known(value) is not None:
@@ -64,6 +73,32 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
         return lw.run_block(node.body if settled else node.orelse)
     contracts_reports.note_choice(lw, node.test, value)
     return two_arms(lw, value, node.test, node.body, node.orelse, "if")
+
+
+def asks_the_size(value: Value) -> bool:
+    """Whether a condition is computed from the number of processes or of devices."""
+    if not isinstance(value, Expr):
+        return False
+    return any(map(asks_the_size, value.args)) if value.args else value.op in ("world_size", "local_world_size", "device_count")
+
+
+def ends_the_process(lw: Lowering, node: ast.stmt) -> bool:
+    """Whether a statement raises, or ends the process by a call: of sys.exit and its like, or of a function that ends with one."""
+    if isinstance(node, ast.Raise):
+        return True
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    lw.muted += 1
+    functions = options(lw.eval(node.value.func)) if isinstance(node.value.func, (ast.Name, ast.Attribute)) else ()
+    lw.muted -= 1
+    return names.is_exit(node.value) or any(isinstance(f, Func) and _exits(f.definition) for f in functions)
+
+
+def _exits(function: FunctionInfo) -> bool:
+    """Whether the last statement of a function ends the process."""
+    body = function.node.body
+    last = body[-1] if isinstance(body, list) else None
+    return isinstance(last, ast.Raise) or (isinstance(last, ast.Expr) and names.is_exit(last.value))
 
 
 def two_arms(

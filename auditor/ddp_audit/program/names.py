@@ -124,15 +124,17 @@ def _source_text(source: SourceFile, node: ast.AST) -> str:
     return " ".join([lines[0][start:].strip(), *(line.strip() for line in lines[1:-1]), lines[-1][:end].strip()])[:160]
 
 
+def is_exit(node: ast.expr) -> bool:
+    """Whether an expression is a call that ends the process."""
+    return isinstance(node, ast.Call) and called(node) in ("sys.exit", "os._exit", "os.abort", "exit", "quit")
+
+
 def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
     """Whether an expression statement ends the process: sys.exit(), os._exit(), exit()."""
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or not is_exit(node):
         return False
-    name = called(node)
-    if name in ("sys.exit", "os._exit", "exit", "quit"):
-        lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
-        return True
-    return False
+    lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
+    return True
 
 
 def kind_of_class(info: ClassInfo) -> str:
