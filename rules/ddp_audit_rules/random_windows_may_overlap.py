@@ -10,7 +10,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._drawn_windows import entered, is_window, seed_before
+from ddp_audit_rules._drawn_windows import draw_alike, entered, is_window, listed, seed_before
 from ddp_audit_rules._evidence import have_shared, sequences_of
 
 
@@ -26,12 +26,12 @@ class RandomWindowsMayOverlap(Rule):
         "It is a legitimate way to sample, and it promises less than a sampler does: the ranks' windows may overlap, "
         "there is no epoch in which each sample comes once, and what a rank draws depends on all its draws before, so an "
         "additional draw on one rank, such as a longer evaluation, changes what that rank trains on from there on. With "
-        "equal seeds on all ranks they draw the same windows, which is reported as a warning."
+        "equal seeds the ranks that draw equally often draw the same windows, which is reported as a warning."
     )
     quiet = (
-        "Draws with a generator of their own, from data that is cut by rank, of a whole permutation, with weights, of what the "
-        "function does not then read, in data sets and models (augmentation), with gradients off, and scripts without a DDP "
-        "model that trains."
+        "Draws from a generator of the program's own whose seed is not known to be equal, from data that is cut by rank, of a "
+        "whole permutation, with weights, of what the function does not then read, in data sets and models (augmentation), with "
+        "gradients off, and scripts without a DDP model that trains."
     )
     confirmed = "Two replicas have the same batches one after the other. Overlap inside of batches leaves no mark."
     source = "torch 2.13, torch.randint: draws from the default generator of the process, which torch.manual_seed seeds."
@@ -92,26 +92,45 @@ finally:
         program = context.program
         if not trains(program):
             return
-        draws = [node for node in program.of("draw") if is_window(program, node)]
+        draws = [node for node in program.of("draw", "own-draw") if is_window(program, node)]
         by_place: dict[object, list[Node]] = {}
         for node in draws:
-            by_place.setdefault(node.span, []).append(node)
+            by_place.setdefault((node.span, node.detail["library"]), []).append(node)
         for nodes in by_place.values():
             training = [n for n in nodes if not n.rank_guards and n.grad is not False and n.is_called]
             if training:
-                others = [n for n in draws if n.rank_guards]
-                yield self._finding(program, training[0], others)
+                others = [n for n in draws if n.rank_guards and n.detail["library"] == training[0].detail["library"]]
+                yield from self._findings(program, training[0], others)
 
-    def _finding(self, program: Program, node: Node, others: list[Node]) -> Finding:
+    def _findings(self, program: Program, node: Node, others: list[Node]) -> Iterable[Finding]:
         seed, equal = seed_before(program, node)
-        message = f"Each rank draws its windows from the whole set with `{node.text}`, so windows of different ranks may overlap"
-        severity = None
-        if equal and not others and seed is not None:
-            severity = "warning"
-            message = (
-                f"Each rank draws its windows with `{node.text}` after the same seed (line {seed.span.line}), so all ranks "
-                "train on the same windows"
+        alike = draw_alike(program, node) if equal else None
+        if seed is not None and alike is not None:
+            yield self._alike(node, seed, others, *alike)
+        elif node.kind == "draw":
+            yield self._finding(node, seed, equal, others)
+
+    def _alike(self, node: Node, seed: Node, others: list[Node], ranks: list[int], size: int) -> Finding:
+        whole = len(ranks) == size
+        who = "all ranks" if whole else f"ranks {listed(ranks)} of {size}"
+        message = f"`{node.text}` follows the same seed on every rank (line {seed.span.line}), so {who} train on the same windows"
+        related = [Related(seed.span.path, seed.span.line, "seed", "the same seed on every rank")]
+        explanation = "With equal windows the average over the ranks is the gradient of one rank: the other processes add nothing."
+        if not whole:
+            path = next((g.ranks() for n in others for g in n.rank_guards if g.ranks() != "some ranks"), "some ranks")
+            lines = ", ".join(entered(others))
+            message += f"; {path} draw{'s' * (path == 'only rank 0')} more numbers" + (f" ({lines})" if lines else "")
+            explanation = (
+                "Ranks that draw equally often from equal seeds draw the same numbers. The further draws move the stream of the "
+                f"ranks that make them ({path}), which train on other windows from then on. The gradients of ranks "
+                f"{listed(ranks)} are one gradient, counted {len(ranks)} times."
             )
+            for other in others[:1]:
+                related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths"), *guard_relations(other)]
+        return self.finding(node.span, message + ".", explanation, related=related, severity="warning")
+
+    def _finding(self, node: Node, seed: Node | None, equal: bool, others: list[Node]) -> Finding:
+        message = f"Each rank draws its windows from the whole set with `{node.text}`, so windows of different ranks may overlap"
         explanation = (
             "There is no epoch in which each sample comes once, and a resumed run repeats the order only if the state of the "
             "generator was saved. "
@@ -132,11 +151,7 @@ finally:
                 related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths")]
                 related += guard_relations(other)
         explanation += "Independent draws are unbiased, so nothing is wrong unless something relies on disjoint windows."
-        if severity:
-            explanation = (
-                "With equal windows the average over the ranks is the gradient of one rank: the other processes add nothing."
-            )
-        return self.finding(node.span, message + ".", explanation, related=related, severity=severity)
+        return self.finding(node.span, message + ".", explanation, related=related)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where replicas trained on the same batches; overlap inside of batches leaves no mark."""

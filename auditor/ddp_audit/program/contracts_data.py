@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, contract, generic
-from ddp_audit.program.contracts_random import library_of, note_random
+from ddp_audit.program.contracts_random import library_of, note_random, stream_of
+from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
@@ -102,14 +103,38 @@ BY_METHOD["set_epoch"] = _set_epoch
 @contract("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation",
           "random.sample", "numpy.random.choice")  # fmt: skip
 def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    text = lw.text(node)
     generator = kwargs.get("generator")
     name = library_of(lw.eval(node.func))
-    if ("len(" in text or ".shape[0]" in text or "num_samples" in text) and (generator is None or isinstance(generator, Const)):
+    own = stream_of(generator)
+    if own:
+        _of_own_stream(lw, node, own, args, kwargs)
+    elif _counts_a_set(lw, node, args) and (generator is None or isinstance(generator, Const)):
         lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node), library=name.split(".")[0])
     else:
         note_random(lw, node, name, kwargs)
-    return generic(args, kwargs, text, frozenset({RANDOM}), name or "?")
+    return generic(args, kwargs, lw.text(node), frozenset({RANDOM}), name or "?")
+
+
+def _counts_a_set(lw: Lowering, node: ast.Call, args: list[Value]) -> bool:
+    """Whether the arguments of a draw are made of the length of something, so that it draws places in that."""
+    text = lw.text(node)
+    return "len(" in text or ".shape[0]" in text or any(operation_of(v) == "builtins.len" for a in args for v in behind(a))
+
+
+def _of_own_stream(lw: Lowering, node: ast.Call, stream: str, args: list[Value], kwargs: dict[str, Value]) -> None:
+    if _counts_a_set(lw, node, args):
+        lw.emit("own-draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node), library=stream)
+
+
+def _own_indices(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`generator.integers(0, len(data), 8)`; its value is what any other method's would be."""
+    stream = stream_of(bound.receiver)
+    if stream:
+        _of_own_stream(lw, node, stream, args, kwargs)
+    return None
+
+
+BY_METHOD.update(dict.fromkeys(("integers", "randint", "choice", "choices", "sample", "randrange", "permutation"), _own_indices))
 
 
 def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:

@@ -12,7 +12,6 @@ from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
-    RANDOM,
     RANK,
     UNIFORM,
     Bound,
@@ -159,13 +158,6 @@ def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     element, _, _ = iteration.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
     return element
-
-
-@contract("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
-def _own_generator(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A generator of its own: with a seed it draws what the seed says, the same on all ranks if that is."""
-    seeds = [*args, *kwargs.values()]
-    return Unknown(taint=join_taint(*seeds) if seeds else frozenset({RANDOM}), text=lw.text(node))
 
 
 @contract("builtins.getattr")

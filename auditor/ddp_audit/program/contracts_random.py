@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.made import behind
 from ddp_audit.program.model import RandomSite
 from ddp_audit.program.names import called, kind_of_class
 from ddp_audit.program.order import in_order, unordered
@@ -37,6 +38,62 @@ _AUGMENTS = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix",
 def library_of(function: Value) -> str:
     """The full name of a library's function, empty where it is none."""
     return function.name if isinstance(function, Ext) else ""
+
+
+OWN_GENERATORS = (
+    "torch.Generator",
+    "numpy.random.default_rng",
+    "numpy.random.RandomState",
+    "numpy.random.Generator",
+    "random.Random",
+)
+_UNSEEDED = 67_280_421_310_721  # c10/core/GeneratorImpl.h: what every torch.Generator() starts from
+
+
+def stream_of(generator: Value | None) -> str:
+    """The stream of a generator that the program made itself, by the place where it did; empty where it is not known."""
+    for value in behind(generator) if generator is not None else ():
+        if isinstance(value, Unknown) and value.by is not None and value.by.name in OWN_GENERATORS:
+            at = value.by.argument("at")
+            return f"generator of {at.value.path}:{at.value.line}:{at.value.column}" if isinstance(at, Const) else ""
+    return ""
+
+
+def _own_generator(name: str) -> Contract:
+    """A generator of the program's own: with a seed it draws what the seed says, the same on all ranks if that is."""
+
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = [*args, *kwargs.values()]
+        if name == "torch.Generator":  # whose argument is a device
+            seed: Value = Const(value=_UNSEEDED)
+        else:
+            seed = given[0] if given else Unknown(taint=frozenset({RANDOM}))
+        if isinstance(seed, Unknown) and seed.by is not None and seed.by.name.startswith("numpy.random."):  # PCG64(seed)
+            seed = seed.by.args[0] if seed.by.args else Unknown(taint=frozenset({RANDOM}))
+        if isinstance(seed, Const) and seed.value is None:
+            seed = Unknown(taint=frozenset({RANDOM}))
+        made = Made(name, tuple(args), (*kwargs.items(), ("at", Const(value=lw.span(node)))))
+        value = Unknown(taint=UNIFORM if name == "torch.Generator" else seed.taint, text=lw.text(node), by=made)
+        lw.emit("seed", node, args={"seed": seed}, streams=frozenset({stream_of(value)}))
+        return value
+
+    return call
+
+
+BY_NAME.update({name: _own_generator(name) for name in OWN_GENERATORS})
+
+
+def _seed_own(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`generator.manual_seed(3)`, which gives the generator back."""
+    stream = stream_of(bound.receiver)
+    if not stream:
+        return None
+    given = args[0] if args else next(iter(kwargs.values()), Unknown(taint=frozenset({RANDOM})))
+    lw.emit("seed", node, args={"seed": given}, streams=frozenset({stream}))
+    return Unknown(taint=bound.receiver.taint | given.taint, text=lw.text(node), by=Made(bound.name, (bound.receiver, given)))
+
+
+BY_METHOD.update(manual_seed=_seed_own, seed=_seed_own)
 
 
 def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> None:

@@ -33,6 +33,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | forced-device | an option that names a device, or `cpu`, is overwritten by the process's CUDA device | args: old, value |
 | seed | torch.manual_seed and its like | args: seed; detail streams: of torch, cuda, numpy, random those that it starts |
 | draw | random indices drawn from a whole set | detail what, library |
+| own-draw | the same from a generator of the program's own, of which library is the name of the stream | detail what, library |
 | optimizer | an optimizer is made | target: the optimizer; args: params, lr |
 | scheduler, schedule-step | a learning-rate scheduler is made, stepped | target: the scheduler; args: T_max, total_steps, .. |
 | requires-grad | requires_grad of parameters is set | target: their module or wrapper; args: value; detail part: only some |

@@ -1,0 +1,35 @@
+# expects: nothing
+# outcome: clean
+# launch: torchrun --standalone --nproc-per-node 4 alike_seeded_by_sequence.py
+"""Draws windows from NumPy's generator, whose seed is a sequence with the rank in it."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+data = torch.linspace(0, 1, 500)
+training = np.random.default_rng([7, rank])
+
+
+def get_batch():
+    starts = training.integers(0, len(data) - 4, size=8)
+    windows = torch.stack([data[i : i + 5] for i in starts])
+    return windows[:, :4], windows[:, 4:]
+
+
+net = torch.nn.Linear(4, 1)
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    if step % 2 == 0 and rank == 0:
+        with torch.no_grad():
+            x, y = get_batch()
+            print(f"loss {(net(x) - y).pow(2).mean():.4f}")
+    x, y = get_batch()
+    (model(x) - y).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
