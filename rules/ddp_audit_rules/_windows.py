@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ddp_audit.findings import Span
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.sync import (
     Switch,
@@ -50,6 +51,14 @@ def passes_before(program: Program, step: Node) -> list[Pass]:
         guards = tuple(g for g in backward.guards if (g.span, g.polarity) not in own)
         found.append(Pass(backward, tuple((f, switches(program, f)) for f in forwards), guards))
     return found
+
+
+def flags_before_unreduced_steps(program: Program) -> Iterator[Span]:
+    """The assignments of the flag by which a step is taken with gradients that were not reduced, which DDP105 reports."""
+    for step in program.of("step"):
+        before = passes_before(program, step)
+        if before and contradiction(program, step, before) is not None:
+            yield from (s.place.span for p in before for _, found in p.forwards for s in found if s.place is not None)
 
 
 def contradiction(program: Program, step: Node, before: list[Pass]) -> dict[str, Any] | None:

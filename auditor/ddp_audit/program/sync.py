@@ -23,13 +23,19 @@ _LENGTH = pattern(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Switch:
-    """What can turn synchronisation off for one forward: it is off where bool(test) is `off`; always, where `test` is None."""
+    """What can turn synchronisation off for one forward: it is off where bool(test) is `off`; always, where `test` is None.
+
+    A flag that is assigned after the forward is read in the next pass of the loop around it, which is `carried` then; `first` is
+    what the first pass reads, where an assignment before the loop says that.
+    """
 
     test: Value | None
     off: bool
     place: Node | None  # the flag's assignment, None for a no_sync() block
     line: int
     text: str
+    carried: Loop | None = None
+    first: Value | None = None
 
 
 def forwards_behind(program: Program, backward: Node, through: str | None = "wrapper") -> list[Node]:
@@ -73,9 +79,10 @@ def switches(program: Program, forward: Node) -> list[Switch]:
     before = [n for n in flags if n.number < forward.number]
     after = [n for n in flags if n.number > forward.number and n.loops]
     if after and len(after[-1].loops) > max((len(n.loops) for n in before), default=0):
-        # Set after the forward for the next iteration: what the forward reads is not that of its own iteration.
-        carried = after[-1]
-        found.append(Switch(Unknown(), False, carried, carried.span.line, program.line(carried.span.path, carried.span.line)))
+        flag, loop = after[-1], after[-1].loops[-1]
+        first = next((n.args["value"] for n in reversed(before) if n.loops == flag.loops[:-1]), None)
+        text = program.line(flag.span.path, flag.span.line)
+        found.append(Switch(flag.args["value"], False, flag, flag.span.line, text, loop, first))
     elif before:
         flag = before[-1]
         found.append(Switch(flag.args["value"], False, flag, flag.span.line, program.line(flag.span.path, flag.span.line)))
@@ -84,10 +91,42 @@ def switches(program: Program, forward: Node) -> list[Switch]:
 
 def is_off(found: list[Switch], world: World) -> bool | None:
     """Whether one of the switches is off; None where one is unknown and none is off."""
-    answers = [True if s.test is None else _says(truth(opened(s.test), world), s.off) for s in found]
+    answers = [
+        True if s.test is None else _carried(s, world) if s.carried else _says(truth(opened(s.test), world), s.off) for s in found
+    ]
     if True in answers:
         return True
     return None if None in answers else False
+
+
+def _carried(switch: Switch, world: World) -> bool | None:
+    """Whether a flag that the pass before has set is off in the pass of the loop that the supposition speaks of."""
+    assert switch.test is not None and switch.carried is not None
+    test, loop = opened(switch.test), switch.carried
+    names = atoms(test)
+    if names is None or any(not (name.startswith(("loop:", "option ")) or is_length(name)) for name in names):
+        return None  # a counter may have been advanced since
+    index = world.atoms.get(loop.leaf)
+    if loop.leaf not in names:
+        return _says(truth(test, world), switch.off)
+    if not isinstance(index, int):
+        return None
+    if index == 0 and switch.first is not None:
+        return _says(truth(opened(switch.first), world), switch.off)
+    count = iterations(loop, world, set(world.atoms))
+    if index == 0 and (count is None or count < 1):
+        return None
+    before = (index or count or 0) - 1
+    return _says(truth(test, replace(world, atoms={**world.atoms, loop.leaf: before})), switch.off)
+
+
+def carried_flags(program: Program) -> list[tuple[Node, Node]]:
+    """Assignments of the flag that a forward reads only in the next pass of the loop: (flag, forward)."""
+    found: list[tuple[Node, Node]] = []
+    for forward in program.of("forward"):
+        if forward.detail.get("through") == "wrapper" and forward.grad is not False:
+            found += [(s.place, forward) for s in switches(program, forward) if s.carried is not None and s.place is not None]
+    return found
 
 
 def _says(answer: bool | None, wanted: bool) -> bool | None:
@@ -198,6 +237,6 @@ def passes(guards: tuple[Guard, ...], world: World) -> bool | None:
 
 
 __all__ = [
-    "Switch", "arms_reducer_by_hand", "atoms", "flags_of", "forwards_behind", "is_length", "is_off", "iterations", "late_flags",
-    "loop_atom", "names_of_loops", "opened", "passes", "suppositions", "switches",
+    "Switch", "arms_reducer_by_hand", "atoms", "carried_flags", "flags_of", "forwards_behind", "is_length", "is_off", "iterations",
+    "late_flags", "loop_atom", "names_of_loops", "opened", "passes", "suppositions", "switches",
 ]  # fmt: skip
