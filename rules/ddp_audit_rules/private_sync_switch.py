@@ -16,16 +16,16 @@ class PrivateSyncSwitch(Rule):
     name = "private-sync-switch"
     level = "info"
     what = (
-        "An assignment of the wrapper's attribute `require_backward_grad_sync` before the forward that it governs; also one after a "
-        "forward that is one micro-batch ahead, so that the next forward reads the right value."
+        "An assignment of the wrapper's attribute `require_backward_grad_sync` before the forward that it governs; also one after "
+        "a forward that is one micro-batch ahead, so that the next forward reads the right value."
     )
     why = (
         "It does today what `no_sync()` does, and gradients are right on all ranks. It is an undocumented attribute, it does "
         "not restore itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
     )
     quiet = (
-        "An assignment between a forward and its backward (DDP112), one that lets a step use unreduced gradients (DDP105), and code "
-        "that prepares the reducer by hand at the same place."
+        "An assignment between a forward and its backward (DDP112), one that lets a step use unreduced gradients (DDP105), and "
+        "code that prepares the reducer by hand at the same place."
     )
     confirmed = "Nothing to confirm: the order in the source is what is reported."
     source = "torch 2.13, nn/parallel/distributed.py: no_sync sets the same attribute and restores it in a finally block."
