@@ -12,7 +12,7 @@ from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.outcome import AuditResult, Late, Options, UsageError
-from ddp_audit.selection import Selection, match_rules, rule_names, told_by
+from ddp_audit.selection import Selection, match_rules, rule_names, told_by, withheld_note
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, Tell, fits_pattern
@@ -73,6 +73,8 @@ def audit(
         if file.notebook is not None and file.notebook.skipped
     ]
     result.notes += _limits(project, entries)
+    if options.withheld_rules:
+        result.notes.append(withheld_note(options.withheld_rules))
     result.sources = {file.path: file.lines for file in project.files}
     documents = {path: text for entry in entries for path, text in entry.documents.items()}
     result.findings, result.suppressed = _settle(found, project, documents, selection, options)
@@ -224,7 +226,9 @@ def _complaints(
     known = {text for pair in selection.names.items() for text in pair}
     rules = [rule for rule in selection.chosen if ran and (rule.reads_documents or not documents)]
     expected = {text for rule in rules for text in (rule.code, rule.name)}
-    return [finding for finding in suppress.complaints(comments, known, expected) if finding.code in selection.codes]
+    found = [finding for finding in suppress.complaints(comments, known, expected) if finding.code in selection.codes]
+    # An unknown code may be that of a rule which was not loaded.
+    return [finding for finding in found if finding.code != suppress.UNKNOWN[0]] if selection.is_partial else found
 
 
 def _comments_of(text: str, path: str) -> list[suppress.Suppression]:
@@ -247,7 +251,7 @@ def _text_of(path: str) -> str:
 def _without_ignored(findings: list[Finding], options: Options, selection: Selection) -> list[Finding]:
     """The findings less those that `per-file-ignores` names for their files."""
     for pattern, rules in options.per_file_ignores:
-        codes = match_rules(rules, selection.names)
+        codes = match_rules(rules, selection.names, selection.is_partial)
         findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern, options.home)]
     return findings
 
@@ -255,7 +259,7 @@ def _without_ignored(findings: list[Finding], options: Options, selection: Selec
 def _set_levels(findings: list[Finding], options: Options, selection: Selection) -> None:
     """Gives findings the levels of the settings, the longest name of a rule last."""
     for name, level in sorted(options.levels, key=lambda pair: len(pair[0])):
-        codes = match_rules([name], selection.names)
+        codes = match_rules([name], selection.names, selection.is_partial)
         for finding in findings:
             if finding.code in codes and level != "off":
                 finding.severity = level

@@ -61,7 +61,8 @@ class Options:
     per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
     levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
     target_torch: str | None = None
-    rule_folders: Sequence[str] = ()  # folders with rules of the project's own
+    rule_folders: Sequence[str] = ()  # folders with rules of the project's own, which are loaded, and so executed
+    withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too
     helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start

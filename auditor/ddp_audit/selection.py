@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Rule
 
 SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
+
+
+def withheld_note(folders: Sequence[str]) -> str:
+    """Return the line about rules that the settings name and that were not loaded."""
+    named = ", ".join(folder.replace(os.sep, "/") for folder in folders)
+    return f"Rules of the project were not loaded: {named}. --allow-project-rules loads them, which executes them."
 
 
 class Selection:
@@ -37,6 +44,11 @@ class Selection:
         """Whether something asked for a rule."""
         return "every" in self.__dict__
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the settings name rules that were not loaded."""
+        return bool(self._options.withheld_rules)
+
     @cached_property
     def every(self) -> Sequence[Rule]:
         """All rules that there are."""
@@ -51,10 +63,11 @@ class Selection:
     def codes(self) -> set[str]:
         """The codes that findings may have, those about suppression comments included."""
         options = self._options
-        wanted = set(self.names) if options.select is None else match_rules(options.select, self.names)
+        lenient = self.is_partial
+        wanted = set(self.names) if options.select is None else match_rules(options.select, self.names, lenient)
         off = [name for name, level in options.levels if level == "off"]
         late = {rule.code for rule in self.every if self._target is not None and not rule.since <= self._target}
-        return wanted - match_rules([*options.ignore, *off], self.names) - late
+        return wanted - match_rules([*options.ignore, *off], self.names, lenient) - late
 
     @cached_property
     def chosen(self) -> list[Rule]:
@@ -72,8 +85,11 @@ def rule_names(rules: Iterable[Rule]) -> dict[str, str]:
     return {**{rule.code: rule.name for rule in rules}, **dict(SUPPRESSION_RULES)}
 
 
-def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
-    """The codes that codes, names and prefixes of codes stand for; `ALL` is every one. Raises UsageError for an unknown one."""
+def match_rules(names: Sequence[str], known: dict[str, str], lenient: bool = False) -> set[str]:
+    """The codes that codes, names and prefixes of codes stand for; `ALL` is every one.
+
+    Raises UsageError for an unknown one, unless that is `lenient`: it may be one of rules that were not loaded.
+    """
     codes: set[str] = set()
     for name in (part.strip() for text in names for part in text.split(",")):
         if not name:
@@ -82,7 +98,7 @@ def match_rules(names: Sequence[str], known: dict[str, str]) -> set[str]:
         hits = {code for code, rule_name in known.items() if code.startswith(upper) or rule_name == lower_case}
         if upper == "ALL":
             hits = set(known)
-        if not hits:
+        if not hits and not lenient:
             import difflib  # for a message that ends the run
 
             near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)

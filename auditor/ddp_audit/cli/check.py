@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cache import reports
 from ddp_audit.cli import explained, fixing, known
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 from ddp_audit.cli.progress import Auditing
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.outcome import AuditResult, Options, UsageError
@@ -48,6 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
     rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
     rules.add_argument("--force-exclude", action="store_true", help="pass over files given by name too, where a pattern fits")
+    add_rules_option(rules)
     rules.add_argument("--stdin-filename", metavar="NAME", help="the name of standard input, for reports and imports")
     rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
     known.add_options(parser)
@@ -91,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = find_config(Path(paths[0]))
         options = options_for(args, config)
+        if options.withheld_rules:
+            _check_names(args)
         baseline = known.Known(args, config)
         recorded = None
         if args.trace is not None:
@@ -142,6 +145,16 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
+def _check_names(args: argparse.Namespace) -> None:
+    """Names in the settings may be those of rules that were not loaded; names on the command line must not. Raise UsageError."""
+    from ddp_audit.audit import installed_rules, match_rules, rule_names
+
+    try:
+        match_rules([*(args.select or ()), *(args.ignore or ())], rule_names(installed_rules()))
+    except UsageError as error:
+        raise UsageError(f"{error}; rules of the project were not loaded (--allow-project-rules loads them)") from None
+
+
 def _is_the_same_again(args: argparse.Namespace, form: str, baseline: known.Known) -> bool:
     """Whether a report depends on nothing but what its audit rests on, and all of it goes to standard output."""
     plain = form in ("text", "json", "sarif", "github") and (form == "text" or not args.statistics)
@@ -190,18 +203,23 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         settings=args.settings,
         config_files=args.config_files,
         jobs=args.jobs or os.cpu_count() or 1,
-        **project_options(config),
+        **project_options(config, allow_rules=args.allow_project_rules),
     )
 
 
-def project_options(config: Config) -> dict[str, Any]:
-    """What the settings say of the project itself, as keywords of Options: no option of the command line has a say in it."""
+def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, Any]:
+    """What the settings say of the project itself, as keywords of Options.
+
+    `allow_rules` loads the rules that they name. It comes from outside of the project: those rules are code, and a project that
+    is audited may be anybody's.
+    """
     return {
         "home": config.home,
         "per_file_ignores": tuple((pattern, tuple(rules)) for pattern, rules in config.per_file_ignores.items()),
         "levels": tuple(config.levels.items()),
         "target_torch": config.target_torch,
-        "rule_folders": tuple(str(config.folder / folder) for folder in config.rules),
+        "rule_folders": tuple(config.rule_folders) if allow_rules else (),
+        "withheld_rules": () if allow_rules else tuple(config.rule_folders),
         "roots": tuple(str(config.folder / root) for root in config.roots),
         "helpers": tuple((kind, tuple(names)) for kind, names in config.helpers.items()),
     }

@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     width = max(map(len, settings))
     lines = [f"{name:<{width}}  {_shown(setting['value'])}  ({setting['from']})" for name, setting in settings.items()]
+    if config.rules:
+        lines.append("The rules are code of the project: they are loaded with --allow-project-rules, and otherwise not.")
     say([f"settings for {args.path}: {config.path or 'no file; the defaults hold'}", *lines])
     return 0
 

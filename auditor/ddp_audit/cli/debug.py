@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
 from ddp_audit.cli.check import add_job_options, options_for
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 from ddp_audit.report.columns import say
 from ddp_audit.report.summary import count
+from ddp_audit.selection import withheld_note
 from ddp_audit.source.config import ConfigError, find_config
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("path", metavar="FILE", help="a script")
     parser.add_argument("--all", action="store_true", help="every place, where otherwise the first ones of each kind are shown")
     parser.set_defaults(select=None, ignore=None, exclude=None, force_exclude=False, min_confidence=None, jobs=1)
+    add_rules_option(parser)
     add_job_options(parser)
 
 
@@ -55,6 +57,8 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list
         options = options_for(args, find_config(Path(args.path)))
         launch, explicit, told = launch_of(options), explicit_overrides(options), told_by(options)
         rules = installed_rules(options.rule_folders)
+        if options.withheld_rules:
+            print(withheld_note(options.withheld_rules))
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     project = Project([args.path], roots=options.roots)

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 
-from ddp_audit.cli.parser import Subparsers, Usage, project_rules
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option, project_rules
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -15,6 +15,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("explain", help="the page of a rule", description="Prints the page of a rule.")
     parser.add_argument("rules", nargs="+", metavar="RULE", help="a code, a name, or a prefix of codes")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_rules_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from ddp_audit.audit import UsageError, match_rules, rule_names
     from ddp_audit.report.pages import page_of, suppression_pages
 
-    rules = project_rules()
+    rules = project_rules(args.allow_project_rules)
     try:
         codes = match_rules(args.rules, rule_names(rules))
     except UsageError as error:

@@ -59,13 +59,25 @@ class Parser(argparse.ArgumentParser):
         raise Usage(f"{message} ('{self.prog} --help' tells the options)")
 
 
-def project_rules() -> list[Rule]:
-    """The rules that hold in the working directory, those of its settings included. Raises Usage."""
+def add_rules_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option without which rules of a project that is audited are not loaded."""
+    parser.add_argument(
+        "--allow-project-rules",
+        action="store_true",
+        help="load the rules that the project's settings name: this executes code of the project",
+    )
+
+
+def project_rules(allowed: bool) -> list[Rule]:
+    """Return the rules that hold in the working directory, those of its settings where that is allowed. Raise Usage."""
     from ddp_audit.audit import UsageError, installed_rules
+    from ddp_audit.selection import withheld_note
     from ddp_audit.source.config import ConfigError, find_config
 
     try:
-        config = find_config(Path())
-        return installed_rules([str(config.folder / folder) for folder in config.rules])
+        folders = find_config(Path()).rule_folders
+        if folders and not allowed:
+            print(f"ddp-audit: {withheld_note(folders)}", file=sys.stderr)
+        return installed_rules(folders if allowed else ())
     except (ConfigError, UsageError) as error:
         raise Usage(str(error)) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ddp_audit.cli.parser import Subparsers, project_rules
+from ddp_audit.cli.parser import Subparsers, add_rules_option, project_rules
 from ddp_audit.report.columns import say
 
 
@@ -13,13 +13,14 @@ def add_parser(subparsers: Subparsers) -> None:
     """Adds the command."""
     parser = subparsers.add_parser("rules", help="the catalogue of rules", description="Lists every rule.")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_rules_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the catalogue."""
     from ddp_audit.report.pages import page_of, suppression_pages
 
-    pages = [*map(page_of, project_rules()), *suppression_pages()]
+    pages = [*map(page_of, project_rules(args.allow_project_rules)), *suppression_pages()]
     if args.format == "json":
         print(json.dumps({"version": 2, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0

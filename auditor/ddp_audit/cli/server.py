@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the command."""
-    subparsers.add_parser(
+    parser = subparsers.add_parser(
         "server",
         help="a language server, for editors",
         description="Speaks the language server protocol over standard input and output: findings as diagnostics with the places "
         "related to them, the rule's page on hover, quick fixes. Needs the extra [lsp].",
     )
+    add_rules_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,4 +25,4 @@ def run(args: argparse.Namespace) -> int:
         raise Usage("server needs pygls: pip install 'ddp-audit[lsp]'")
     from ddp_audit.server.protocol import serve
 
-    return serve()
+    return serve(allow_rules=args.allow_project_rules)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cli import exports
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 
 if TYPE_CHECKING:
     from ddp_audit.compare.logs import LogNote
@@ -49,6 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="also explain known error texts in this log, or folder of logs, at the end; COMMAND's standard error is read anyway",
     )
     parser.add_argument("--no-check", action="store_true", help="do not audit the script first, and predict nothing")
+    add_rules_option(parser)
     parser.add_argument(
         "--prediction",
         choices=("folded", "full", "off"),
@@ -91,7 +92,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     kernel = traced.choose_kernel(args.native, told)
     audited = None
     if not args.no_check:
-        audited, about = traced.audit_command(command)
+        audited, about = traced.audit_command(command, allow_rules=args.allow_project_rules)
         if audited is None:
             traced.tell(told, f"ddp-audit: no audit: {about}")
         else:

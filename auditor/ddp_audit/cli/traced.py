@@ -70,7 +70,7 @@ def find_script(launch: Launch) -> Path | None:
     return None
 
 
-def audit_command(command: Sequence[str]) -> tuple[AuditResult | None, str]:
+def audit_command(command: Sequence[str], *, allow_rules: bool = False) -> tuple[AuditResult | None, str]:
     """The audit of the script that a command starts, with the command's own arguments, and the script's name.
 
     None and the reason where no script is to be found. Raises Usage for settings that cannot be used.
@@ -92,7 +92,7 @@ def audit_command(command: Sequence[str]) -> tuple[AuditResult | None, str]:
             min_confidence=config.min_confidence or "likely",
             launch=launch,
             defaults_hold=True,
-            **project_options(config),
+            **project_options(config, allow_rules=allow_rules),
         )
         return audit([script], options), display_path(script)
     except (ConfigError, UsageError) as error:

@@ -93,8 +93,8 @@ def _check_text_method(name: str, owner: Any, given: tuple[Any, ...]) -> None:
         check_text(max([size, *numbers]))
     elif name == "expandtabs":
         check_text(size + owner.count("\t" if isinstance(owner, str) else b"\t") * max([8, *numbers]))
-    elif name == "join":
-        (parts,) = given
+    elif name == "join" and given:
+        parts = given[0]
         check_items(count_of(parts))
         if not isinstance(parts, (*TEXTS, *CONTAINERS)):
             raise TypeError("a text joined of other things than texts")
@@ -102,8 +102,8 @@ def _check_text_method(name: str, owner: Any, given: tuple[Any, ...]) -> None:
     elif name == "replace" and len(given) > 1 and all(isinstance(part, TEXTS) for part in given[:2]):
         old, new = given[:2]
         check_text(size + owner.count(old) * max(0, len(new) - len(old)))
-    elif name == "translate":
-        (table,) = given
+    elif name == "translate" and given:
+        table = given[0]
         widest = max((len(v) for v in table.values() if isinstance(v, str)), default=1) if isinstance(table, dict) else 1
         check_text(size * max(1, widest))
     elif name in ("encode", "decode"):

@@ -190,7 +190,8 @@ def check_texts(*values: Any, **named: Any) -> None:
 
 
 def _check_shown(value: Any = "", *rest: Any, **named: Any) -> None:
-    check_texts(*rest, **named)
+    if rest or named:
+        check_encoding(*rest, **named)
     check_text(len(value) if isinstance(value, str) else shown(value))
 
 

@@ -170,15 +170,17 @@ class Server(LanguageServer):
     def _tell(self, document: Document, outcome: Outcome) -> None:
         """Shows the user what is wrong with settings, once, and writes what is wrong with the auditor into the log."""
         self._log(outcome.internal)
+        if outcome.withheld:
+            self._log([outcome.withheld], types.MessageType.Warning)
         if outcome.trouble and outcome.trouble not in self._troubles.values():
             self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"ddp-audit: {outcome.trouble}"))
         self._troubles[document.uri] = outcome.trouble
 
-    def _log(self, lines: Sequence[str]) -> None:
+    def _log(self, lines: Sequence[str], kind: types.MessageType = types.MessageType.Error) -> None:
         for line in lines:
             if line not in self._logged:
                 self._logged.add(line)
-                self.window_log_message(types.LogMessageParams(types.MessageType.Error, f"ddp-audit: {line}"))
+                self.window_log_message(types.LogMessageParams(kind, f"ddp-audit: {line}"))
 
     def _related(self, related: Related) -> types.DiagnosticRelatedInformation:
         path = str(Path(related.path).absolute())
@@ -191,9 +193,13 @@ class Server(LanguageServer):
         return self.workspace.root_path or str(Path.cwd())
 
 
-def serve() -> int:
-    """Speaks the protocol until the client ends. Returns the exit code: 0 after a shutdown, else 1, as the protocol says."""
+def serve(*, allow_rules: bool = False) -> int:
+    """Speaks the protocol until the client ends. Returns the exit code: 0 after a shutdown, else 1, as the protocol says.
+
+    `allow_rules` loads the rules that a project's settings name, which executes code of the project.
+    """
     server = make_server()
+    server.session.allow_rules = allow_rules
     # What a print of anything here would write must not come between the messages.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stdout:
         sys.stdout.flush()
@@ -206,6 +212,12 @@ def make_server() -> Server:
     """The server with its features."""
     server = Server()
     documents = server.session.documents
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        options = params.initialization_options
+        allowed = options.get("allowProjectRules") if isinstance(options, dict) else getattr(options, "allowProjectRules", None)
+        server.session.allow_rules = server.session.allow_rules or allowed is True
 
     @server.feature(types.INITIALIZED)
     def initialized(params: types.InitializedParams) -> None:

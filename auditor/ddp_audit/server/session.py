@@ -15,6 +15,7 @@ from ddp_audit.cli.check import project_options
 from ddp_audit.findings import Finding
 from ddp_audit.report.pages import page_of, page_url, suppression_pages
 from ddp_audit.rule import Rule
+from ddp_audit.selection import withheld_note
 from ddp_audit.server.documents import Document, as_bytes
 from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError, check_text, decode, display_path, read_bytes
@@ -22,6 +23,9 @@ from ddp_audit.source.suppress import first_line
 
 if TYPE_CHECKING:
     from ddp_audit.fix.tree import Tree
+
+
+HOW_TO_ALLOW = "Here that is an option of 'ddp-audit server', or the initialization option allowProjectRules."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Outcome:
     reads: frozenset[str] = frozenset()
     trouble: str = ""
     internal: list[str] = field(default_factory=list)
+    withheld: str = ""  # a line about rules of the project that were not loaded, for the log
     differs: bool = False
     is_new: bool = False
 
@@ -65,6 +70,7 @@ class Session:
 
     documents: dict[str, Document] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)  # of the last audit
+    allow_rules: bool = False  # whether rules that a project's settings name are loaded, which executes code of the project
     baselines: set[str] = field(default_factory=set)  # absolute paths of those that the settings of open documents name
 
     def at(self, path: str) -> Document | None:
@@ -102,8 +108,10 @@ class Session:
                 force_exclude=True,
                 min_confidence=config.min_confidence or "likely",
                 world_size=config.world_size,
-                **project_options(config),
+                **project_options(config, allow_rules=self.allow_rules),
             )
+            if options.withheld_rules:
+                outcome.withheld = f"{withheld_note(options.withheld_rules)} {HOW_TO_ALLOW}"
             overlay = {path: as_bytes(text) for path, text in {**texts, document.path: outcome.text}.items()}
             result = audit([document.path], options, overlay=overlay)
         except UsageError as error:

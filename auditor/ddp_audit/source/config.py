@@ -54,6 +54,11 @@ class Config:
         return "" if folder == os.getcwd() else folder
 
     @property
+    def rule_folders(self) -> list[str]:
+        """The folders of rules. What is in them is code of the project's own, and no more than named here."""
+        return [str(self.folder / folder) for folder in self.rules]
+
+    @property
     def baseline_file(self) -> Path | None:
         """The file of known findings."""
         return None if self.baseline is None else self.folder / self.baseline

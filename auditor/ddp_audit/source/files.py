@@ -184,7 +184,8 @@ _MOST_ASKED = 5  # files of one audit; a tree of Python 2 must not be parsed twi
 def _is_newer_python(text: str) -> bool:
     """Whether text that this Python cannot parse is right for a newer one, by a parser that knows all of them.
 
-    In a process of its own: that parser overflows its stack on deep nesting.
+    In a process of its own: that parser overflows its stack on deep nesting. Isolated (-I): a file of the audited project that is
+    called as a module of the parser is not imported from the working directory.
     """
     if next(_newer_asked) >= _MOST_ASKED:
         return False
@@ -192,7 +193,7 @@ def _is_newer_python(text: str) -> bool:
 
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", _READ_BY_LIBCST], input=text.encode(), capture_output=True, timeout=20, check=False
+            [sys.executable, "-I", "-c", _READ_BY_LIBCST], input=text.encode(), capture_output=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeEncodeError):
         return False

@@ -201,11 +201,22 @@ def _bool(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return unknown(*args) if known is None else known
 
 
-@model("builtins.str", "builtins.repr")
+@model("builtins.repr")
+def _repr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return it.fold("repr", args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text")
+
+
+@model("builtins.str")
 def _str(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], Error):
         return args[0].text
-    return it.fold("str", args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text") if args else ""
+    given = (*args, *kwargs.values())
+    if not all(isinstance(one, PLAIN) for one in given):
+        return unknown(*given, why="a text")
+    try:
+        return it.fold("str", *args, **kwargs)
+    except (TypeError, ValueError, LookupError):
+        return unknown(*given, why="a text")
 
 
 def _plain(name: str) -> Callable[[Any, Args, Kwargs], Any]:
