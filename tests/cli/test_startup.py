@@ -120,7 +120,7 @@ def test_other_commands_need_no_torch(tmp_path: Path, words: list[str]) -> None:
     assert done.stdout
 
 
-@pytest.mark.parametrize("words", [["trace", "--", "torchrun", "train.py"], ["demo"]])
+@pytest.mark.parametrize("words", [["trace", "--", "torchrun", "train.py"], ["demo"], ["preflight", "--", "torchrun", "train.py"]])
 def test_without_torch_traced_runs_say_what_to_install(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done, _ = probe(tmp_path, "torch", "rich", *words)
@@ -145,7 +145,7 @@ def test_no_words_show_the_help_and_exit_2(tmp_path: Path) -> None:
 
 def test_help_names_every_command(tmp_path: Path) -> None:
     text = command(tmp_path, "--help").stdout
-    for name in ("check", "trace", "diff", "batch", "explain", "rules", "demo"):
+    for name in ("check", "trace", "diff", "batch", "explain", "rules", "demo", "preflight"):
         assert f"\n  {name} " in text
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "audit scripts or folders (the default)",
     "trace": "run a launch command with every rank traced; print where ranks part, and verdicts on the findings",
     "diff": "compare the traces of a finished or dead run",
+    "preflight": "check machines, network, source and data of a job before it starts",
     "batch": "launch and batch arithmetic",
     "explain": "the page of a rule",
     "rules": "the catalogue of rules",
@@ -102,7 +103,7 @@ def _top_level() -> Parser:
     from ddp_audit import __version__
     from ddp_audit.cli.parser import Parser
 
-    lines = "\n".join(f"  {name:<9}{text}" for name, text in COMMANDS.items())
+    lines = "\n".join(f"  {name:<11}{text}" for name, text in COMMANDS.items())
     parser = Parser(
         prog="ddp-audit",
         usage="ddp-audit PATH...\n       ddp-audit COMMAND [options]",

@@ -100,6 +100,7 @@ def _demo(hazard: Hazard, folder: str) -> int:
         f"{', '.join(hazard.codes)} found in the source and confirmed by the run" if hazard.codes else "found by the trace alone"
     )
     tell(sys.stdout, "", f"As promised: {hazard.name}, {found}.")
+    tell(sys.stdout, "Before a job on several machines, check them: ddp-audit preflight -- torchrun ... train.py")
     return 0
 
 
