@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ddp_audit.launch import Launch
     from ddp_audit.launch.overrides import Override
     from ddp_audit.rule import Rule
+    from ddp_audit.source.notebook import Notebook
 
 __all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names", "told_by"]
 
@@ -75,11 +77,11 @@ def audit(
     result.notes += _limits(project, entries)
     if options.withheld_rules:
         result.notes.append(withheld_note(options.withheld_rules))
-    result.sources = {file.path: file.lines for file in project.files}
     documents = {path: text for entry in entries for path, text in entry.documents.items()}
     result.findings, result.suppressed = _settle(found, project, documents, selection, options)
-    result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.line or 0))
-    result.looked_at = {*result.sources, *map(display_path, project.passed_by)}
+    result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.cell or 0, error.line or 0))
+    result.sources, result.notebooks = _sources(project, documents, result.findings), _notebooks(project)
+    result.looked_at = {*(file.path for file in project.files), *map(display_path, project.passed_by)}
     if selection.is_loaded:
         result.rules, result.codes = selection.by_code, selection.codes
     else:
@@ -190,10 +192,6 @@ def _settle(
         own = by_path.pop(file.path, [])
         for finding in own:
             finding.source_line = finding.source_line or file.line(finding.span.line).strip()
-        if file.notebook is not None:
-            for finding in own:
-                cell, line = file.notebook.place(finding.span.line)
-                finding.message = f"Cell {cell}, line {line}: {finding.message}"
         stay, gone = suppress.apply(own, comments := suppress.suppressions(file))
         kept += stay
         suppressed += gone
@@ -212,9 +210,33 @@ def _settle(
     kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
     kept = _without_ignored(kept, options, selection)
     _set_levels(kept, options, selection)
+    notebooks = _notebooks(project)
+    if notebooks:
+        kept = [_in_cells(finding, notebooks) for finding in kept]
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
     return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+
+
+def _notebooks(project: Project) -> dict[str, Notebook]:
+    return {file.path: file.notebook for file in project.files if file.notebook is not None}
+
+
+def _in_cells(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
+    """A finding whose places in notebooks have the lines of their cells, instead of those of the joined code."""
+
+    def place(path: str, line: int) -> dict[str, Any]:
+        if path not in notebooks or not line:
+            return {"line": line}
+        cell, inner = notebooks[path].place(line)
+        return {"line": inner, "cell": cell}
+
+    related = [replace(one, **place(one.path, one.line)) for one in finding.related]
+    places = None if finding.places is None else [replace(one, **place(one.path, one.line)) for one in finding.places]
+    cell, span = None, finding.span
+    if span.path in notebooks:
+        cell, span = notebooks[span.path].span(span)
+    return replace(finding, span=span, cell=cell, related=related, places=places)
 
 
 def _complaints(
@@ -236,6 +258,16 @@ def _comments_of(text: str, path: str) -> list[suppress.Suppression]:
     return suppress.python_suppressions(text, path) if path.endswith(".py") else document_suppressions(text, path)
 
 
+def _sources(project: Project, documents: Mapping[str, str], findings: Iterable[Finding]) -> dict[str, list[str]]:
+    """The lines of the project's files, and of documents that findings name."""
+    found = {file.path: file.lines for file in project.files}
+    for path in {path for finding in findings for path in finding.paths} - found.keys():
+        text = documents.get(path) or _text_of(path)
+        if text:
+            found[path] = text.split("\n")
+    return found
+
+
 def _line(text: str, number: int) -> str:
     lines = text.split("\n")
     return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
@@ -251,7 +283,7 @@ def _text_of(path: str) -> str:
 def _without_ignored(findings: list[Finding], options: Options, selection: Selection) -> list[Finding]:
     """The findings less those that `per-file-ignores` names for their files."""
     for pattern, rules in options.per_file_ignores:
-        codes = match_rules(rules, selection.names, selection.is_partial)
+        codes = match_rules(rules, selection.names, selection.is_partial, dict(options.origins))
         findings = [f for f in findings if f.code not in codes or not fits_pattern(f.span.path, pattern, options.home)]
     return findings
 
@@ -259,7 +291,7 @@ def _without_ignored(findings: list[Finding], options: Options, selection: Selec
 def _set_levels(findings: list[Finding], options: Options, selection: Selection) -> None:
     """Gives findings the levels of the settings, the longest name of a rule last."""
     for name, level in sorted(options.levels, key=lambda pair: len(pair[0])):
-        codes = match_rules([name], selection.names, selection.is_partial)
+        codes = match_rules([name], selection.names, selection.is_partial, dict(options.origins))
         for finding in findings:
             if finding.code in codes and level != "off":
                 finding.severity = level

@@ -27,13 +27,22 @@ class BaselineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One known finding. `line` is where it stood when the file was written and is not compared."""
+    """One known finding. `line`, in a notebook of the cell, is where it stood when the file was written and is not compared."""
 
     code: str
     path: str
     line: int
     text: str
     fingerprint: str
+    cell: int | None = None
+
+    @property
+    def sort_key(self) -> tuple[str, int, int, str, str]:
+        return (self.path, self.cell or 0, self.line, self.code, self.fingerprint)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object as the file has it: `cell` only in notebooks."""
+        return {key: value for key, value in asdict(self).items() if key != "cell" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,10 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
     entries = {entry.fingerprint: entry for entry in kept}
     for finding in findings:
         own = _path_from(_folder_of(path), finding.span.path)
-        entry = Entry(finding.code, own, finding.span.line, _text(finding), finding.fingerprint_at(own))
+        entry = Entry(finding.code, own, finding.span.line, _text(finding), finding.fingerprint_at(own), finding.cell)
         entries[entry.fingerprint] = entry
-    ordered = sorted(entries.values(), key=lambda entry: (entry.path, entry.line, entry.code, entry.fingerprint))
-    document = {"version": VERSION, "findings": [asdict(entry) for entry in ordered]}
+    ordered = sorted(entries.values(), key=lambda entry: entry.sort_key)
+    document = {"version": VERSION, "findings": [entry.to_json() for entry in ordered]}
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         Path(path).write_bytes(text.encode("utf-8", "backslashreplace"))  # a name of a file need not be text
@@ -164,8 +173,10 @@ def _text(finding: Finding) -> str:
 
 def _entry(item: dict[str, Any]) -> Entry:
     entry = Entry(**item)
-    if not isinstance(entry.line, int) or not all(
-        isinstance(text, str) for text in (entry.code, entry.path, entry.text, entry.fingerprint)
+    if (
+        not isinstance(entry.line, int)
+        or not isinstance(entry.cell, int | None)
+        or not all(isinstance(text, str) for text in (entry.code, entry.path, entry.text, entry.fingerprint))
     ):
         raise TypeError
     return entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +194,7 @@ def _audited(job: Job, entry: SourceFile) -> EntryResult:
 
 def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:
     """What the rules ask; None where reading the program failed, which `failures` then says. Raises RecursionError."""
-    from ddp_audit.launch.beside import documents_beside, launches_in
+    from ddp_audit.launch.beside import documents_beside
     from ddp_audit.rule import Context
 
     lower = job.lower
@@ -218,7 +218,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
         failures.append(_internal(entry, "reading the program", error))
         return None
     texts = program.documents or {entry.path: entry.text}
-    documented = [launch for path, text in texts.items() for launch in launches_in(text, path)]
+    documented = list(_launches_in(job.project, texts))
     documented += spawned_launches(program)
     beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
     launches = [*documented, *beside.launches]
@@ -233,13 +233,23 @@ def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:
     """The launches that a script's own files and the documents beside it describe, and the texts of those documents by path."""
-    from ddp_audit.launch.beside import documents_beside, launches_in, with_config
+    from ddp_audit.launch.beside import documents_beside, with_config
 
     texts = program.documents or {entry.path: entry.text}
-    found = [launch for path, text in texts.items() for launch in launches_in(text, path)]
+    found = list(_launches_in(project, texts))
     found = [with_config(launch, str(Path(launch.path or "").absolute()), str(Path.cwd())) for launch in found]
     beside = documents_beside(entry.abspath, frozenset(project.read_paths))
     return [*found, *spawned_launches(program), *beside.launches], beside.texts
+
+
+def _launches_in(project: Project, texts: Mapping[str, str]) -> Iterator[Launch]:
+    """The launches that texts of the project's files describe; in a notebook with lines that are written as those of cells."""
+    from ddp_audit.launch.beside import launches_in
+
+    notebooks = {file.path: file.notebook for file in project.files if file.path in texts and file.notebook is not None}
+    for path, text in texts.items():
+        for launch in launches_in(text, path):
+            yield replace(launch, line=notebooks[path].line(launch.line)) if path in notebooks and launch.line else launch
 
 
 def spawned_launches(program: Program) -> list[Launch]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from ddp_audit.source.paths import place_of
+
 # Kinds of event.
 COLLECTIVE = "collective"  # anything that a process group carries, point to point included
 FORWARD = "forward"  # a call of a DDP wrapper; detail: model, grad, training, sync, batch
@@ -88,7 +90,7 @@ class Site:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return place_of(self.path, self.line)
 
 
 @dataclass(frozen=True, slots=True)

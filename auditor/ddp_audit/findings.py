@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from ddp_audit.source.paths import place_of
+
 SEVERITIES = ("info", "warning", "error")
 CONFIDENCES = ("possible", "likely", "certain")
 
@@ -26,6 +28,11 @@ class Span:
     end_line: int
     end_column: int
 
+    @property
+    def place(self) -> str:
+        """Path and line, as texts name a place."""
+        return place_of(self.path, self.line)
+
     def __hash__(self) -> int:  # spans are parts of most keys of the lowering; the start tells nearly all apart
         return hash((self.line, self.column, self.path))
 
@@ -42,6 +49,11 @@ class Related:
     role: str
     text: str
     cell: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Path and line, in a notebook with the cell, as texts name a place."""
+        return place_of(self.path, self.line, cell=self.cell)
 
     def to_json(self) -> dict[str, object]:
         """The object of the documented JSON form."""
@@ -77,7 +89,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'To mend it: ..'.
+    """What to do instead. `safety` is safe, unsafe or display-only; `description` completes 'Fix: ..'.
 
     A safe or unsafe fix can be applied by the codemod of the finding's code (package `fix`); `detail` is a word for it, and
     `title` says in a few words what that one edit does, where the title in the codemod's catalogue does not say it.
@@ -115,8 +127,23 @@ class Finding:
     cell: int | None = None
 
     @property
-    def sort_key(self) -> tuple[str, int, int, str]:
-        return (self.span.path, self.span.line, self.span.column, self.code)
+    def sort_key(self) -> tuple[str, int, int, int, str]:
+        return (self.span.path, self.cell or 0, self.span.line, self.span.column, self.code)
+
+    @property
+    def place(self) -> str:
+        """Path and line, in a notebook with the cell, as texts name a place."""
+        return place_of(self.span.path, self.span.line, cell=self.cell)
+
+    @property
+    def start(self) -> str:
+        """Path, in a notebook cell, line and column, as a report begins with it."""
+        return place_of(self.span.path, self.span.line, self.span.column, self.cell)
+
+    @property
+    def paths(self) -> set[str]:
+        """Every file that the finding names."""
+        return {self.span.path, *(place.path for place in (*self.related, *(self.places or ())))}
 
     @property
     def fingerprint(self) -> str:

@@ -12,6 +12,7 @@ from ddp_audit.source.problems import SourceError
 if TYPE_CHECKING:
     from ddp_audit.launch.model import Launch
     from ddp_audit.rule import Rule
+    from ddp_audit.source.notebook import Notebook
 
 
 V = TypeVar("V")
@@ -65,6 +66,7 @@ class Options:
     withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too
     helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
+    origins: Sequence[tuple[str, str]] = ()  # names of rules in the settings, and where they stand, for messages
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
@@ -75,6 +77,7 @@ class NotFollowed:
     path: str
     line: int
     what: str
+    cell: int | None = None  # of a notebook, whose line is meant then
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Coverage:
 
     def to_json(self) -> dict[str, Any]:
         """The object of the documented JSON form."""
-        left = [{"path": place.path, "line": place.line, "what": place.what} for place in self.not_followed]
+        left = [{"path": place.path, "cell": place.cell, "line": place.line, "what": place.what} for place in self.not_followed]
         return {"reached": list(self.reached), "not_followed": left, "complete": self.complete}
 
 
@@ -98,7 +101,8 @@ REACHED = ("process-group", "wrapper", "training-loop", "step", "evaluation")
 class AuditResult:
     """What an audit found. `notes` are whole lines for the report.
 
-    `looked_at` are the paths of the Python files that were read, `sources` the lines of those that a finding names, by path;
+    `looked_at` are the paths of the Python files that were read, `sources` the lines of files that findings name, by path, and
+    `notebooks` those of them whose lines are the joined code of a notebook's cells;
     `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what was found and a baseline
     holds; that is not among the findings. `coverage` says how far the audit came, and `predicted` is the outcome of the predicted
     run as the JSON form documents it; both are None where nobody asked.
@@ -110,6 +114,7 @@ class AuditResult:
     known: int = 0
     notes: list[str] = field(default_factory=list)
     sources: Mapping[str, list[str]] = field(default_factory=dict)
+    notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     codes: Collection[str] = frozenset()
@@ -120,6 +125,18 @@ class AuditResult:
     def files(self) -> int:
         """How many Python files were read."""
         return len(self.looked_at)
+
+    def lines_of(self, path: str, cell: int | None) -> Sequence[str]:
+        """The lines that a place's line numbers count in: those of a file, or of a cell of a notebook; empty where not known."""
+        if cell is None:
+            return self.sources.get(path, ())
+        return self.notebooks[path].cells.get(cell, ()) if path in self.notebooks else ()
+
+    def file_line(self, path: str, cell: int | None, line: int) -> int:
+        """The line of the file itself, for readers that know no cells: in a notebook that of the JSON text which holds the line."""
+        if cell is None:
+            return line
+        return self.notebooks[path].file_line(cell, line) if path in self.notebooks else 1
 
     def exit_code(self, strict: bool = False) -> int:
         """2 where work could not be done, 1 where a finding fails the check, else 0."""

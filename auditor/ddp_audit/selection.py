@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import CONFIDENCES
@@ -63,11 +64,11 @@ class Selection:
     def codes(self) -> set[str]:
         """The codes that findings may have, those about suppression comments included."""
         options = self._options
-        lenient = self.is_partial
-        wanted = set(self.names) if options.select is None else match_rules(options.select, self.names, lenient)
+        lenient, origins = self.is_partial, dict(options.origins)
+        wanted = set(self.names) if options.select is None else match_rules(options.select, self.names, lenient, origins)
         off = [name for name, level in options.levels if level == "off"]
         late = {rule.code for rule in self.every if self._target is not None and not rule.since <= self._target}
-        return wanted - match_rules([*options.ignore, *off], self.names, lenient) - late
+        return wanted - match_rules([*options.ignore, *off], self.names, lenient, origins) - late
 
     @cached_property
     def chosen(self) -> list[Rule]:
@@ -85,10 +86,13 @@ def rule_names(rules: Iterable[Rule]) -> dict[str, str]:
     return {**{rule.code: rule.name for rule in rules}, **dict(SUPPRESSION_RULES)}
 
 
-def match_rules(names: Sequence[str], known: dict[str, str], lenient: bool = False) -> set[str]:
+def match_rules(
+    names: Sequence[str], known: dict[str, str], lenient: bool = False, origins: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
     """The codes that codes, names and prefixes of codes stand for; `ALL` is every one.
 
-    Raises UsageError for an unknown one, unless that is `lenient`: it may be one of rules that were not loaded.
+    Raises UsageError for an unknown one, unless that is `lenient`: it may be one of rules that were not loaded. `origins` says
+    for names of the settings where they stand, for the message.
     """
     codes: set[str] = set()
     for name in (part.strip() for text in names for part in text.split(",")):
@@ -103,7 +107,8 @@ def match_rules(names: Sequence[str], known: dict[str, str], lenient: bool = Fal
 
             near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
+            where = f"{origins[name]}: " if name in origins else ""
+            raise UsageError(f"{where}no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
         codes |= hits
     return codes
 

@@ -27,7 +27,7 @@ def is_together(program: Program, node: Node) -> bool:
 def what_of(node: Node, near: Span | None = None) -> str:
     """In words, what the ranks do together at a node; with its file where that is another than the one of `near`."""
     elsewhere = near is not None and near.path != node.span.path
-    place = f"{node.span.path}:{node.span.line}" if elsewhere else f"line {node.span.line}"
+    place = node.place if elsewhere else f"line {node.span.line}"
     if node.kind == "collective":
         return f"the {node.detail.get('op', 'collective')} of {place}"
     return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[node.kind] + f" of {place}"

@@ -102,7 +102,7 @@ dist.destroy_process_group()
         who = "This launch" if launch.path is not None else launch.where()[:1].upper() + launch.where()[1:]
         message = (
             f"{who} starts {starts_what}, and {text} is not divisible by {by} ({value:,} % {divisor:,} = {value % divisor}), so "
-            f"the check of {place.path}:{place.line} stops every rank; the {kind} next to {value:,} that divide are {counts}."
+            f"the check of {place.place} stops every rank; the {kind} next to {value:,} that divide are {counts}."
         )
         if len(near) == 1:
             message = message.replace(
@@ -132,7 +132,7 @@ dist.destroy_process_group()
             place = accumulation.division.span
             done = accumulation.per_rank * accumulation.divisor
             return text + (
-                f"{place.path}:{place.line} rounds {value} / {world} down to {accumulation.per_rank}, and an update has {done} "
+                f"{place.place} rounds {value} / {world} down to {accumulation.per_rank}, and an update has {done} "
                 f"micro-batches instead of {value}."
             )
         return text + "the division that it guards rounds down in silence."

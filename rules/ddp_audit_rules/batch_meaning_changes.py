@@ -102,7 +102,7 @@ dist.destroy_process_group()
             place = fixed.node.span
             yield self.finding(
                 Span(fixed.devices.path, fixed.devices.line, 1, fixed.devices.line, 2),
-                f"{fixed.devices.name} = {devices} stands for the number of processes where {place.path}:{place.line} divides "
+                f"{fixed.devices.name} = {devices} stands for the number of processes where {place.place} divides "
                 f"{fixed.total}: on {other} processes an update has {made:,} instead of {fixed.total.value:,}, "
                 f"{made / fixed.total.value:.4g} times as many.",
                 "Every process does the share of one of the number that is written here, however many there are. Nothing checks "
@@ -121,7 +121,7 @@ dist.destroy_process_group()
                 yield self.finding(
                     optimizer.span,
                     f"The learning rate ({rate.text or 'given here'}) grows with the number of processes, and {dividend} does not: "
-                    f"{node.span.path}:{node.span.line} divides it among them.",
+                    f"{node.place} divides it among them.",
                     "Scaling the rate with the processes goes with a batch that each process has for itself. Where the batch of an "
                     "update stays the same, W processes take steps that are W times as large for the same samples.",
                     related=[Related(node.span.path, node.span.line, "division", node.text)],

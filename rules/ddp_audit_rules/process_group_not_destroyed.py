@@ -120,11 +120,11 @@ main()
         return self.finding(with_its_condition(program, place), message, explanation, related=related, fix=fix)
 
     def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
-        elsewhere = [(span.path, span.line) for span in written_destroys(program)]
+        elsewhere = [span.place for span in written_destroys(program)]
         message = "The process group that is made here is never destroyed in this script or the files that it imports."
         confidence = "likely"
         if unreached or elsewhere:
-            place = f"{unreached[0].span.path}:{unreached[0].span.line}" if unreached else "{}:{}".format(*elsewhere[0])
+            place = unreached[0].place if unreached else elsewhere[0]
             message = f"The process group that is made here is not destroyed on any path that was seen; {place} is not called."
             confidence = "possible"
         explanation = (

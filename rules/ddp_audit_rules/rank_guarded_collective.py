@@ -86,7 +86,7 @@ dist.destroy_process_group()
         """The finding for one one-sided collective."""
         node, guard, span = part.node, part.guard, anchor(part.node, part.guard)
         name = _name(node)
-        here = f"this {name}" if span == node.span else f"the {name} of {node.span.path}:{node.span.line} that this call leads to"
+        here = f"this {name}" if span == node.span else f"the {name} of {node.place} that this call leads to"
         if part.counterpart is not None:
             message = self._against(part, here)
         else:

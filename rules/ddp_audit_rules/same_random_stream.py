@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
@@ -45,7 +46,7 @@ class SameRandomStream(Rule):
         "plus the worker's number. Seen in runs on two ranks: equal seeds give equal draws; a process started by spawn has a "
         "state of its own."
     )
-    remedy = "build the model, then seed each rank by itself: `torch.manual_seed(seed + rank)`, inside of what is spawned"
+    remedy = "build the model, then seed each rank by itself: `torch.manual_seed(seed + rank)`"
     outcome = "same-samples"
     bad = '''"""Trains a network to copy random vectors; every rank draws the same ones."""
 
@@ -108,7 +109,9 @@ finally:
             "sends those of rank 0; they, the draws of each rank and everything shuffled without a seed differ from run to run."
         )
         related = [Related(spawn.span.path, spawn.span.line, "spawn", "the ranks start here, unseeded")]
-        fix = Fix("unsafe", self.remedy, f"in-spawned {spawn.span.line}") if spawn.span.path == seed.span.path else None
+        fix = Fix("display-only", f"{self.remedy}, in the function that is spawned")
+        if spawn.span.path == seed.span.path:
+            fix = replace(fix, safety="unsafe", detail=f"in-spawned {spawn.span.line}")
         return self.finding(seed.span, message, explanation, related=related, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

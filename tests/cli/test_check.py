@@ -283,7 +283,7 @@ def test_text_when_piped(project: Path, capsys: pytest.CaptureFixture[str]) -> N
         "script.py:1:6: DDP801 error grave-word [likely] The word is here.",
         "    guard: script.py:1: only rank 0 enters",
         "    It stays here, on all ranks.",
-        "    To mend it: take the word away",
+        "    Fix: take the word away",
         "    1  DDP801  grave-word",
         "1 error in 1 file.",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -151,29 +152,31 @@ def test_junit(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "script.py").write_text(EVERYTHING)
     (project / "broken.py").write_text("a = (\n")
     root = junit(capsys, "script.py", "broken.py")
-    assert (root.tag, root.get("tests"), root.get("failures"), root.get("errors")) == ("testsuites", "4", "1", "1")
-    assert [suite.get("name") for suite in root] == ["broken.py", "script.py"]
+    assert root.tag == "testsuites"
+    numbers = [[suite.get(key) for key in ("name", "tests", "failures", "errors")] for suite in root]
+    assert numbers == [["broken.py", "1", "0", "1"], ["script.py", "3", "1", "0"]]
     cases = root[1].findall("testcase")
     assert [case.get("name") for case in cases] == ["DDP801 grave-word 1:6", "DDP802 slight-word 2:6", "DDP811 aside-word 3:6"]
-    assert [[child.tag for child in case] for case in cases] == [["failure"], ["system-out"], ["system-out"]]
+    assert [[child.tag for child in case] for case in cases] == [["failure"], [], []]
     failure = cases[0][0]
     assert (failure.get("type"), failure.get("message")) == ("error", "The word is here.")
     assert "script.py:1:6: DDP801" in (failure.text or "")
+    assert "script.py:2:6: DDP802" in (root[1].findtext("system-out") or "")
     strict = junit(capsys, "script.py", "--strict")
-    assert strict.get("failures") == "2"
+    assert strict[0].get("failures") == "2"
 
 
 def test_junit_without_findings_is_one_passed_case(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "script.py").write_text("a = 1\n")
     root = junit(capsys, "script.py")
-    assert (root.get("tests"), root.get("failures")) == ("1", "0")
+    assert [(suite.get("tests"), suite.get("failures")) for suite in root] == [("1", "0")]
     assert [list(case) for case in root.iter("testcase")] == [[]]
 
 
 def test_control_characters_do_not_spoil_the_xml(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "a&b<\x01.py").write_text("a = 'GRAVE'\n")
     root = junit(capsys, "a&b<\x01.py")
-    assert [suite.get("name") for suite in root] == ["a&b<?.py"]
+    assert [suite.get("name") for suite in root] == ["a&b<\\x01.py"]
 
 
 @pytest.mark.parametrize("form", ["gitlab", "junit"])
@@ -183,3 +186,13 @@ def test_notes_go_to_stderr_where_the_report_has_no_room(project: Path, capsys: 
     capsys.readouterr()
     assert main(["script.py", "--baseline", "known.json", "--format", form]) == 0
     assert capsys.readouterr().err == "ddp-audit: 0 new, 1 known, 0 gone (baseline known.json)\n"
+
+
+def test_a_dash_as_output_is_standard_output(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "a.py").write_text("a = 'GRAVE'\n")
+    for words in (["--format", "json"], ["--format", "junit"], ["--diff"], []):
+        code = main(["check", "a.py", *words])
+        expected = re.sub(r'timestamp="[^"]*"', "", capsys.readouterr().out)
+        assert main(["check", "a.py", *words, "--output", "-"]) == code
+        assert re.sub(r'timestamp="[^"]*"', "", capsys.readouterr().out) == expected
+    assert [path.name for path in project.iterdir()] == ["a.py"]

@@ -157,3 +157,48 @@ def test_debug_shows_what_was_made_of_a_script(capsys: pytest.CaptureFixture[str
     assert main(["debug", "broken.py"]) == 2
     assert "error: broken.py:1:" in capsys.readouterr().out
     assert main(["debug", "nowhere.py"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "shown"),
+    [
+        ("[tool.ddp_audit]", "[tool.ddp_audit]"),
+        ("[tool.ddpaudit]", "[tool.ddpaudit]"),
+        ("[tool.DDP-Audit]", "[tool.DDP-Audit]"),
+        ('[tool."ddp audit"]', "[tool.ddp audit]"),
+        ("[ddp-audit]", "[ddp-audit]"),
+    ],
+)
+def test_a_table_with_another_name_is_named(table: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text(f"{table}\nignore = ['DDP201']\n")
+    note = f"pyproject.toml: {shown} is not read; the settings are in [tool.ddp-audit]."
+    for _ in range(2):  # the second time from the cache
+        assert main(["check", "--format", "text", "train.py"]) == 1
+        assert note in capsys.readouterr().out.splitlines()
+    assert main(["config", "."]) == 0
+    assert note in capsys.readouterr().out.splitlines()
+
+
+def test_other_tools_have_their_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text("[tool.ddp-audit]\nignore = ['DDP201']\n[tool.ddp-audit-extra]\na = 1\n[tool.ruff]\n")
+    main(["check", "--format", "text", "train.py"])
+    assert "is not read" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ("select = ['DDP999']", "select"),
+        ("ignore = ['DDP2', 'DDP999']", "ignore"),
+        ("[per-file-ignores]\n'tests/*' = ['DDP201', 'DDP999']", "per-file-ignores"),
+        ("[levels]\nDDP999 = 'off'", "levels"),
+        ("[levels]\nDDP999 = 'error'", "levels"),
+    ],
+)
+def test_a_rule_that_is_none_is_named_with_the_file(settings: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ddp-audit.toml").write_text(settings)
+    assert main(["check", "train.py"]) == 2
+    assert f"ddp-audit.toml: {key}: no rule is called 'DDP999'" in capsys.readouterr().err
+    assert main(["check", "train.py", "--ignore", "DDP998"]) == 2
+    err = capsys.readouterr().err
+    assert ("DDP998" in err) != ("DDP999" in err) and ("ddp-audit.toml" in err) == ("DDP999" in err)

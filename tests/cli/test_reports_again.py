@@ -47,7 +47,7 @@ def write(**texts: str) -> None:
         path.write_text(text)
 
 
-@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
 def test_the_same_command_is_answered_with_the_same(
     project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str], form: str
 ) -> None:

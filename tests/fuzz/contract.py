@@ -95,7 +95,7 @@ def _check_errors(result: AuditResult) -> None:
 
 
 def _check_findings(result: AuditResult) -> None:
-    places = [(f.span.path, f.span.line, f.span.column, f.code) for f in result.findings]
+    places = [(f.span.path, f.cell or 0, f.span.line, f.span.column, f.code) for f in result.findings]
     assert places == sorted(places), "findings are not in order"
     prints = [finding.fingerprint for finding in result.findings]
     assert len(set(prints)) == len(prints), "two findings have one fingerprint"
@@ -105,15 +105,15 @@ def _check_findings(result: AuditResult) -> None:
         assert finding.message and "\n" not in finding.message, told
         span = finding.span
         assert (1, 1) <= (span.line, span.column) <= (span.end_line, span.end_column), told
-        lines = result.sources.get(span.path)
-        if lines is not None:
+        lines = result.lines_of(span.path, finding.cell)
+        if lines:
             assert span.end_line <= len(lines), f"{told}: the file has {len(lines)} lines"
             assert span.column <= len(lines[span.line - 1]) + 1, f"{told}: the line is shorter"
             assert span.end_column <= len(lines[span.end_line - 1]) + 1, f"{told}: its last line is shorter"
         for related in finding.related:
-            lines = result.sources.get(related.path)
+            lines = result.lines_of(related.path, related.cell)
             assert related.line >= 1 and "\n" not in related.text, f"{told}: {related}"
-            assert lines is None or related.line <= len(lines), f"{told}: {related}"
+            assert not lines or related.line <= len(lines), f"{told}: {related}"
 
 
 def _check_reports(result: AuditResult, run_of: str | None, overlay: Mapping[str, bytes]) -> None:

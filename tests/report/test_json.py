@@ -85,7 +85,8 @@ def test_a_report_with_everything_is_valid(filled: AuditResult, schema: dict[str
     jsonschema.validate(document, schema)
     assert document["findings"][0]["option"] == {"name": "use_eval", "default": False, "value": True}
     assert document["findings"][0]["places"][0] == {"path": "nb.ipynb", "cell": 4, "line": 3, "column": 5}
-    assert document["coverage"]["not_followed"] == [{"path": "train.py", "line": 3, "what": "load_plugin() is not in the project"}]
+    what = "load_plugin() is not in the project"
+    assert document["coverage"]["not_followed"] == [{"path": "train.py", "cell": None, "line": 3, "what": what}]
     assert document["predicted"]["outcome"] == "hangs"
     assert document["errors"][0] == {"path": "nb2.ipynb", "cell": 2, "line": 1, "message": "invalid syntax"}
 

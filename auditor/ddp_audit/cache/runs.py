@@ -27,6 +27,7 @@ from ddp_audit.source.seen import digest_of, noting
 
 if TYPE_CHECKING:
     from ddp_audit.rule import Rule
+    from ddp_audit.source.notebook import Notebook
     from ddp_audit.source.project import Tell
 
 
@@ -131,9 +132,9 @@ def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -
             coverage=None if kept["coverage"] is None else _coverage(kept["coverage"]),
             predicted=kept["predicted"],
         )
-        named = {f.span.path for f in result.findings} | {place.path for f in result.findings for place in f.related}
-        readable = sorted(named & result.looked_at)
-        result.sources = Late(lambda: {path: _text_of(path).split("\n") for path in readable})
+        named = sorted({path for finding in result.findings for path in finding.paths})
+        result.notebooks = Late(lambda: {path: book for path in named if (book := _notebook(path)) is not None})
+        result.sources = Late(lambda: {path: lines for path in named if (lines := _lines_of(path, result))})
     except files.DAMAGE:
         return None
     held.update(document["seen"])
@@ -149,12 +150,22 @@ def _coverage(kept: dict[str, Any]) -> Coverage:
     return Coverage(tuple(kept["reached"]), left, kept["complete"])
 
 
-def _text_of(path: str) -> str:
-    from ddp_audit.source.files import decode
+def _notebook(path: str) -> Notebook | None:
     from ddp_audit.source.notebook import SUFFIX, read_notebook
 
-    data = Path(path).read_bytes()
-    return read_notebook(data, path).text if path.endswith(SUFFIX) else decode(data, path)
+    return read_notebook(Path(path).read_bytes(), path) if path.endswith(SUFFIX) else None
+
+
+def _lines_of(path: str, result: AuditResult) -> list[str]:
+    """The lines of a file that a finding names; none where it cannot be read, as a document that only had a name can."""
+    from ddp_audit.source.files import SourceError, decode, read_bytes
+
+    if path in result.notebooks:
+        return result.notebooks[path].text.split("\n")
+    try:
+        return decode(read_bytes(path), path).split("\n")
+    except SourceError:
+        return []
 
 
 def _document(result: AuditResult) -> dict[str, object]:

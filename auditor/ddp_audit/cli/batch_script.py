@@ -16,6 +16,7 @@ from ddp_audit.launch.scaling import Job, config_folders, starts
 from ddp_audit.launch.update import Update
 from ddp_audit.report.columns import say
 from ddp_audit.source.files import SourceError
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.launch.tokens import Unequal
@@ -96,9 +97,9 @@ def _job(update: Update) -> str:
     line = f"on {_processes(update.world)}: {quotient} ({reason})"
     if update.check is not None:
         check = update.check.node.span
-        return f"{line}, so {check.path}:{check.line} stops every process: {update.check.node.text}"
+        return f"{line}, so {place_of(check.path, check.line)} stops every process: {update.check.node.text}"
     place = update.division.span if update.division is not None else None
-    where = f"{place.path}:{place.line} rounds it" if place is not None else "it is rounded"
+    where = f"{place_of(place.path, place.line)} rounds it" if place is not None else "it is rounded"
     done = f" to K = {update.tokens:,} instead of what is meant" if update.tokens is not None else ""
     return f"{line}, and {where} down in silence to a = {update.per_rank:,}{done}"
 

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cache import reports
 from ddp_audit.cli import explained, fixing, known
-from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option, output_file
 from ddp_audit.cli.progress import Auditing
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.outcome import AuditResult, Options, UsageError
@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     report = parser.add_argument_group("report")
     report.add_argument("--format", choices=FORMATS, help="default: terminal, or text when the output is no terminal")
-    report.add_argument("--output", metavar="FILE", help="write the report to FILE")
+    report.add_argument("--output", type=output_file, metavar="FILE", help="write the report to FILE (-: standard output)")
     explained.add_options(report)
     report.add_argument("--statistics", action="store_true", help="count the findings of each rule")
     report.add_argument("--strict", action="store_true", default=None, help="warnings fail too")
@@ -112,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
                     result = cached_audit(paths, options, tell, held)
             baseline.hold(result)
+            result.notes += config.unread
             return result
 
         mends = args.fix or args.diff
@@ -129,6 +130,8 @@ def run(args: argparse.Namespace) -> int:
 
         judge(result.findings, recorded, result.rules)
     chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")
+    if chosen == "github":
+        _add_summary(result)
     strict = bool(config.strict) if args.strict is None else args.strict
     explained.check_format(args, chosen)
     code = result.exit_code(strict)
@@ -155,9 +158,23 @@ def _check_names(args: argparse.Namespace) -> None:
         raise UsageError(f"{error}; rules of the project were not loaded (--allow-project-rules loads them)") from None
 
 
+def _add_summary(result: AuditResult) -> None:
+    """Adds the findings to the summary of a job of GitHub Actions, whose page shows ten annotations of a kind."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    from ddp_audit.report import github
+
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(github.summary(result))
+    except OSError as error:
+        print(f"ddp-audit: GITHUB_STEP_SUMMARY: {path}: {error.strerror or error}", file=sys.stderr)
+
+
 def _is_the_same_again(args: argparse.Namespace, form: str, baseline: known.Known) -> bool:
     """Whether a report depends on nothing but what its audit rests on, and all of it goes to standard output."""
-    plain = form in ("text", "json", "sarif", "github") and (form == "text" or not args.statistics)
+    plain = form in ("text", "json", "sarif") and (form == "text" or not args.statistics)
     return plain and not (args.trace or args.explain_run or baseline.is_used)
 
 
@@ -192,6 +209,9 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
     world_size = args.world_size
     if world_size is None and args.launch is None:
         world_size = config.world_size
+    typed = {part.strip() for text in [*(args.select or []), *(args.ignore or [])] for part in text.split(",")}
+    own = project_options(config, allow_rules=args.allow_project_rules)
+    own["origins"] = tuple(pair for pair in own["origins"] if pair[0] not in typed)
     return Options(
         select=args.select if args.select is not None else config.select,
         ignore=[*config.ignore, *(args.ignore or [])],
@@ -203,7 +223,7 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         settings=args.settings,
         config_files=args.config_files,
         jobs=args.jobs or os.cpu_count() or 1,
-        **project_options(config, allow_rules=args.allow_project_rules),
+        **own,
     )
 
 
@@ -217,6 +237,7 @@ def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, A
         "home": config.home,
         "per_file_ignores": tuple((pattern, tuple(rules)) for pattern, rules in config.per_file_ignores.items()),
         "levels": tuple(config.levels.items()),
+        "origins": tuple(config.origins.items()),
         "target_torch": config.target_torch,
         "rule_folders": tuple(config.rule_folders) if allow_rules else (),
         "withheld_rules": () if allow_rules else tuple(config.rule_folders),

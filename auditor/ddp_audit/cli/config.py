@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,13 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         document = {"version": 1, "path": config.path, "settings": settings}
         print(json.dumps(document, indent=2, ensure_ascii=False))
+        print("".join(f"ddp-audit: {line}\n" for line in config.unread), end="", file=sys.stderr)
         return 0
     width = max(map(len, settings))
     lines = [f"{name:<{width}}  {_shown(setting['value'])}  ({setting['from']})" for name, setting in settings.items()]
     if config.rules:
         lines.append("The rules are code of the project: they are loaded with --allow-project-rules, and otherwise not.")
-    say([f"settings for {args.path}: {config.path or 'no file; the defaults hold'}", *lines])
+    say([f"settings for {args.path}: {config.path or 'no file; the defaults hold'}", *lines, *config.unread])
     return 0
 
 
@@ -58,7 +60,7 @@ def effective(config: Config) -> dict[str, dict[str, Any]]:
     """Each setting with its value and where it comes from: the file, or `default`."""
     settings = {}
     for item in fields(Config):
-        if item.name == "path":
+        if item.name in ("path", "unread"):
             continue
         key, value = item.name.replace("_", "-"), getattr(config, item.name)
         given = value is not None and value not in ([], {})

@@ -15,6 +15,7 @@ from ddp_audit.report.columns import say
 from ddp_audit.report.summary import count
 from ddp_audit.selection import withheld_note
 from ddp_audit.source.config import ConfigError, find_config
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Program
@@ -85,9 +86,9 @@ def _report(context: Context, rules: list[Rule], read: list[str], most: int | No
     yield from _nodes(program, most)
     yield "buffers of wrapped modules:"
     sites = [site for wrap in program.wraps().values() for site in program.buffers_of(wrap)]
-    yield from [f"  {site.span.path}:{site.span.line}: {site.name or site.layer}" for site in sites] or ["  none seen"]
+    yield from [f"  {site.span.place}: {site.name or site.layer}" for site in sites] or ["  none seen"]
     yield "configuration values:"
-    values = [f"  {name} = {c.value!r} ({c.origin}, {c.path}:{c.line})" for name, c in sorted(program.config.items())]
+    values = [f"  {name} = {c.value!r} ({c.origin}, {place_of(c.path, c.line)})" for name, c in sorted(program.config.items())]
     yield from values[:most] or ["  none seen"]
     if most is not None and len(values) > most:
         yield f"  and {len(values) - most} more"
@@ -107,6 +108,6 @@ def _nodes(program: Program, most: int | None) -> Iterator[str]:
         for node in nodes[:most]:
             guards = "".join(f" [{guard.describe()}]" for guard in node.guards if guard.taint)
             calls = "".join(f" < {Path(c.path).name}:{c.line}" for c in reversed(node.calls))
-            yield f"    {node.span.path}:{node.span.line}: {node.text}{guards}{calls}"
+            yield f"    {node.place}: {node.text}{guards}{calls}"
         if most is not None and len(nodes) > most:
             yield f"    and {len(nodes) - most} more"

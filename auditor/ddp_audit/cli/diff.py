@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ddp_audit.cli import exports
-from ddp_audit.cli.parser import Subparsers, Usage
+from ddp_audit.cli.parser import Subparsers, Usage, output_file
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -24,7 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a trace, or of dumps of PyTorch's Flight Recorder")
     parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="html: one page that needs nothing else")
-    parser.add_argument("--output", metavar="FILE", help="write the report there instead of to standard output")
+    parser.add_argument(
+        "--output", type=output_file, metavar="FILE", help="write the report there instead of to standard output (-)"
+    )
     exports.add_argument(parser)
     parser.add_argument(
         "--log",

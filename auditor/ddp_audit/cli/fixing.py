@@ -48,8 +48,10 @@ def mend_findings(
             raise Usage(f"--fix: {error}") from None
     for finding in mended.result.findings:
         if finding.fingerprint in mended.refused:
-            place = f"{finding.span.path}:{finding.span.line}"
-            print(f"ddp-audit: {place}: {finding.code} not mended: {mended.refused[finding.fingerprint]}", file=sys.stderr)
+            print(
+                f"ddp-audit: {finding.place}: {finding.code}: no automatic fix: {mended.refused[finding.fingerprint]}",
+                file=sys.stderr,
+            )
     verb = "fixed" if args.fix else "would fix"
     more = f" ({mended.held_back} more with --unsafe-fixes)" if mended.held_back else ""
     files = f" in {count(len(mended.changed), 'file')}" if mended.changed else ""

@@ -15,6 +15,7 @@ from ddp_audit.launch import LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
 from ddp_audit.outcome import Options, UsageError
 from ddp_audit.report import sides
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
@@ -74,7 +75,7 @@ def _held(run: Run, recorded: RecordedRun) -> Foretold:
 
 def _said(assumption: Assumption, rank: int, asked: int) -> str:
     answer = "false" if assumption.taken == "true" else "true"
-    return f"{assumption.path}:{assumption.line} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
+    return f"{place_of(assumption.path, assumption.line)} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
 
 
 def told(found: Foretold, *, full: bool = False) -> list[str]:

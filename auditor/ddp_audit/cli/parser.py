@@ -59,6 +59,11 @@ class Parser(argparse.ArgumentParser):
         raise Usage(f"{message} ('{self.prog} --help' tells the options)")
 
 
+def output_file(text: str) -> str | None:
+    """The value of --output: the name of a file, None for `-`, which is standard output as without the option."""
+    return None if text == "-" else text
+
+
 def add_rules_option(parser: argparse._ActionsContainer) -> None:
     """Add the option without which rules of a project that is audited are not loaded."""
     parser.add_argument(

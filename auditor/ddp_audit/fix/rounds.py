@@ -93,7 +93,7 @@ def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[s
     for path, findings in by_file.items():
         try:
             if path.endswith(SUFFIX):
-                raise Refused("a notebook is not mended")
+                raise Refused("fixes are not applied to notebooks")
             data = {**overlay, **mended.after}.get(path)
             if data is None:
                 data = read_bytes(Path(path))

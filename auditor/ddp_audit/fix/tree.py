@@ -17,7 +17,7 @@ _Kind = TypeVar("_Kind", bound=cst.CSTNode)
 
 
 class Refused(Exception):
-    """A codemod that leaves the file alone, because its edit would not be right here. The text completes 'not mended: ..'."""
+    """A codemod that leaves the file alone, because its edit would not be right here. The text completes 'no automatic fix: ..'."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

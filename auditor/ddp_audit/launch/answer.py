@@ -89,7 +89,7 @@ def why_not(update: Update) -> str | None:
 def meaning(update: Update) -> str:
     """How the code comes to a, in words."""
     name = update.source.name if update.source is not None else "the count"
-    where = f"{update.division.span.path}:{update.division.span.line}" if update.division is not None else ""
+    where = update.division.span.place if update.division is not None else ""
     fixed = f"from {update.fixed.name} = {update.fixed.value}" if update.fixed is not None else "from numbers of the source"
     return MEANINGS[update.kind].format(name=name, where=where, fixed=fixed)
 
@@ -142,7 +142,7 @@ def _random_batches(program: Program, now: Update, before: Update | None) -> lis
         return []
     draws = next((node for node in program.of("draw")), None)
     seed = next((node for node in program.of("seed") if RANK in node.args["seed"].taint), None)
-    seeded = f", seeded with its rank at {seed.span.path}:{seed.span.line}" if seed is not None else ""
+    seeded = f", seeded with its rank at {seed.span.place}" if seed is not None else ""
     if program.has("sampler"):
         return [
             "The sampler deals the same shuffled order out over more or fewer processes: with K kept an update has the same "
@@ -152,7 +152,7 @@ def _random_batches(program: Program, now: Update, before: Update | None) -> lis
     if draws is not None:
         return [
             "The random batches change with W even where K does not: every process draws its own at "
-            f"{draws.span.path}:{draws.span.line}{seeded}, so {now.world} processes draw others than {before.world}, and the two "
+            f"{draws.span.place}{seeded}, so {now.world} processes draw others than {before.world}, and the two "
             "runs do not give the same losses."
         ]
     return [

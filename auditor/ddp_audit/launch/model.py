@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ddp_audit.source.paths import place_of
+
 # Launchers, as `Launch.kind` names them. `world-size` is no command: the user gave the number of processes alone.
 TORCHRUN = "torchrun"
 TORCH_RUN = "torch.distributed.run"
@@ -114,7 +116,7 @@ class Launch:
     def where(self) -> str:
         """`train.py:13`, or what the user typed it as."""
         if self.path is not None:
-            return f"{self.path}:{self.line}"
+            return place_of(self.path, self.line or 1)
         if self.kind == PYTHON and self.world_size == 1:
             return "a run without a launcher"
         return f"--world-size {self.world_size}" if self.kind == WORLD_SIZE else "the named launch"

@@ -17,6 +17,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 from ddp_audit.source import seen
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.rule import Context
@@ -123,10 +124,10 @@ class Job:
         if config is not None:
             origin = {"set": "given by --set"}.get(config.origin, config.origin)
             if config.origin == "config-file":
-                origin = f"{config.path}:{config.line}, given by --config-file"
+                origin = f"{place_of(config.path, config.line)}, given by --config-file"
             if explicit:
                 return Number(name, config.value, origin)
-            return Number(name, config.value, f"{config.path}:{config.line}, default", config.path, config.line)
+            return Number(name, config.value, f"{place_of(config.path, config.line)}, default", config.path, config.line)
         return None
 
     def _override(self, name: str) -> Override | None:

@@ -28,6 +28,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Value
+from ddp_audit.source.paths import place_of
 
 BATCH_NAMES = (
     "micro_batch_size", "device_batch_size", "per_device_train_batch_size", "per_device_batch_size", "batch_size_per_gpu",
@@ -162,7 +163,7 @@ def _assigned(program: Program) -> Iterator[tuple[str, Number]]:
         for target in targets:
             if isinstance(target, ast.Name) and value is not UNKNOWN and target.id not in known:
                 known[target.id] = value
-                yield target.id, Number(target.id, value, f"{program.entry}:{node.lineno}", program.entry, node.lineno)
+                yield target.id, Number(target.id, value, place_of(program.entry, node.lineno), program.entry, node.lineno)
 
 
 def _divided(job: Job, constants: Constants) -> Update | None:

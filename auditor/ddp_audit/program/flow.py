@@ -158,7 +158,7 @@ def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
     element, count, taint = iteration.iterate(lw, node.iter, over)
     text = lw.text(node.iter)
     epochs = "epoch" in (names.written(node.target) + text).lower()
-    leaf = f"loop:{node.iter.lineno}:{node.iter.col_offset}"
+    leaf = f"loop:{node.iter.lineno:d}:{node.iter.col_offset}"
     repeat(lw, Loop(lw.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
     if node.orelse:
         lw.run_block(node.orelse)

@@ -155,7 +155,7 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
 
 def _position(node: ast.expr, start: Value, step: Value | None = None) -> Value:
     """The index of a loop over range() or enumerate(): a leaf that counts iterations from 0, with what the call makes of it."""
-    index: Value = Expr(op=f"loop:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}", text="index")
+    index: Value = Expr(op=f"loop:{getattr(node, 'lineno', 0):d}:{getattr(node, 'col_offset', 0)}", text="index")
     if step is not None and not (isinstance(step, Const) and step.value == 1):
         index = operation("*", index, step, text="index")
     return index if isinstance(start, Const) and start.value == 0 else operation("+", start, index, text="index")

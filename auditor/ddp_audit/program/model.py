@@ -196,7 +196,7 @@ class Node:
     @property
     def place(self) -> str:
         """Where it is, for reports: `train.py:94`."""
-        return f"{self.span.path}:{self.span.line}"
+        return self.span.place
 
     @property
     def is_called(self) -> bool:

@@ -141,7 +141,7 @@ def turns(made: Items, world: World) -> Iterator[World]:
         return
     numbers = evaluate(over, world)
     place: Span = over.key[1]
-    leaf_name = f"loop:{place.line}:{place.column - 1}"  # of a range that is written where it is iterated
+    leaf_name = f"loop:{place.line:d}:{place.column - 1}"  # of a range that is written where it is iterated
     for index in range(len(numbers) if isinstance(numbers, tuple) else 0):
         yield at(leaf_name, index, world)
 

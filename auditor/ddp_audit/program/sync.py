@@ -199,7 +199,7 @@ def _domain(name: str, defaults: Mapping[str, Any]) -> list[Any]:
 def loop_atom(loop: Loop, names: set[str]) -> str | None:
     """The atom that is the index of a loop, where the names hold it."""
     for name in names:
-        if name.startswith(f"loop:{loop.span.line}:") and int(name.rsplit(":", 1)[1]) + 1 >= loop.span.column:
+        if name.startswith(f"loop:{loop.span.line:d}:") and int(name.rsplit(":", 1)[1]) + 1 >= loop.span.column:
             return name
     return None
 

@@ -14,15 +14,17 @@ _SEVERITIES = {"error": "critical", "warning": "major", "info": "info"}
 
 def render(result: AuditResult) -> str:
     """The document. What could not be read is an issue of severity blocker."""
-    issues = [_error(error) for error in result.errors] + [_finding(finding) for finding in result.findings]
+    issues = [_error(error) for error in result.errors] + [_finding(finding, result) for finding in result.findings]
     return json.dumps(issues, indent=2, ensure_ascii=False) + "\n"
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _finding(finding: Finding, result: AuditResult) -> dict[str, object]:
     span = finding.span
-    lines = {"begin": span.line, "end": max(span.line, span.end_line)}
+    begin, end = (result.file_line(span.path, finding.cell, line) for line in (span.line, span.end_line))
+    lines = {"begin": begin, "end": max(begin, end)}
+    where = "" if finding.cell is None else f" (cell {finding.cell}, line {span.line})"
     return {
-        "description": f"{finding.code} {finding.name}: {finding.message}",
+        "description": f"{finding.code} {finding.name}: {finding.message}{where}",
         "check_name": finding.code,
         "fingerprint": finding.fingerprint,
         "severity": _SEVERITIES[finding.severity],
@@ -31,11 +33,13 @@ def _finding(finding: Finding) -> dict[str, object]:
 
 
 def _error(error: SourceError) -> dict[str, object]:
+    line = error.file_line or 1
+    where = "" if error.cell is None else f" (cell {error.cell}, line {error.line})"
     digest = hashlib.sha256(f"{error.path}\0{error.message}".encode(errors="surrogateescape")).hexdigest()
     return {
-        "description": f"could not be audited: {error.message}",
+        "description": f"could not be audited: {error.message}{where}",
         "check_name": "ddp-audit",
         "fingerprint": digest[:24],
         "severity": "blocker",
-        "location": {"path": error.path, "lines": {"begin": error.line or 1, "end": error.line or 1}},
+        "location": {"path": error.path, "lines": {"begin": line, "end": line}},
     }

@@ -37,7 +37,7 @@ def render(
     data = as_object(selection, comparison, root)
     judged = sorted((finding for finding in findings if finding.verdict is not None), key=lambda finding: finding.sort_key)
     data["findings"] = [
-        [f.verdict, f"{f.span.path}:{f.span.line}", f"{f.code} {f.name}", f.message] for f in judged
+        [f.verdict, f.place, f"{f.code} {f.name}", f.message] for f in judged
     ]  # fmt: skip
     data["log"] = list(log)
     data["earlier"] = [[line.text for line in earlier_lines(attempt, root)] for attempt in comparison.earlier]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Rule
 
 HOMEPAGE = "https://github.com/ddp-audit/ddp-audit"
-_SITE = "https://ddp-audit.github.io/ddp-audit"
-
 SITE = "https://ddp-audit.github.io/ddp-audit/"  # the site that mkdocs.yml makes
 
 # Outcomes as rules and cases name them (tests/cases/README.md), for readers.
@@ -60,7 +58,7 @@ class Page:
     @property
     def url(self) -> str:
         """The address of the page on the site; empty where there is none."""
-        return f"{_SITE}/rules/{self.code}/" if self.has_site else ""
+        return page_url(self.code) if self.has_site else ""
 
     def sections(self) -> list[tuple[str, str]]:
         """(heading, paragraph) of the parts in prose."""

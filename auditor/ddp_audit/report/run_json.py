@@ -9,6 +9,7 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, Event
 from ddp_audit.report import sides
 from ddp_audit.report.run_text import reached
+from ddp_audit.source.paths import cell_and_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,21 +39,26 @@ def as_object(predicted: Predicted, path: str, beyond: Sequence[str] = ()) -> di
             for d in run.divergences()
         ],
         "assumptions": [
-            {"path": a.path, "line": a.line, "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
+            {"path": a.path, **_line(a.line), "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
         ],
         "variants": [
-            {"line": v.assumption.line, "text": v.assumption.text, "rank": v.rank, "outcome": v.run.kind} for v in run.variants
+            {**_line(v.assumption.line), "text": v.assumption.text, "rank": v.rank, "outcome": v.run.kind} for v in run.variants
         ],
         "notes": run.notes,
         "bounds": [*run.bounds, *dict.fromkeys(run.cut.values())],
     }
 
 
+def _line(line: int) -> dict[str, int | None]:
+    cell, inner = cell_and_line(line)
+    return {"cell": cell, "line": inner}
+
+
 def _guards(run: Run, divergence: Divergence) -> dict[str, Any]:
     """By rank the condition that led it to its call and others not; ranks without one are left out."""
     found = {rank: run.guard_of(rank, e) for rank, e in sorted(divergence.ranks.items()) if e is not None}
     return {
-        str(rank): {"path": taken.path, "line": taken.line, "text": taken.text, "taken": taken.answer}
+        str(rank): {"path": taken.path, **_line(taken.line), "text": taken.text, "taken": taken.answer}
         for rank, taken in found.items()
         if taken is not None
     }

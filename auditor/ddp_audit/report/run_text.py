@@ -13,6 +13,7 @@ from ddp_audit.events import BACKWARD, COLLECTIVE, DEFAULT_GROUP, FORWARD, ORIGI
 from ddp_audit.explore.exact import FAILS, NOTHING, OPEN
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 from ddp_audit.report.columns import cut, pad, width_of, wrap
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
@@ -268,7 +269,7 @@ def _guards(run: Run, divergence: Divergence, width: int) -> Iterator[str]:
         if event is not None and guard is not None:
             way = " > ".join(str(site.line) for site in reversed(event.stack))
             said = "true" if guard.answer else "false"
-            text = f"Rank {rank} comes there because {guard.path}:{guard.line} {guard.text} is {said} for it (lines {way})"
+            text = f"Rank {rank} comes there because {place_of(guard.path, guard.line)} {guard.text} is {said} for it (lines {way})"
             yield from _wrapped(text, width, "  ", 4)
 
 
@@ -303,7 +304,8 @@ def _variants(run: Run, width: int) -> Iterator[str]:
     for one in run.variants:
         a = one.assumption
         other = "false" if a.taken == "true" else "true"
-        text = f"{a.path}:{a.line} {a.text}: {other} on {rank_list([one.rank])} once: {_ENDS[one.run.kind].lower()}"
+        what = f"{other} on {rank_list([one.rank])} once: {_ENDS[one.run.kind].lower()}"
+        text = f"{place_of(a.path, a.line)} {a.text}: {what}"
         yield from _wrapped(text, width, "  ", 4)
         if one.run.stops:
             yield from _wrapped(one.run.outcome.explanation, width, "    ")
@@ -314,7 +316,7 @@ def _assumed(run: Run, width: int, ends: bool) -> Iterator[str]:
     if run.assumptions:
         yield ""
         yield "Taken for granted where the source leaves it open, on every rank alike"
-        yield from _listed(run.assumptions, lambda a: f"{a.path}:{a.line} {a.text}: {a.taken}{_differs(a.local)}", width)
+        yield from _listed(run.assumptions, lambda a: f"{place_of(a.path, a.line)} {a.text}: {a.taken}{_differs(a.local)}", width)
     if run.notes:
         yield ""
         yield "Seen on the way"

@@ -7,9 +7,15 @@ from collections import Counter
 from ddp_audit.findings import SEVERITIES, Finding
 from ddp_audit.outcome import AuditResult
 
+_CONTROLS = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160)) if chr(number) != "\t"}
+
 
 def closing_line(result: AuditResult) -> str:
-    """`2 errors, 1 warning and 3 infos in 7 files; 1 suppressed; 1 file could not be audited.`"""
+    """`2 errors, 1 warning and 3 infos in 7 files; 1 suppressed; 1 file could not be audited.`, or that nothing was audited."""
+    failed = len({error.path for error in result.errors})
+    if not result.files and not result.findings:
+        why = f"{count(failed, 'path')} could not be read or parsed" if failed else "every path is excluded"
+        return f"No file was audited: {why}."
     counts = Counter(finding.severity for finding in result.findings)
     parts = [count(counts[severity], severity) for severity in reversed(SEVERITIES) if counts[severity]]
     found = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) if parts else "No hazards found"
@@ -18,14 +24,14 @@ def closing_line(result: AuditResult) -> str:
     line = f"{found} in {count(result.files, 'file')}"
     if result.suppressed:
         line += f"; {result.suppressed} suppressed"
-    if result.errors:
-        line += f"; {count(len(result.errors), 'error')} kept the audit from being whole"
+    if failed:
+        line += f"; {count(failed, 'file')} could not be audited"
     return line + "."
 
 
 def one_line(text: str) -> str:
-    """A text in which line ends, as names of files may hold them, are written as escapes."""
-    return text.replace("\n", "\\n").replace("\r", "\\r")
+    """A text in which control characters are written as escapes: a name of a file may hold line ends, and orders for a terminal."""
+    return text.translate(_CONTROLS)
 
 
 def count(number: int, noun: str) -> str:

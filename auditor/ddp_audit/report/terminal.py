@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import groupby
 from typing import IO
 
@@ -29,44 +29,44 @@ def show(result: AuditResult, stream: IO[str], *, with_statistics: bool = False,
     if result.errors:
         console.print()
     for finding in result.findings:
-        _finding(console, finding, result.sources)
+        _finding(console, finding, result)
     for note in result.notes:
-        console.print(Text(note))
+        console.print(Text(one_line(note)))
     if with_statistics:
         for line in statistics(result):
             console.print(Text(line))
     console.print(Text(closing_line(result), "bold"))
 
 
-def _finding(console: Console, finding: Finding, sources: Mapping[str, list[str]]) -> None:
-    span = finding.span
+def _finding(console: Console, finding: Finding, result: AuditResult) -> None:
     style = _STYLES[finding.severity]
     head = Text.assemble(
-        (f"{one_line(span.path)}:{span.line}:{span.column}", "bold"),
+        (one_line(finding.start), "bold"),
         "  ",
         (f"{finding.severity} {finding.code}", style),
         f" {finding.name} ",
         (f"[{sureness(finding)}]", _VERDICTS.get(finding.verdict or "", "dim")),
     )
     console.print(head)
-    console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
-    console.print()
-    _excerpt(console, span, sources, style)
-    _related(console, finding.related, sources)
+    console.print(Padding(Text(one_line(finding.message)), (0, 0, 0, 2)))
+    lines = result.lines_of(finding.span.path, finding.cell)
+    if lines or finding.related:
+        console.print()
+    _excerpt(console, finding.span, lines, style)
+    _related(console, finding.related, result)
     if finding.explanation:
         console.print()
         for paragraph in finding.explanation.splitlines():
             if paragraph.strip():
-                console.print(Padding(Text(paragraph.strip()), (0, 0, 0, 2)))
+                console.print(Padding(Text(one_line(paragraph.strip())), (0, 0, 0, 2)))
     if finding.fix is not None:
         console.print()
         safety = "" if finding.fix.safety == "display-only" else f" ({finding.fix.safety} fix)"
-        console.print(Padding(Text.assemble(("To mend it: ", "bold green"), finding.fix.description, safety), (0, 0, 0, 2)))
+        console.print(Padding(Text.assemble(("Fix: ", "bold green"), one_line(finding.fix.description), safety), (0, 0, 0, 2)))
     console.print()
 
 
-def _excerpt(console: Console, span: Span, sources: Mapping[str, list[str]], style: str) -> None:
-    lines = sources.get(span.path, [])
+def _excerpt(console: Console, span: Span, lines: Sequence[str], style: str) -> None:
     last = min(span.end_line, span.line + _MOST_LINES - 1, len(lines))
     room = max(20, console.width - len(_MARGIN) - 1)
     for number in range(span.line, last + 1):
@@ -75,22 +75,24 @@ def _excerpt(console: Console, span: Span, sources: Mapping[str, list[str]], sty
         if number == span.line:
             end = span.end_column if span.end_line == span.line else len(text) + 1
             before, marked = text[: span.column - 1], text[span.column - 1 : end - 1]
-            marks = " " * width_of(before) + "^" * max(1, width_of(marked))
+            marks = " " * width_of(one_line(before)) + "^" * max(1, width_of(one_line(marked)))
             console.print(Text.assemble((_MARGIN, "dim"), (marks[:room], style)), no_wrap=True)
     if 0 < last < span.end_line:
         console.print(Text(f"{_MARGIN}.. to line {span.end_line}", "dim"))
 
 
-def _related(console: Console, related: list[Related], sources: Mapping[str, list[str]]) -> None:
-    for path, group in groupby(related, key=lambda place: place.path):
-        console.print(Text(f"  {path}", "dim"))
+def _related(console: Console, related: list[Related], result: AuditResult) -> None:
+    for (path, cell), group in groupby(related, key=lambda place: (place.path, place.cell)):
+        console.print(Text(f"  {one_line(path)}" + ("" if cell is None else f":cell {cell}"), "dim"))
+        lines = result.lines_of(path, cell)
         for place in group:
-            lines = sources.get(path, [])
             text = lines[place.line - 1].replace("\t", " ").strip() if 0 < place.line <= len(lines) else ""
-            console.print(_source_line(place.line, text, console.width), no_wrap=True)
+            if text:
+                console.print(_source_line(place.line, text, console.width), no_wrap=True)
             said = place.role if place.text in ("", text) or place.text in text else f"{place.role}: {place.text}"
-            console.print(Padding(Text(said, "italic"), (0, 0, 0, len(_MARGIN) + 2)))
+            where = "" if text or place.line < 1 else f"line {place.line}: "  # a file that cannot be read any more
+            console.print(Padding(Text(one_line(f"{where}{said}"), "italic"), (0, 0, 0, len(_MARGIN) + 2)))
 
 
 def _source_line(number: int, text: str, width: int) -> Text:
-    return Text.assemble((f"{number:>6} | ", "dim"), cut(text, max(20, width - len(_MARGIN))))
+    return Text.assemble((f"{number:>6} | ", "dim"), cut(one_line(text), max(20, width - len(_MARGIN))))

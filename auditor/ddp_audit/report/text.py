@@ -27,16 +27,14 @@ def heads(result: AuditResult) -> list[str]:
 
 
 def _head(finding: Finding) -> str:
-    span = finding.span
-    place = f"{span.path}:{span.line}:{span.column}"
-    return f"{place}: {finding.code} {finding.severity} {finding.name} [{sureness(finding)}] {finding.message}"
+    return f"{finding.start}: {finding.code} {finding.severity} {finding.name} [{sureness(finding)}] {finding.message}"
 
 
 def finding_lines(finding: Finding) -> list[str]:
     """The lines of one finding: its head, then what it rests on and what to do."""
     lines = [_head(finding)]
-    lines += [f"    {related.role}: {related.path}:{related.line}: {related.text}" for related in finding.related]
+    lines += [f"    {related.role}: {related.place}: {related.text}" for related in finding.related]
     lines += [f"    {line}" for line in finding.explanation.splitlines() if line.strip()]
     if finding.fix is not None:
-        lines.append(f"    To mend it: {finding.fix.description}")
+        lines.append(f"    Fix: {finding.fix.description}")
     return lines

@@ -375,7 +375,7 @@ def _finding_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
         if chosen:
             yield Line(f"  {title}: {meaning}", style)
             for finding in chosen:
-                place = f"{finding.span.path}:{finding.span.line}"
+                place = finding.place
                 yield from _wrapped(f"{place} {finding.code} {finding.name}: {finding.message}", width, "    ", hang=2)
                 if finding.verdict_reason:
                     yield from (Line(line.text, "dim") for line in _wrapped(finding.verdict_reason, width, "      "))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ddp_audit.source.paths import display_path
 SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 _OWN = "ddp-audit.toml"
+_NAME = "ddp-audit"
 
 
 class ConfigError(Exception):
@@ -41,6 +42,18 @@ class Config:
     roots: list[str] = field(default_factory=list)  # relative to the folder of the file
     rules: list[str] = field(default_factory=list)  # folders, relative to the folder of the file
     helpers: Mapping[str, list[str]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()  # tables on the way that look like settings and are not, in sentences
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each name of a rule stands in the file."""
+        named = {
+            "select": self.select or [],
+            "ignore": self.ignore,
+            "per-file-ignores": [name for names in self.per_file_ignores.values() for name in names],
+            "levels": list(self.levels),
+        }
+        return {part.strip(): f"{self.path}: {key}" for key, texts in named.items() for text in texts for part in text.split(",")}
 
     @property
     def folder(self) -> Path:
@@ -107,16 +120,27 @@ def find_config(start: Path) -> Config:
     ddp-audit.toml comes before pyproject.toml in one folder; a pyproject.toml without the table is passed over.
     Raises ConfigError.
     """
+    unread: list[str] = []
     for path in settings_paths(start):
         if not path.is_file():
             continue
+        loaded = _load(path)
         if path.name == _OWN:
-            return _config(_load(path), path)
-        tool = _load(path).get("tool")
-        table = tool.get("ddp-audit") if isinstance(tool, dict) else None
+            return _config(loaded, path, unread)
+        tool = loaded.get("tool")
+        table = tool.get(_NAME) if isinstance(tool, dict) else None
+        unread += _misnamed(loaded, tool, path)
         if table is not None:
-            return _config(table, path)
-    return Config()
+            return _config(table, path, unread)
+    return Config(unread=tuple(unread))
+
+
+def _misnamed(loaded: dict[str, Any], tool: Any, path: Path) -> Iterator[str]:
+    """Sentences on tables whose names differ from that of the settings in case, hyphens and the like, or in the place alone."""
+    tables = [(f"tool.{key}", key) for key in (tool if isinstance(tool, dict) else ()) if key != _NAME]
+    for shown, key in [*tables, *((key, key) for key in loaded)]:
+        if "".join(filter(str.isalnum, key)).lower() == _NAME.replace("-", ""):
+            yield f"{display_path(path)}: [{shown}] is not read; the settings are in [tool.{_NAME}]."
 
 
 def settings_paths(start: Path) -> list[Path]:
@@ -139,7 +163,7 @@ def _load(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{display_path(path)}: cannot be read: {error.strerror or error}") from None
 
 
-def _config(table: Any, path: Path) -> Config:
+def _config(table: Any, path: Path, unread: Sequence[str]) -> Config:
     shown = display_path(path)
     if not isinstance(table, dict):
         raise ConfigError(f"{shown}: tool.ddp-audit is not a table")
@@ -157,4 +181,4 @@ def _config(table: Any, path: Path) -> Config:
         if not fits(value):
             raise ConfigError(f"{shown}: '{key}' must be {words}")
         values[key.replace("-", "_")] = value
-    return Config(path=shown, **values)
+    return Config(path=shown, unread=tuple(unread), **values)

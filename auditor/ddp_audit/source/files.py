@@ -51,8 +51,20 @@ class SourceFile:
     @property
     def tree(self) -> ast.Module:
         if self.parsed is None:
-            self.parsed = parse_text(self.text, self.path)
+            self.parse()
+        assert self.parsed is not None
         return self.parsed
+
+    def parse(self) -> None:
+        """Make the tree. Raises SourceError."""
+        try:
+            self.parsed = parse_text(self.text, self.path)
+        except SourceError as error:
+            if self.notebook is None or error.line is None:
+                raise
+            raise _in_cell(error, self.notebook) from None
+        if self.notebook is not None:
+            self.notebook.mark(self.parsed)
 
     def line(self, number: int) -> str:
         """The text of a line, counted from 1, without its end; empty outside the file."""
@@ -208,14 +220,28 @@ def parse_file(path: Path, module: str, data: bytes | None = None, *, parses: bo
     text = decode(data, shown) if notebook is None else notebook.text
     file = SourceFile(shown, os.path.abspath(path), text, text.split("\n"), module, notebook)
     if not parses:
-        try:
-            file.parsed = parse_text(text, shown)
-        except SourceError as error:
-            if notebook is None or error.line is None:
-                raise
-            cell, line = notebook.place(error.line)
-            raise SourceError(shown, error.line, f"cell {cell}, line {line}: {error.message}") from None
+        file.parse()
     return file
+
+
+def _in_cell(error: SourceError, notebook: Notebook) -> SourceError:
+    """An error in the joined code of a notebook as one of the first cell that cannot be parsed by itself.
+
+    The parser's messages name lines ("expected an indented block after 'if' statement on line 3"); those are then of the cell.
+    """
+    assert error.line is not None
+    cell, line = notebook.place(error.line)
+    message = error.message
+    lines = notebook.text.split("\n")
+    ends = [start - 1 for start, _ in notebook.starts[1:]] + [len(lines)]
+    for (start, number), end in zip(notebook.starts, ends, strict=True):
+        try:
+            parse_text("\n".join(lines[start - 1 : end]), error.path)
+        except SourceError as alone:
+            if alone.line is not None:
+                cell, line, message = number, alone.line, alone.message
+                break
+    return SourceError(error.path, line, message, cell, file_line=notebook.file_line(cell, line))
 
 
 __all__ = ["SourceError", "SourceFile", "check_text", "decode", "display_path", "parse_file", "parse_text", "read_bytes"]

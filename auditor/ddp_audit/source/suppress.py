@@ -53,7 +53,13 @@ class Suppression:
 
 def suppressions(file: SourceFile) -> list[Suppression]:
     """The suppression comments of a file, in order."""
-    return python_suppressions(file.text, file.path)
+    found = python_suppressions(file.text, file.path)
+    if file.notebook is not None:
+        place = file.notebook.place
+        for comment in found:  # a comment at the end of a cell does not hold for the first statement of the next one
+            cell = place(comment.span.line)[0]
+            comment.lines = [line for line in comment.lines if place(line)[0] == cell]
+    return found
 
 
 def python_suppressions(text: str, path: str) -> list[Suppression]:

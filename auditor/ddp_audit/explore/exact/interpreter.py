@@ -36,6 +36,7 @@ from ddp_audit.explore.exact.values import (
     unknown,
 )
 from ddp_audit.program.lookup import canonical
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
@@ -70,7 +71,7 @@ class Interpreter(Iteration):
         except Exception as failure:
             if os.environ.get("DDP_AUDIT_DEBUG"):
                 raise
-            place = f"{self.frames[-1].source.path}:{self.frames[-1].line}" if self.frames else entry.path
+            place = place_of(self.frames[-1].source.path, self.frames[-1].line) if self.frames else entry.path
             self.cut = f"{type(failure).__name__} at {place} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
         if not self.cut:
             self._leave()
@@ -253,7 +254,7 @@ class Interpreter(Iteration):
                 known = taken <= most
                 self.assume(node.test, True, value, for_good=False)
                 if not known:
-                    self.bound(self.ran(most, f"{scope.source.path}:{node.lineno}"), start)
+                    self.bound(self.ran(most, place_of(scope.source.path, node.lineno)), start)
             self.took(node.test, known)
             if not known:
                 return self.block(node.orelse, scope) if node.orelse else None

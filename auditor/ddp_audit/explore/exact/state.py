@@ -29,6 +29,7 @@ from ddp_audit.explore.exact.values import (
 )
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.process_group import Groups
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -254,7 +255,7 @@ class State:
 
     def note(self, what: str) -> None:
         """Notes something about the run, with the place that it is in."""
-        self.notes.setdefault(f"{self.frames[-1].source.path}:{self.frames[-1].line}: {what}")
+        self.notes.setdefault(f"{place_of(self.frames[-1].source.path, self.frames[-1].line)}: {what}")
 
     # ---- events
 
