@@ -131,8 +131,7 @@ def for_one_process(context: Context, checks: Sequence[Divisibility]) -> Iterato
             yield {
                 "span": Span(number.path, number.line, 1, number.line, 2),
                 "message": (
-                    f"{number.name} = 1 lets only one process start: with any more the check of {place.path}:{place.line} stops "
-                    "every rank."
+                    f"{number.name} = 1 lets only one process start: with any more the check of {place.place} stops every rank."
                 ),
                 "explanation": (
                     f"{launch.where()} gives this file to a single process, for which it holds. The number counts the "
@@ -168,7 +167,7 @@ def in_other_files(context: Context, check: Divisibility, failing: Sequence[Laun
             ),
             "explanation": (
                 f"{launch.where()} starts {launch.describe_world()} with this file, which it allows. The check of "
-                f"{place.path}:{place.line} stops every rank of any other number of processes."
+                f"{place.place} stops every rank of any other number of processes."
             ),
             "related": [Related(place.path, place.line, "check", check.node.text)],
             "severity": "info",

@@ -43,7 +43,7 @@ def seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
 def entered(others: list[Node]) -> list[str]:
     """Where the paths to further draws leave the common one: the innermost call before the draw, each once."""
     places = [(n.calls[-1] if n.calls else n.span) for n in others]
-    return list(dict.fromkeys(f"{place.path}:{place.line}" for place in places))[:3]
+    return list(dict.fromkeys(place.place for place in places))[:3]
 
 
 def draw_alike(program: Program, node: Node) -> tuple[list[int], int] | None:

@@ -10,6 +10,7 @@ from ddp_audit.explore.exact.state import Taken
 from ddp_audit.explore.proof import Parting
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
+from ddp_audit.source.paths import place_of
 
 _REACH = ("init", "new-group", "wrap", "collective")  # nodes of a program that makes a process group
 
@@ -120,7 +121,7 @@ def _stands(event: Event | None) -> str:
 
 
 def _sentence(taken: Taken) -> str:
-    return f"The ranks part where {taken.path}:{taken.line} asks `{taken.text}`."
+    return f"The ranks part where {place_of(taken.path, taken.line)} asks `{taken.text}`."
 
 
 def _span(context: Context, path: str, line: int) -> Span:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import pickle
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ddp_audit
+import ddp_audit_rules
 from ddp_audit.cli import main
 from ddp_audit.source.files import SourceError
 from ddp_audit.source.notebook import read_notebook
@@ -277,3 +280,20 @@ def test_each_line_is_found_in_the_file(cells: list[tuple[str, str]], indent: in
             if kind == "code":
                 assert f"# {number}.{row}!" in lines[book.file_line(number, row) - 1]
                 assert f"# {number}.{row}!" in book.cells[number][row - 1]
+
+
+def test_code_of_an_audit_writes_places_in_one_way() -> None:
+    """A place is written by `place_of` and what uses it: `{x.path}:{x.line}` in a text would be wrong in a notebook."""
+    folders = [
+        *ddp_audit_rules.__path__,
+        *(f"{top}/{name}" for top in ddp_audit.__path__ for name in ("program", "explore", "launch")),
+    ]
+    written = []
+    for path in sorted(file for folder in folders for file in Path(folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                for first, colon, line in zip(node.values, node.values[1:], node.values[2:], strict=False):
+                    ends = [getattr(getattr(part, "value", None), "attr", "") for part in (first, line)]
+                    if ends == ["path", "line"] and isinstance(colon, ast.Constant) and colon.value == ":":
+                        written.append(f"{path.name}:{node.lineno}")
+    assert written == []

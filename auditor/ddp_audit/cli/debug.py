@@ -71,7 +71,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list
             context = with_room(lambda: context_of(job, project.entries[0], failures))
         except (RecursionError, MemoryError):
             failures.append(SourceError(project.entries[0].path, None, "is nested too deeply to be audited"))
-    errors = [f"{e.path}:{e.line or 1}: {e.message}" for e in [*project.errors, *failures]]
+    errors = [f"{place_of(e.path, e.line or 1, cell=e.cell)}: {e.message}" for e in [*project.errors, *failures]]
     return context, rules, sorted(display_path(Path(path)) for path in project.read_paths), errors
 
 

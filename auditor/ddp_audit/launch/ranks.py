@@ -41,7 +41,7 @@ def _repeated(node: Node, launch: Launch, worlds: list[World]) -> Iterator[Setti
         return
     nodes, each = worlds[0].world_size // worlds[0].local_world_size, worlds[0].local_world_size
     name = node.args["rank"].text or "the rank"
-    where = f"the launch of {launch.path}:{launch.line}" if launch.path is not None else "this launch"
+    where = f"the launch of {launch.where()}" if launch.path is not None else "this launch"
     absent = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {missing[0]} to {missing[-1]}"
     yield Setting(
         node.span,

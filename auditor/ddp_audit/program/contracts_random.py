@@ -15,6 +15,7 @@ from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo, Frame
 from ddp_audit.program.values import RANDOM, RANK, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -55,7 +56,7 @@ def stream_of(generator: Value | None) -> str:
     for value in behind(generator) if generator is not None else ():
         if isinstance(value, Unknown) and value.by is not None and value.by.name in OWN_GENERATORS:
             at = value.by.argument("at")
-            return f"generator of {at.value.path}:{at.value.line}:{at.value.column}" if isinstance(at, Const) else ""
+            return f"generator of {place_of(at.value.path, at.value.line, at.value.column)}" if isinstance(at, Const) else ""
     return ""
 
 

@@ -219,7 +219,7 @@ class State:
         """An unknown in place of a value that is too large, which is noted once for each kind."""
         if what not in self.too_large:
             self.too_large.add(what)
-            place = f"{self.frames[-1].source.path}:{self.line}" if self.frames else "the program"
+            place = place_of(self.frames[-1].source.path, self.line) if self.frames else "the program"
             self.bounds.setdefault(f"{what}, at {place}, is not computed")
         return Unknown(what, is_local(*args))
 
@@ -241,7 +241,7 @@ class State:
 
     def opaque(self, what: str) -> None:
         """Notes a call that may send something and was not followed."""
-        place = f"{self.frames[-1].source.path}:{self.frames[-1].line}" if self.frames else ""
+        place = place_of(self.frames[-1].source.path, self.frames[-1].line) if self.frames else ""
         self.doubt(OPAQUE, f"what {what} does is not followed ({place})")
 
     def enough(self, window: int) -> int:
