@@ -11,12 +11,42 @@ import pytest
 from ddp_audit.launch import LaunchError
 from ddp_audit.preflight.command import read_launch, with_probe
 from ddp_audit.preflight.environment import find_place
+from ddp_audit.preflight.job import read_job
 from ddp_audit.preflight.launcher import meeting_of
 from ddp_audit.preflight.measured import measured_problems
 from ddp_audit.preflight.problems import Problem, fails, in_order, rank_list
 from ddp_audit.preflight.sameness import data_facts, source_hashes
 from ddp_audit.preflight.settings import Settings, decode, encode
 from ddp_audit.preflight.verdicts import known_of, rank_problems
+
+IMPORTS = "import torch\nimport torch.distributed as dist\n"
+BRANCHES = (
+    IMPORTS
+    + """import os
+backend = "nccl"
+ddp = int(os.environ.get("RANK", -1)) != -1
+if ddp:
+    dist.init_process_group(backend=backend)
+else:
+    dist.init_process_group("gloo", rank=0, world_size=1)
+"""
+)
+OPTION = (
+    IMPORTS
+    + """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--backend", default="nccl")
+args = parser.parse_args()
+dist.init_process_group(args.backend)
+"""
+)
+FUNCTION = (
+    IMPORTS
+    + """def setup(name="nccl"):
+    dist.init_process_group(name, init_method="env://")
+setup()
+"""
+)
 
 # -- the command --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +194,20 @@ def test_no_gpu_where_the_script_asks_for_nccl() -> None:
     states = [state(rank, device={"count": 0, "index": None}) for rank in range(4)]
     (problem,) = found(*states, plan={"backend": "gloo"})
     assert (problem.kind, problem.ranks) == ("backend-unavailable", (0, 1, 2, 3))
-    assert found(*states, plan={"backend": "gloo", "wanted": "gloo"}) == []
+    for wanted in ("gloo", "cpu:gloo,cuda:nccl", None):
+        assert found(*states, plan={"backend": "gloo", "wanted": wanted}) == []
+    (unknown,) = found(*states, plan={"backend": "gloo", "wanted": "hccl"})
+    assert (unknown.kind, unknown.severity) == ("backend-unknown", "info")
+
+
+def test_the_backend_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    from ddp_audit.preflight.group import choose_backend
+
+    gpus, none = [{"index": 0, "error": None}] * 2, [{"index": 0, "error": None}, {"index": None, "error": None}]
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    assert [choose_backend(wanted, gpus) for wanted in ("nccl", "cpu:gloo,cuda:nccl", None, "gloo")] == [*["nccl"] * 3, "gloo"]
+    assert [choose_backend(wanted, none) for wanted in ("nccl", "cpu:gloo,cuda:nccl", None, "gloo")] == ["gloo"] * 4
 
 
 def test_missing_and_late_ranks() -> None:
@@ -252,6 +295,33 @@ def test_wrong_sums_are_seen() -> None:
         assert _differing(tensor, 3) == 0
         tensor[size // 2] += 1
         assert _differing(tensor, 3) == 1
+
+
+@pytest.mark.parametrize("script", [BRANCHES, OPTION, FUNCTION])
+def test_the_backend_is_read_from_the_script(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    assert read_job(read_launch(["torchrun", "--nproc-per-node", "2", "train.py"]), path).backend == "nccl"
+
+
+def test_a_backend_that_depends_on_the_machine_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(IMPORTS + "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')\n")
+    assert read_job(read_launch(["torchrun", "train.py"]), path).backend is None
+
+
+def test_findings_are_those_of_this_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        IMPORTS
+        + "accumulation_steps = 6\ndist.init_process_group('gloo')\nassert accumulation_steps % dist.get_world_size() == 0\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text('"""On 8 GPUs:\n\n    torchrun --standalone --nproc-per-node 5 train.py\n"""\n' + text)
+    assert read_job(read_launch(["torchrun", "--nproc-per-node", "3", "train.py"]), path).problems == []
+    (problem,) = read_job(read_launch(["torchrun", "--nproc-per-node", "4", "train.py"]), path).problems
+    assert (problem.kind, problem.severity) == ("DDP505", "error")
+    assert "4 processes" in problem.what
 
 
 # -- hashes -------------------------------------------------------------------------------------------------------------

@@ -332,21 +332,68 @@ def test_a_slow_rank(job: Job) -> None:
 # -- other launches -----------------------------------------------------------------------------------------------------
 
 
-def test_within_torchrun(job: Job) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ddp_audit.preflight"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def alone(job: Job, *words: str) -> dict[str, Any]:
+    """The report of a command of `python -m ..` in the first node's folder, in which all is well."""
     done = subprocess.run(
-        [*command, "--quick", "--format", "json", "--dir", "state", "train.py", "--lr", "1"],
+        [sys.executable, "-m", *words],
         cwd=job.root / "node0",
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_within_torchrun(job: Job) -> None:
+    options = ("--quick", "--format", "json", "--dir", "state")
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    report = alone(job, *launcher, "-m", "ddp_audit.preflight", *options, "train.py", "--lr", "1")
     assert report["whole"] and list(report["ranks"]) == ["0", "1"]
     assert report["ranks"]["1"]["arguments"] == ["--lr", "1"]
     assert report["job"]["update"]["tokens_per_update"] == 2048
     assert not (job.root / "node0" / "imported").exists()
+
+
+PREFLIGHT = ("ddp_audit", "preflight", "--quick", "--format", "json")
+SRUN = """\
+#!/bin/sh
+# What srun does for two nodes of one task each, on this machine.
+while [ "${1#-}" != "$1" ]; do shift; done
+for node in 0 1; do
+    SLURM_PROCID=$node SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=$node MASTER_ADDR=127.0.0.1 MASTER_PORT=PORT "$@" &
+done
+wait
+"""
+
+
+def test_a_launcher_that_starts_all_nodes(job: Job) -> None:
+    srun = job.root / "srun"
+    srun.write_text(SRUN.replace("PORT", str(job.port)))
+    srun.chmod(0o755)
+    task = (sys.executable, "train.py", "--lr", "1")
+    report = alone(job, *PREFLIGHT, "--", str(srun), "-N2", "--ntasks-per-node=1", *task)
+    assert report["meeting"] is None and report["whole"]
+    assert [rank["node"] for rank in report["ranks"].values()] == ["node 0", "node 1"]
+    assert report["job"]["update"]["world_size"] == 2
+    assert report["ranks"]["1"]["arguments"] == ["--lr", "1"]
+
+
+def test_a_script_that_starts_its_own_processes(job: Job) -> None:
+    script = """\
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def train(rank, world):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=rank, world_size=world)
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(2,), nprocs=2)
+"""
+    job.write("node0", "train.py", script)
+    report = alone(job, *PREFLIGHT, "--", sys.executable, "train.py")
+    assert list(report["ranks"]) == ["0", "1"]
+    assert report["communication"]["ring"]["wrong"] == []

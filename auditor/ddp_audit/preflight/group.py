@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_audit.preflight.environment import Place
+from ddp_audit.preflight.settings import backend_names
 
 _PORT = 29500  # torchrun's default
 
@@ -83,21 +83,24 @@ class Board:
 
     def wait(self, key: str, seconds: float) -> dict[str, Any] | None:
         """The object under a key, once it is there; None where it does not come in time."""
-        end = time.monotonic() + seconds
-        while (found := self.read(key)) is None and time.monotonic() < end:
-            time.sleep(0.02)
-        return found
+        try:
+            self.store.wait([key], timedelta(seconds=max(0.01, seconds)))
+        except RuntimeError:  # torch's DistStoreError is one
+            return None
+        return self.read(key)
+
+    def count(self, key: str, more: int = 0) -> int:
+        """The number under a key, after adding to it."""
+        return int(self.store.add(key, more))
 
 
 def choose_backend(wanted: str | None, devices: Iterable[dict[str, Any]]) -> str:
     """The backend of the group: the script's where every rank can have it, else what the devices allow."""
     has_devices = all(device["index"] is not None and device["error"] is None for device in devices)
-    names = re.split(r"[,:]", wanted.lower()) if wanted else []
+    names = backend_names(wanted)
     if "nccl" in names or not names:
         return "nccl" if has_devices and dist.is_nccl_available() else "gloo"
-    if names == ["mpi"] and not dist.is_mpi_available():
-        return "gloo"
-    return str(wanted).lower() if names[0] in ("gloo", "mpi", "cpu") or has_devices else "gloo"
+    return "mpi" if names == ["mpi"] and dist.is_mpi_available() else "gloo"
 
 
 def make_group(backend: str, board: Board, place: Place, index: int | None, seconds: float) -> None:

@@ -13,7 +13,6 @@ from ddp_audit.cli.check import project_options
 from ddp_audit.findings import Finding
 from ddp_audit.launch import Launch, LaunchError
 from ddp_audit.launch.answer import launch_row
-from ddp_audit.launch.model import PYTHON
 from ddp_audit.launch.question import Script, read_script
 from ddp_audit.launch.scaling import Job
 from ddp_audit.launch.update import update_of
@@ -22,6 +21,7 @@ from ddp_audit.program.model import Program
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError
+from ddp_audit.source.paths import display_path
 
 _LAUNCH_RULES = "DDP5"
 
@@ -50,7 +50,7 @@ def read_job(launch: Launch, path: Path) -> JobReading:
         reading.roots = tuple(str(config.folder / root) for root in config.roots)
         script = read_script(str(path), {})
     except (ConfigError, SourceError) as error:
-        reading.problems.append(_unread(error))
+        reading.problems.append(_unread(error, ERROR if isinstance(error, SourceError) else WARNING))
         return reading
     reading.launch = launch = script.as_started(launch)
     program = script.program(launch)
@@ -65,7 +65,7 @@ def _audit(reading: JobReading, config: Config, path: Path, script: Script) -> N
     options = Options(
         select=[_LAUNCH_RULES],
         ignore=config.ignore,
-        launch=replace(reading.launch, world_size=None) if reading.launch.kind == PYTHON else reading.launch,
+        launch=reading.launch,
         defaults_hold=True,
         **project_options(config),
     )
@@ -73,10 +73,11 @@ def _audit(reading: JobReading, config: Config, path: Path, script: Script) -> N
         rules = [_of_this_launch(rule) for rule in installed_rules(options.rule_folders)]
         result = audit([path], options, rules=rules)
     except (UsageError, LaunchError) as error:
-        reading.problems.append(_unread(error))
+        reading.problems.append(_unread(error, WARNING))
         return
     reading.findings = result.findings
-    reading.problems += [_unread(error) for error in result.errors]
+    script_errors = [error for error in result.errors if error.path == display_path(path)]
+    reading.problems += [_unread(error, ERROR if error in script_errors else WARNING) for error in result.errors]
     severities = {"error": ERROR, "warning": WARNING, "info": INFO}
     for finding in result.findings:
         remedy = finding.fix.description if finding.fix is not None else f"see ddp-audit explain {finding.code}"
@@ -106,5 +107,5 @@ def _backend(program: Program, launch: Launch) -> str | None:
     return None
 
 
-def _unread(error: Exception) -> Problem:
-    return Problem("not-read", WARNING, f"The script could not be read whole: {plain(error)}.", "See ddp-audit check SCRIPT.")
+def _unread(error: Exception, severity: str) -> Problem:
+    return Problem("not-read", severity, f"The script could not be read whole: {plain(error)}.", "See ddp-audit check SCRIPT.")

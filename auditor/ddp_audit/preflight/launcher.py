@@ -81,10 +81,8 @@ def run_preflight(
             if flight.roll.failure == IN_USE:
                 time.sleep(_BEAT)  # whoever has the port may be a node of this job, and shows that it lives
     if script is not None:
-        # Nodes that have met at an address are not told that it may be the wrong one.
-        met = flight.roll is not None and flight.roll.complete
         tell(f"reading {settings.script}")
-        flight.reading = read_job(replace(launch, master_addr=None) if met else launch, script)
+        flight.reading = read_job(_as_met(launch, flight.roll), script)
         settings = flight.settings = replace(
             settings, backend=settings.backend or flight.reading.backend, roots=flight.reading.roots
         )
@@ -96,6 +94,19 @@ def run_preflight(
         flight.others = [one for one in folder.other_nodes() if one.get("script") == launch.script]
     flight.seconds = time.monotonic() - began
     return flight
+
+
+def _as_met(launch: Launch, roll: Roll | None) -> Launch:
+    """The launch as the roll shows it: as many nodes and processes as came, at an address that is known to be right."""
+    if roll is None or not roll.complete:
+        return launch
+    launch = replace(launch, master_addr=None, nnodes=len(roll.nodes))
+    processes = [node.get("processes") for node in roll.nodes]
+    counts = [count for count in processes if isinstance(count, int)]
+    if len(counts) < len(processes):
+        return launch
+    each = counts[0] if len(set(counts)) == 1 else launch.nproc_per_node
+    return replace(launch, nproc_per_node=each, world_size=sum(counts))
 
 
 def meeting_of(launch: Launch) -> Meeting | None:

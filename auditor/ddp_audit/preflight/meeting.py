@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_audit.preflight.problems import ERROR, Problem, listed, plain
+from ddp_audit.preflight.problems import ERROR, WARNING, Problem, listed, plain
 from ddp_audit.preflight.rollcall import IN_USE, LOST, REFUSED, STRANGER, UNKNOWN, Meeting, Roll
 
 
@@ -23,6 +23,7 @@ def meeting_problems(meeting: Meeting, roll: Roll | None, me: dict[str, Any], ot
     if roll.complete:
         if not roll.reaches_itself:
             yield _not_here(meeting)
+        yield from _processes(roll.nodes)
         return
     contradictions = list(_contradictions([*roll.nodes, *(other for other in unmet if _is_at(meeting, other))]))
     if roll.failure == IN_USE:
@@ -88,6 +89,22 @@ def _contradictions(nodes: list[dict[str, Any]]) -> Iterator[Problem]:
                 "Give every node its own --node-rank, from 0 on.",
                 nodes=(f"node {rank}",),
             )
+
+
+def _processes(nodes: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Nodes that start different numbers of processes: torchrun allows it, and then numbers the ranks by what each node has."""
+    counts: dict[str, list[str]] = {}
+    for node in nodes:
+        counts.setdefault(plain(node.get("processes"), 40), []).append(name_of(node))
+    if len(counts) > 1:
+        said = "; ".join(f"{listed(names)}: {count}" for count, names in counts.items())
+        yield Problem(
+            "processes-differ",
+            WARNING,
+            f"The nodes start different numbers of processes ({said}).",
+            "Give every node the same --nproc-per-node, unless that is meant.",
+            nodes=tuple(name for names in counts.values() for name in names),
+        )
 
 
 def _is_whole(node: dict[str, Any]) -> bool:

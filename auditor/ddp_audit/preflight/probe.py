@@ -63,6 +63,7 @@ class _Rank:
             "node": place.node,
             "leads": place.leads,
             "arguments": arguments,
+            "executable": sys.executable,
             "phase": "the start",
             "at": 0.0,
             "ended": False,
@@ -210,10 +211,10 @@ class _Rank:
         expected = [writer for writer in writers if wrote[writer] is not None and writer not in errors]
         while (seen := folder.sees(expected)) != expected and time.monotonic() < end:
             time.sleep(0.1)
-        board.post(f"looked/{number}/{rank}", {"seen": seen})
+        board.count(f"looked/{number}", 1)
         if rank in writers:
-            for other in range(self._place.world):
-                board.wait(f"looked/{number}/{other}", end + 1 - time.monotonic())
+            while board.count(f"looked/{number}") < self._place.world and time.monotonic() < end + 1:
+                time.sleep(0.05)
             folder.remove(rank)
         return {
             "path": path,

@@ -61,7 +61,7 @@ def _command_problems(flight: Preflight, known: Known) -> Iterator[Problem]:
         yield Problem(
             "world-differs",
             ERROR,
-            f"The command says {flight.launch.describe_world()}, but the ranks see a world size of {listed(sorted(worlds))}.",
+            f"The command says {size} processes, but the ranks see a world size of {listed(sorted(worlds))}.",
             "Check what starts the ranks: a launcher inside another one, or variables of an earlier job.",
         )
 
@@ -253,7 +253,7 @@ def _sameness(known: Known) -> Iterator[str]:
     names = {name for state in leaders.values() for name in state["files"]}
     unlike = [name for name in names if len({state["files"].get(name) for state in leaders.values()}) > 1]
     if names:
-        same = f"{len(unlike)} differ" if unlike else "all alike"
+        same = f"{len(unlike)} unlike" if unlike else "all alike"
         yield f"Source and configuration on {nodes}: {len(names)} file{'s' if len(names) > 1 else ''}, {same}"
     data = [state["data"] for state in leaders.values() if state.get("data")]
     for path in dict.fromkeys(path for one in data for path in one):

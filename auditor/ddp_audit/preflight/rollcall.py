@@ -217,7 +217,8 @@ def _report(meeting: Meeting, me: dict[str, Any], wait: float, beat: Callable[[]
         except socket.gaierror as error:
             roll.failure, roll.detail = UNKNOWN, error.strerror or str(error)
         except ConnectionRefusedError:
-            roll.failure, roll.detail = REFUSED, "nobody listens there"
+            if roll.failure != LOST:
+                roll.failure, roll.detail = REFUSED, "nobody listens there"
         except OSError as error:  # a timeout is one
             roll.failure, roll.detail = UNREACHABLE, error.strerror or str(error) or type(error).__name__
         if time.monotonic() >= end:

@@ -48,6 +48,11 @@ def decode(words: Sequence[str]) -> tuple[Settings, list[str]]:
     return Settings(**fields), [word for word in words if word is not found]
 
 
+def backend_names(backend: str | None) -> list[str]:
+    """The parts of a backend as torch takes it: `nccl`, or `cpu:gloo,cuda:nccl`."""
+    return [name for part in backend.lower().split(",") for name in part.split(":")] if backend else []
+
+
 def seconds(text: str) -> float:
     """A positive number of seconds. Raises ValueError."""
     number = float(text)

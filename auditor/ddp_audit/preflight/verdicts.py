@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from ddp_audit.preflight.problems import ERROR, INFO, WARNING, Problem, listed, plain, rank_list
+from ddp_audit.preflight.settings import backend_names
 
 _LATE = 5.0  # seconds that a rank comes after the one before it
 _SHOWN = 5  # files of one node that a problem names
@@ -106,7 +107,7 @@ def _standing(known: Known) -> Iterator[Problem]:
             "rank-failed",
             INFO if follows else ERROR,
             f"{rank_list(ranks).capitalize()} failed in {phase}: {plain(error, 400)}.",
-            "This follows from the rank that stopped." if follows else _fix_of(error),
+            "This follows from the rank that stopped." if follows else _fix_of(error, known.states[ranks[0]].get("executable", "")),
             tuple(ranks),
         )
     unnamed = [rank for rank, state in known.states.items() if state.get("address_named") is False]
@@ -132,9 +133,9 @@ def _standing(known: Known) -> Iterator[Problem]:
             break
 
 
-def _fix_of(error: str) -> str:
-    if "ModuleNotFoundError" in error or "ImportError" in error:
-        return "Install what is missing in the environment of that rank."
+def _fix_of(error: str, executable: str) -> str:
+    if error.startswith(("ModuleNotFoundError", "ImportError")):
+        return f"Start the job with a Python that has it; the rank ran {plain(executable)}."
     return "Look at the output of that rank."
 
 
@@ -143,7 +144,16 @@ def _fix_of(error: str) -> str:
 
 def _backend(known: Known) -> Iterator[Problem]:
     wanted, used = known.plan.get("wanted"), known.plan.get("backend")
-    if not wanted or not used or used == str(wanted).lower():
+    names = backend_names(wanted)
+    if not names or not used or used in names:
+        return
+    if not {"nccl", "mpi"} & set(names):
+        yield Problem(
+            "backend-unknown",
+            INFO,
+            f"The script asks for the backend {plain(wanted, 60)}, which this check does not know; it went on with {used}.",
+            "Check that backend with the tests of its vendor.",
+        )
         return
     without = [rank for rank, facts in known.facts.items() if facts["device"]["index"] is None or facts["device"]["error"]]
     why = (
