@@ -93,7 +93,7 @@ def test_a_hook_of_the_project_is_run_for_every_bucket(tmp_path: Path, body: str
 def test_a_hook_that_is_not_known_is_a_bound(tmp_path: Path) -> None:
     top = "from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import some_hook as hook\n"
     run = predicted(tmp_path, top + HOOK.format(body="pass").replace("def hook(state, bucket):\n    pass\n", ""))
-    assert run.bounds == ["the communication hook some_hook is not followed"]
+    assert [bound.split(": ")[1] for bound in run.bounds] == ["the communication hook some_hook is not followed"]
     assert "some_hook is not followed" in run_text.render(Predicted(run, run.kind, run.why, None, ()), "script.py")
 
 

@@ -7,12 +7,13 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import expressions, hooks, layers, libraries, tensors, training
+from ddp_audit.explore.exact import containers, expressions, hooks, layers, libraries, tensors, training
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
     RETURN,
+    SPREAD,
     Class,
     Closed,
     Context,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
 _NATIVE_TYPES = (str, bytes, int, float, list, tuple, dict, set, frozenset, range)
+_TAKE_ONE = ("add", "append", "get", "insert", "pop", "remove", "setdefault")  # and do not iterate over it
 _EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
     "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
@@ -157,6 +159,9 @@ class _Super:
         if isinstance(self.receiver, Module):
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
+            if name == "__init__" and self.receiver.held is not None:
+                kind = containers.kind_of(self.receiver)
+                return Native(lambda *args, **kwargs: containers.fill(self.receiver, kind, list(args), kwargs))
             return Native(lambda *args, **kwargs: None) if name == "__init__" else layers.outside_attribute(it, self.receiver, name)
         if name == "__init__" and isinstance(self.receiver, Instance):
             return Native(lambda *args, **kwargs: self.receiver.attrs.__setitem__("args", args))
@@ -192,9 +197,7 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
     called = getattr(function, "called", None)
     if callable(called):
         return called(it, args, kwargs)
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Generating):
-            it.listed(value)
+    it.exhaust((*args, *kwargs.values()))
     it.losses += 1
     given = (*args, *kwargs.values())
     quiet = isinstance(function, Unknown) and function.quiet
@@ -271,11 +274,14 @@ def _scope(it: Interpreter, function: Function, args: list[Any], kwargs: dict[st
     names = [*positional, *(a.arg for a in spec.kwonlyargs)]
     for name in names:
         if name not in bound:
-            bound[name] = kwargs.get(name, function.defaults.get(name, MISSING))
+            bound[name] = kwargs.get(name, MISSING if SPREAD in kwargs else function.defaults.get(name, MISSING))
             if bound[name] is MISSING:
-                bound[name] = Unknown(name)
+                bound[name] = unknown(kwargs.get(SPREAD), why=name)
     if spec.kwarg is not None:
-        bound[spec.kwarg.arg] = {k: v for k, v in kwargs.items() if k not in names}
+        rest = {k: v for k, v in kwargs.items() if k not in names}
+        bound[spec.kwarg.arg] = unknown(rest[SPREAD], why=spec.kwarg.arg) if SPREAD in rest else rest
+    if spec.vararg is not None and SPREAD in kwargs:
+        bound[spec.vararg.arg] = unknown(kwargs[SPREAD], why=spec.vararg.arg)
     return Scope(bound, function.scope.source, function.scope, function.name, receiver=receiver, owner=function.owner)
 
 
@@ -296,6 +302,8 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
         _set_fields(it, cls, made, args, kwargs)
     elif isinstance(made, Instance):
         made.attrs["args"] = tuple(args)
+    elif made.held is not None:
+        containers.fill(made, containers.kind_of(made), args, kwargs)
     return made
 
 
@@ -306,6 +314,8 @@ def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs:
             value = args[position]
         elif name in kwargs:
             value = kwargs[name]
+        elif SPREAD in kwargs:
+            value = unknown(kwargs[SPREAD], why=name)
         elif name in it.overrides:
             value = expressions.plain_override(it.overrides[name])
         elif isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
@@ -349,8 +359,8 @@ def length(it: Interpreter, value: Any) -> Any:
         method = value.cls.find("__len__")
         if isinstance(method, Function):
             return invoke(it, method, [], {}, value)
-    if isinstance(value, Module):
-        return len(value.children)
+    if isinstance(value, Module) and value.held is not None:
+        return Unknown("a length") if value.opaque else len(value.held)
     if isinstance(value, Tensor):
         return value.shape[0] if value.shape else Unknown("a size")
     known = getattr(value, "length", None)
@@ -447,7 +457,8 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
             return Unknown(name)
         if isinstance(owner, str) and any(is_unknown(a) for a in args):
             return unknown(*args, why="a text")
-        args = tuple(it.listed(a) if isinstance(a, Generating) or hasattr(a, "elements") else a for a in args)
+        if name not in _TAKE_ONE:
+            args = tuple(it.listed(a) if isinstance(a, Generating) or hasattr(a, "elements") else a for a in args)
         if name in ("join", "extend", "update", "union") and any(isinstance(a, Unknown) for a in args):
             return unknown(*args)
         if isinstance(owner, dict) and name in ("get", "pop", "setdefault") and args and isinstance(args[0], Unknown):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FOLDED = {
     "all_gather_into_tensor": "all_gather", "all_gather_single": "all_gather", "all_gather_coalesced": "all_gather",
     "all_reduce_coalesced": "all_reduce", "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
-    "all_to_all_single": "all_to_all", "monitored_barrier": "barrier",
+    "all_to_all_single": "all_to_all",
 }  # fmt: skip
 _PAYLOAD = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
             "all_to_all_single": "input", "reduce_scatter_tensor": "input", "reduce_scatter_single": "input",
@@ -100,8 +100,10 @@ def _events(it: Interpreter, op: str, given: dict[str, Any], group: Group, paylo
     for relative in ("group_src", "group_dst"):
         if isinstance(given.get(relative), int):
             root = group.members[given[relative]]
-    if op == "barrier" or op == "monitored_barrier":
+    if op == "barrier":
         return handle.barrier()
+    if op == "monitored_barrier":
+        return [Event(COLLECTIVE, op=op, group=group.name, origin=USER)]
     if op == "all_gather_object":
         return handle.all_gather_object()
     if op == "gather_object":

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, tensors
+from ddp_audit.explore.exact import calls, containers, python_names, tensors
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
+    SPREAD,
     Class,
     Cut,
     Function,
@@ -39,7 +40,7 @@ _BINARY: dict[type[ast.operator], tuple[str, str]] = {
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
-_CONVERSIONS = {97: "ascii", 114: "repr", 115: "str"}  # of a part of an f-string, by the number that its node has
+_CONVERSIONS = {97: "__ascii__", 114: "__repr__", 115: "__str__"}  # of a part of an f-string, by the number that its node has
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "~"}
 
 
@@ -139,25 +140,37 @@ def _call(it: Interpreter, node: ast.Call, scope: Scope) -> Any:
         return scope.module.variables if node.func.id == "globals" else dict(scope.variables)
     function = evaluate(it, node.func, scope)
     args: list[Any] = []
+    kwargs: dict[str, Any] = {}
     for part in node.args:
         if isinstance(part, ast.Starred):
             value = evaluate(it, part.value, scope)
+            if isinstance(value, (Unknown, Tensor)) and takes_spread(function):
+                kwargs[SPREAD] = unknown(value)
+                continue
             listed = value if isinstance(value, Unknown) else it.listed(value)
             args += [listed] if isinstance(listed, Unknown) else listed
         else:
             args.append(evaluate(it, part, scope))
-    kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
         value = evaluate(it, keyword.value, scope)
         if keyword.arg is not None:
             kwargs[keyword.arg] = value
         elif isinstance(value, dict):
             kwargs.update({k: v for k, v in value.items() if isinstance(k, str)})
+        elif takes_spread(function):
+            kwargs[SPREAD] = unknown(value)
     if function == Lib("builtins.exec"):
         _configure(it, scope)
         return None
     it.at(node)
     return calls.call(it, function, args, kwargs)
+
+
+def takes_spread(function: Any) -> bool:
+    """Whether a call goes to what looks for arguments that are not known: functions of the project, and some of torch."""
+    if isinstance(function, Lib):
+        return function.name.endswith(".DistributedDataParallel") or function.name.startswith("torch.optim.")
+    return isinstance(function, (Function, Method, Class))
 
 
 def _configure(it: Interpreter, scope: Scope) -> None:
@@ -212,17 +225,12 @@ def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
         if isinstance(part, ast.FormattedValue):
             value = evaluate(it, part.value, scope)
             spec = "" if part.format_spec is None else evaluate(it, part.format_spec, scope)
-            if isinstance(value, PLAIN) and isinstance(spec, str):
-                try:
-                    shown = it.fold(_CONVERSIONS[part.conversion], value) if part.conversion in _CONVERSIONS else value
-                    shown = it.fold("format", shown, spec)
-                    text = it.fold("+", text, shown)
-                except (ValueError, TypeError, OverflowError):
-                    shown = Unknown()
-                if not isinstance(shown, Unknown) and not isinstance(text, Unknown):
-                    continue
-                text = ""
-            lost.append(value)
+            if part.conversion in _CONVERSIONS:
+                value = python_names.text_of(it, value, _CONVERSIONS[part.conversion])
+            shown = python_names.text_of(it, value, "__format__", spec) if isinstance(spec, str) else unknown(value)
+            text = it.fold("+", text, shown) if isinstance(shown, str) else shown
+            if isinstance(text, Unknown):
+                lost, text = [*lost, text], ""
         elif isinstance(part, ast.Constant):
             text = it.fold("+", text, str(part.value))
             if isinstance(text, Unknown):
@@ -350,6 +358,11 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
 
 
 def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
+    if isinstance(container, Module) and container.held is not None and not container.opaque:
+        named = isinstance(item, str)
+        container = list(container.held) if named else list(container.held.values())
+        if not named and isinstance(item, (Module, Tensor)):
+            return any(item is held for held in container) == wanted
     keys = getattr(container, "keys_known", None)
     if callable(keys):
         container = keys()
@@ -373,12 +386,15 @@ def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
 def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     """`owner[index]`."""
     if isinstance(owner, Tensor):
-        return tensors.index(owner, index)
-    if isinstance(owner, Module) and not isinstance(owner.cls, Class):
-        return _child(owner, index)
-    if isinstance(owner, (Instance, Module)):
+        return tensors.index(it, owner, index)
+    if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
         method = owner.cls.find("__getitem__")
-        return calls.call(it, Method(method, owner), [index], {}) if isinstance(method, Function) else unknown(index)
+        if isinstance(method, Function):
+            return calls.call(it, Method(method, owner), [index], {})
+    if isinstance(owner, Module):
+        return _child(owner, index)
+    if isinstance(owner, Instance):
+        return unknown(index)
     if isinstance(owner, (Lib, Class)):
         return owner  # Generic[T]
     if isinstance(owner, Unknown) or isinstance(index, (Unknown, Tensor)):
@@ -400,16 +416,20 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
 
 
 def _child(owner: Module, index: Any) -> Any:
+    held = owner.held
+    if held is None:
+        return unknown(index)
     if isinstance(index, int):
-        children = list(owner.children.values())
-        if -len(children) <= index < len(children):
-            return children[index]
+        items = list(held.values())
+        if -len(items) <= index < len(items):
+            return items[index]
     if isinstance(index, slice) and not is_unknown(index):
-        made = Module(owner.cls)
-        made.children = {str(i): c for i, c in enumerate(list(owner.children.values())[index])}
+        made = Module(owner.cls, opaque=owner.opaque)
+        taken: Any = made.held
+        taken.update({str(number): item for number, item in enumerate(list(held.values())[index])})
         return made
-    if isinstance(index, str) and index in owner.children:
-        return owner.children[index]
+    if isinstance(index, str) and index in held:
+        return held[index]
     return Unknown()
 
 
@@ -420,10 +440,13 @@ def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
         method = owner.cls.find("__setitem__")
         if isinstance(method, Function):
             calls.call(it, Method(method, owner), [index, value], {})
+            return
+    if isinstance(owner, Module) and owner.held is not None:
+        names = list(owner.held)
+        at_place = isinstance(index, int) and -len(names) <= index < len(names)
+        containers.put(it, owner, names[index] if at_place else index, value)
         return
-    if isinstance(owner, Module) and isinstance(value, Module):
-        name = str(list(owner.children)[index]) if isinstance(index, int) and index < len(owner.children) else str(index)
-        owner.children[name] = value
+    if isinstance(owner, (Instance, Module)):
         return
     if isinstance(owner, Tensor):
         tensors.written(owner, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ddp_audit.explore.exact.values import (
     Class,
     Function,
     Lib,
+    Module,
     Native,
     Raised,
     Tensor,
@@ -198,15 +199,135 @@ def _sends(cls: Class) -> bool:
 
 
 def run_backwards(it: Interpreter, losses: list[Tensor], buckets: int) -> None:
-    """Runs the backward of every autograd function behind some losses, the latest first.
+    """Runs the backward of every autograd function and the hooks behind some losses, the latest first.
 
     Their collectives come before the bucket's where there is one; where there are several, their order is not known.
     """
-    found = {dep for loss in losses for dep in loss.deps if isinstance(dep, Applied)}
+    found = {dep for loss in losses for dep in loss.deps if isinstance(dep, (Applied, Hooked))}
     if found and buckets > 1:
-        it.bound("the order of gradient buckets and the collectives of an autograd function is not followed")
+        it.bound("the order of gradient buckets and the collectives of an autograd function or a hook is not followed")
     for applied in sorted(found, key=lambda one: -one.number):
         applied.backward(it)
 
 
-__all__ = ["Applied", "Bucket", "Ctx", "apply", "comm_hook", "power_sgd", "run_backwards"]
+# ---- hooks of modules and tensors
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """What registering a hook around the forwards of a module gives; `place` is the list that it is in."""
+
+    function: Any
+    with_kwargs: bool
+    place: list[Hook]
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """`remove`."""
+        return Native(lambda: self._remove(it)) if name == "remove" else Unknown(name)
+
+    def _remove(self, it: Interpreter) -> None:
+        if self in self.place:
+            self.place.remove(self)
+            it.effects += 1
+
+
+def _forward_hook(when: str) -> Callable[..., Hook]:
+    def register(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Hook:
+        place = module.before if when == "before" else module.after
+        made = Hook(args[0] if args else kwargs.get("hook"), kwargs.get("with_kwargs") is True, place)
+        place.insert(0 if kwargs.get("prepend") is True else len(place), made)
+        it.effects += 1  # a forward that was remembered runs again
+        return made
+
+    return register
+
+
+def around(
+    it: Interpreter, holder: Module, module: Any, args: list[Any], kwargs: dict[str, Any], run: Callable[[list[Any], Any], Any]
+) -> Any:
+    """What a forward gives with the hooks of `holder` around it, which may give it other arguments and another result."""
+    for hook in list(holder.before):
+        changed = calls.call(it, hook.function, [module, tuple(args), *([kwargs] if hook.with_kwargs else [])], {})
+        if hook.with_kwargs and isinstance(changed, tuple) and len(changed) == 2:
+            changed, kwargs = changed
+        if changed is not None:
+            args = list(changed) if isinstance(changed, tuple) else [changed]
+    result = run(args, kwargs)
+    for hook in list(holder.after):
+        given = [module, tuple(args), *([kwargs] if hook.with_kwargs else []), result]
+        changed = calls.call(it, hook.function, given, {})
+        result = result if changed is None else changed
+    return result
+
+
+@dataclass(slots=True, eq=False)
+class Hooked:
+    """A hook that a backward runs where it comes to a tensor, among what the tensor was computed from."""
+
+    function: Any
+    given: list[Any]
+    number: int
+    is_there: bool = True
+
+    def backward(self, it: Interpreter) -> None:
+        """Runs it. Raises what it raises."""
+        before, it.grad = it.grad, False
+        try:
+            if self.is_there:
+                calls.call(it, self.function, self.given, {})
+        finally:
+            it.grad = before
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """`remove`."""
+        return Native(self._remove) if name == "remove" else Unknown(name)
+
+    def _remove(self) -> None:
+        self.is_there = False
+
+
+def on_tensor(it: Interpreter, tensor: Tensor, hook: Any) -> Hooked:
+    """`tensor.register_hook(hook)`."""
+    made = Hooked(hook, [Tensor(tensor.shape, tensor.dtype, frozenset(), True)], len(it.events))
+    if tensor.deps:
+        tensor.deps |= {made}
+    return made
+
+
+def _backward_hook(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Hook:
+    """`register_full_backward_hook` and its like: each forward of the module leaves it in what comes out."""
+    function = args[0] if args else kwargs.get("hook")
+
+    def leave(module: Module, given: Any, result: Any) -> None:
+        grads = tuple(Tensor(t.shape, t.dtype, frozenset(), True) for t in tensors_in(result))
+        unknown_grads = tuple(Tensor(t.shape, t.dtype, frozenset(), True) for t in tensors_in(given))
+        made = Hooked(function, [module, unknown_grads, grads], len(it.events))
+        for tensor in tensors_in(result):
+            if tensor.deps:
+                tensor.deps |= {made}
+
+    made = Hook(Native(leave), False, module.after)
+    module.after.append(made)
+    it.effects += 1
+    return made
+
+
+ON_MODULES: dict[str, Callable[..., Any]] = {
+    "register_forward_pre_hook": _forward_hook("before"), "register_forward_hook": _forward_hook("after"),
+    "register_full_backward_hook": _backward_hook, "register_backward_hook": _backward_hook,
+}  # fmt: skip
+
+
+__all__ = [
+    "ON_MODULES",
+    "Applied",
+    "Bucket",
+    "Ctx",
+    "Hook",
+    "Hooked",
+    "apply",
+    "comm_hook",
+    "on_tensor",
+    "power_sgd",
+    "run_backwards",
+]

@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact import calls, expressions, patterns, tensors
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
 from ddp_audit.explore.exact.unfollowed import ENDS
@@ -346,28 +346,12 @@ class Interpreter(Iteration):
     def _match(self, node: ast.Match, scope: Scope) -> str | None:
         subject = expressions.evaluate(self, node.subject, scope)
         for case in node.cases:
-            fits = self._pattern(case.pattern, subject, scope)
-            if fits and (case.guard is None or self.truth(expressions.evaluate(self, case.guard, scope), case.guard)):
+            known = patterns.fits(self, case.pattern, subject, scope)
+            if known is None:
+                known = self.assume(node.subject, case is node.cases[-1], subject, for_good=False)
+            if known and (case.guard is None or self.truth(expressions.evaluate(self, case.guard, scope), case.guard)):
                 return self.block(case.body, scope)
         return None
-
-    def _pattern(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool:
-        match pattern:
-            case ast.MatchValue(value=value):
-                return bool(
-                    self.known_truth(expressions.compare(self, ast.Eq(), subject, expressions.evaluate(self, value, scope)))
-                )
-            case ast.MatchSingleton(value=value):
-                return subject is value
-            case ast.MatchOr(patterns=patterns):
-                return any(self._pattern(p, subject, scope) for p in patterns)
-            case ast.MatchAs(pattern=inner, name=name):
-                if inner is not None and not self._pattern(inner, subject, scope):
-                    return False
-                if name:
-                    scope.variables[name] = subject
-                return True
-        return False
 
     # ---- names
 
@@ -400,7 +384,7 @@ class Interpreter(Iteration):
         if isinstance(value, (Unknown, Lib)):
             return [unknown(value) for _ in elts]
         if isinstance(value, Tensor) and (value.shape is None or not value.shape or value.shape[0] != len(elts)):
-            return [Tensor(None, value.dtype, value.deps, value.local) for _ in elts]
+            return [tensors.like(self, value, shape=None) for _ in elts]
         found = self.listed(value)
         if isinstance(found, Unknown):
             return [found for _ in elts]

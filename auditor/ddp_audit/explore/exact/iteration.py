@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ddp_audit.explore.exact import calls, training
+from ddp_audit.explore.exact import calls, containers, generators, tensors, training
 from ddp_audit.explore.exact.state import INFERRED, State
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -37,7 +37,7 @@ class Iteration(State):
 
     def each(self, over: Any, body: Callable[[Any], bool], node: ast.AST) -> None:
         """Runs `body` on each element until it says False; a generator function runs in step with it."""
-        if isinstance(over, Generating):
+        if isinstance(over, Generating) and isinstance(node, ast.Call):  # nobody else can ask it
             calls.generate(self.whole, over, body)
             return
         for element in self.iterate(over, node):
@@ -57,18 +57,15 @@ class Iteration(State):
                 self.opaque("the order of a set")  # the hashes of texts differ between processes
             yield from sorted(over, key=repr)
         elif isinstance(over, Generating):
-            found: list[Any] = []
-            calls.generate(self.whole, over, lambda element: self._gather(found, element))
-            yield from found
+            yield from generators.elements(self.whole, over)
         elif isinstance(over, (Instance, Module)):
             yield from self._iterate_object(over, node)
         elif isinstance(over, Tensor):
-            rest = None if over.shape is None or not over.shape else over.shape[1:]
             if over.shape:
                 for _ in range(over.shape[0]):
-                    yield Tensor(rest, over.dtype, over.deps, over.local)
+                    yield tensors.like(self.whole, over, shape=over.shape[1:])
             else:
-                yield from self.some(Tensor(None, over.dtype, over.deps, over.local), node)
+                yield from self.some(tensors.like(self.whole, over, shape=None), node)
         elif hasattr(over, "elements"):
             yield from over.elements(self.whole)
         elif isinstance(over, training.Stream):
@@ -91,7 +88,7 @@ class Iteration(State):
     def _iterate_object(self, over: Instance | Module, node: ast.AST | None) -> Iterator[Any]:
         cls = over.cls
         if isinstance(over, Module) and not isinstance(cls, Class):
-            yield from over.children.values()
+            yield from containers.iterated(over)
             return
         method = cls.find("__iter__") if isinstance(cls, Class) else MISSING
         if isinstance(method, Function):
@@ -116,7 +113,7 @@ class Iteration(State):
                 return
             yield from self.some(Unknown("an element", True), node)
         elif isinstance(over, Module):
-            yield from over.children.values()
+            yield from containers.iterated(over)
         else:
             yield from self.some(Unknown("an element", True), node)
 
@@ -130,13 +127,18 @@ class Iteration(State):
             yield element
         self.bound(self.ran(times, f"{self.frames[-1].source.path}:{getattr(node, 'lineno', line)}"), start)
 
-    def _gather(self, found: list[Any], element: Any) -> bool:
-        """Adds what a generator function yields; False where it is enough."""
-        found.append(element)
-        if len(found) < MOST_YIELDED:
-            return True
-        self.bound(f"a generator function was asked for {MOST_YIELDED} elements at once")
-        return False
+    def registered(self) -> None:
+        """Parameters or modules were added to a module, or replaced."""
+        training.changed(self.whole)
+
+    def exhaust(self, values: Iterable[Any]) -> None:
+        """Runs the generators among the arguments of a call that is not followed, which may ask them for all they have."""
+        for value in values:
+            if isinstance(value, Generating):
+                for number, _ in enumerate(generators.elements(self.whole, value)):
+                    if number == MOST_YIELDED:
+                        self.bound(f"a generator function was asked for {MOST_YIELDED} elements at once")
+                        break
 
     def within(self, context: Any, inside: Callable[[Any], None]) -> None:
         """Runs something inside a context manager."""

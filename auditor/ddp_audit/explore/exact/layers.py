@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, tensors, training
+from ddp_audit.explore.exact import calls, containers, hooks, tensors, training
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -190,7 +190,7 @@ def make(name: str, args: list[Any], kwargs: dict[str, Any]) -> Module:
     made = Module(name)
     last = name.rsplit(".", 1)[-1]
     if last in _CONTAINERS:
-        _fill(made, last, args, kwargs)
+        containers.fill(made, last, args, kwargs)
     elif last in _LAYERS:
         parameters, register = _LAYERS[last]
         given = {**dict(zip(parameters, args, strict=False)), **kwargs}
@@ -205,26 +205,6 @@ def make(name: str, args: list[Any], kwargs: dict[str, Any]) -> Module:
     elif last.startswith("Lazy") or last in _OPAQUE:
         made.opaque, made.opaque_buffers = True, "BatchNorm" in last
     return made
-
-
-def _fill(made: Module, kind: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-    items: Any = args
-    if kind != "Sequential" or (len(args) == 1 and isinstance(args[0], (dict, list))):
-        items = args[0] if args else []
-    if isinstance(items, dict):
-        pairs = list(items.items())
-    elif isinstance(items, (list, tuple)):
-        pairs = [(str(i), item) for i, item in enumerate(items)]
-    else:
-        made.opaque = True
-        return
-    for key, item in pairs:
-        if isinstance(item, Module):
-            made.children[str(key)] = item
-        elif isinstance(item, Param):
-            made.params[str(key)] = item
-        else:
-            made.opaque = made.opaque or isinstance(item, Unknown)
 
 
 def clone(module: Module) -> Module:
@@ -291,7 +271,7 @@ def outside_attribute(it: Interpreter, module: Module, name: str) -> Any:
         return module.training
     if name == "__class__":
         return module.cls
-    known = METHODS.get(name)
+    known = METHODS.get(name) or hooks.ON_MODULES.get(name)
     if known is not None:
         return Native(lambda *args, **kwargs: known(it, module, list(args), kwargs), name)
     if name.startswith("register_"):
@@ -335,18 +315,6 @@ def _register_parameter(it: Interpreter, module: Module, args: list[Any], kwargs
 def _add_module(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
     if len(args) > 1 and isinstance(args[1], Module):
         module.children[str(args[0])] = args[1]
-
-
-def _append(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
-    for item in args:
-        for one in it.iterate(item) if isinstance(item, list) else [item]:
-            if isinstance(one, Module):
-                module.children[str(len(module.children))] = one
-            elif isinstance(one, Param):
-                module.params[str(len(module.params))] = one
-            else:
-                module.opaque = True
-    return module
 
 
 def _apply(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
@@ -430,17 +398,17 @@ def _zero_grad(it: Interpreter, module: Module, args: list[Any], kwargs: dict[st
 
 METHODS: dict[str, Callable[..., Any]] = {
     "register_buffer": _register_buffer, "register_parameter": _register_parameter, "add_module": _add_module,
-    "register_module": _add_module, "append": _append, "extend": _append, "apply": _apply, "train": _train(True),
-    "eval": _train(False), "load_state_dict": _load, "parameters": _parameters, "named_parameters": _named, "state_dict": _state,
-    "requires_grad_": _requires_grad, "zero_grad": _zero_grad,
+    "register_module": _add_module, "append": containers.append, "extend": containers.extend, "update": containers.update,
+    "apply": _apply, "train": _train(True), "eval": _train(False), "load_state_dict": _load, "parameters": _parameters,
+    "named_parameters": _named, "state_dict": _state, "requires_grad_": _requires_grad, "zero_grad": _zero_grad,
     "modules": lambda it, m, a, k: [inner for _, inner in m.walk()],
     "named_modules": lambda it, m, a, k: list(m.walk()),
     "children": lambda it, m, a, k: list(m.children.values()),
     "named_children": lambda it, m, a, k: list(m.children.items()),
     "buffers": lambda it, m, a, k: [b for _, b in m.named_buffers()],
     "named_buffers": lambda it, m, a, k: list(m.named_buffers()),
-    "keys": lambda it, m, a, k: list(m.children), "values": lambda it, m, a, k: list(m.children.values()),
-    "items": lambda it, m, a, k: list(m.children.items()),
+    "keys": lambda it, m, a, k: list(containers.entries(m)), "values": lambda it, m, a, k: list(containers.entries(m).values()),
+    "items": lambda it, m, a, k: list(containers.entries(m).items()),
     "forward": lambda it, m, a, k: forward(it, m, a, k),
     **{name: _to(name) for name in ("to", "cuda", "cpu", "half", "float", "double", "bfloat16")},
     "__init__": lambda it, m, a, k: None,
@@ -455,7 +423,7 @@ def call_module(it: Interpreter, module: Module, args: list[Any], kwargs: dict[s
 
     it.module_depth += 1
     try:
-        inner = remembered_forward if it.module_depth == 1 else forward
+        inner = remembered_forward if it.module_depth == 1 else hooked_forward
         result = inner(it, module, args, kwargs)
     finally:
         it.module_depth -= 1
@@ -473,7 +441,7 @@ def remembered_forward(it: Interpreter, module: Module, args: list[Any], kwargs:
             it.losses += losses
             return tensors.fresh(result)
     effects, events, start, losses = it.effects, len(it.events), len(it.used), it.losses
-    result = forward(it, module, args, kwargs)
+    result = hooked_forward(it, module, args, kwargs)
     if key is not None and it.effects == effects and len(it.events) == events:
         it.remembered[key] = (tensors.fresh(result), it.used[start:], effects, it.losses - losses)
     return result
@@ -493,6 +461,13 @@ def _key(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any
         else:
             return None
     return tuple(parts)
+
+
+def hooked_forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The forward of a module with the hooks around it."""
+    if not module.before and not module.after:
+        return forward(it, module, args, kwargs)
+    return hooks.around(it, module, module, args, kwargs, lambda args, kwargs: forward(it, module, args, kwargs))
 
 
 def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -530,10 +505,26 @@ def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, 
         shape = () if module.attrs.get("reduction", "mean") in ("mean", "sum") else None
     elif last == "Flatten":
         shape = tensors.flattened(source.shape, 1)
-    elif last.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel", "LSTM", "GRU", "RNN")):
+    elif last.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel")):
         shape = None
-    result = tensors.like(it, source, *args, *own, shape=shape, dtype=dtype)
-    return (result, Unknown("a state")) if last in ("LSTM", "GRU", "RNN") else result
+    if last in ("LSTM", "GRU", "RNN"):
+        return _recurred(it, module, source, [*args, *kwargs.values(), *own])
+    return tensors.like(it, source, *args, *own, shape=shape, dtype=dtype)
+
+
+def _recurred(it: Interpreter, module: Module, source: Tensor, given: list[Any]) -> tuple[Tensor, Any]:
+    """The output of a recurrent layer and its last state, both of which depend on all of its parameters."""
+    hidden, layers = _size(module.attrs.get("hidden_size")), _size(module.attrs.get("num_layers", 1))
+    directions = 2 if module.attrs.get("bidirectional") is True else 1
+    output: tuple[int, ...] | None = None
+    state: tuple[int, ...] | None = None
+    if source.shape and len(source.shape) in (2, 3) and hidden is not None and layers is not None:
+        output = (*source.shape[:-1], directions * hidden)
+        batch = source.shape[:-1][0 if module.attrs.get("batch_first") is True else 1 :][:1] if len(source.shape) == 3 else ()
+        state = (directions * layers, *batch, hidden)
+    result = tensors.like(it, source, *given, shape=output)
+    last = tensors.like(it, result, shape=state)
+    return result, (last, tensors.fresh(last)) if module.layer == "LSTM" else last
 
 
 def _opaque(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
-from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, python_names, standard, tensors, training
+from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, optimizers, python_names, standard, tensors, training
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
     Function,
-    Generating,
     Lib,
     Method,
     Module,
@@ -102,9 +101,7 @@ def _called(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any])
         return _math(last, args)
     if name.startswith(("torchvision.models.", "timm.")):
         return Module(name, opaque=True, opaque_buffers=any(word in name for word in _WITH_BATCHNORM) or name.startswith("timm."))
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Generating):
-            it.listed(value)
+    it.exhaust((*args, *kwargs.values()))
     deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
     if deps:
         return Tensor(None, None, deps, True)
@@ -133,11 +130,11 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if name.startswith("torch.nn.") and last[:1].isupper():
         return layers.make(name, args, kwargs)
     if name.startswith("torch.optim.") and last[:1].isupper():
-        return training.optimizer(it, args, kwargs)
+        return optimizers.optimizer(it, last, args, kwargs)
     if name.startswith("torch.lr_scheduler."):
-        return Unknown("a scheduler")
+        return optimizers.scheduler(args, kwargs)
     if last == "GradScaler":
-        return training.Scaler()
+        return optimizers.Scaler()
     if "autocast" in last or last in ("sdpa_kernel", "record_function", "profile", "set_detect_anomaly", "detect_anomaly"):
         return Context()
     if name.startswith("torch.utils.checkpoint."):

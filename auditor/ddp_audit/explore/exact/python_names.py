@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, training
+from ddp_audit.explore.exact import calls, expressions, generators, optimizers, training
 from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
     Cut,
     Error,
     Function,
+    Generating,
     Gone,
     Instance,
     Lib,
@@ -201,9 +202,34 @@ def _bool(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return unknown(*args) if known is None else known
 
 
+def text_of(it: Interpreter, value: Any, how: str, spec: str = "") -> Any:
+    """A value as text, by the method `how`: one of _TEXTS, or `__ascii__`. `__format__` gets the format `spec`."""
+    if isinstance(value, PLAIN):
+        try:
+            return it.fold("format", value, spec) if how == "__format__" else it.fold(how.strip("_"), value)
+        except (ValueError, TypeError, OverflowError):
+            return unknown(value, why="a text")
+    if isinstance(value, (Instance, Module)) and isinstance(value.cls, Class):
+        names = _TEXTS[_TEXTS.index(how) :] if how in _TEXTS else _TEXTS[-1:]
+        name = next((name for name in names if isinstance(value.cls.find(name), Function)), None)
+        if name == "__format__" or (name is not None and not spec):
+            made = calls.call(it, Method(value.cls.find(name), value), [spec] if name == "__format__" else [], {})
+            return made if isinstance(made, str) else unknown(made, why="a text")
+    return unknown(value, why="a text")
+
+
+_TEXTS = ("__format__", "__str__", "__repr__")  # each falls back on the next
+
+
 @model("builtins.repr")
 def _repr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return it.fold("repr", args[0]) if args and isinstance(args[0], PLAIN) else unknown(*args, why="a text")
+    return text_of(it, args[0], "__repr__") if args else unknown(why="a text")
+
+
+@model("builtins.format")
+def _formatted(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    spec = args[1] if len(args) > 1 else ""
+    return text_of(it, args[0], "__format__", spec) if args and isinstance(spec, str) else unknown(*args, why="a text")
 
 
 @model("builtins.str")
@@ -211,6 +237,8 @@ def _str(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], Error):
         return args[0].text
     given = (*args, *kwargs.values())
+    if len(given) == 1 and not isinstance(given[0], PLAIN):
+        return text_of(it, given[0], "__str__")
     if not all(isinstance(one, PLAIN) for one in given):
         return unknown(*given, why="a text")
     try:
@@ -327,55 +355,12 @@ def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return calls.call(it, Method(source.cls.find("__next__"), source), [], {})
     if isinstance(source, Unknown):
         return unknown(source, why="an element")
+    if isinstance(source, Generating):
+        element = generators.running_of(it, source).next()
+        return end() if element is generators.END else element
     for element in it.iterate(source):
         return element
     return end()
-
-
-@model("itertools.cycle")
-def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-
-    def again() -> Iterator[Any]:
-        while True:
-            nothing = True
-            for element in it.iterate(args[0]):
-                it.tick()
-                nothing = False
-                yield element
-            if nothing:
-                return
-
-    return training.Stream(again())
-
-
-@model("itertools.islice")
-def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice
-
-    bounds = args[1:]
-    if any(not isinstance(b, (int, type(None))) or (b or 0) < 0 for b in bounds) or not bounds:
-        return unknown(*args)
-    return training.Stream(islice(it.iterate(args[0]), *bounds))
-
-
-@model("itertools.count")
-def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return range(args[0] if args and isinstance(args[0], int) else 0, 10**9)
-
-
-@model("itertools.chain")
-def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
-    return [element for part in parts for element in ([part] if isinstance(part, Unknown) else part)]
-
-
-@model("itertools.product")
-def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice, product
-
-    parts = [_listed(it, a) for a in args]
-    known = [part for part in parts if not isinstance(part, Unknown)]
-    return list(islice(product(*known), 10_000)) if len(known) == len(parts) and not kwargs else unknown(*args)
 
 
 @model("builtins.getattr")
@@ -443,9 +428,11 @@ def _is_a(value: Any, kind: Any) -> bool | None:
         return name == "torch.nn.Module" or last in {n.rsplit(".", 1)[-1] for n in own}
     if isinstance(value, Tensor):
         return last in ("Tensor", type(value).__name__, "Parameter" if type(value).__name__ == "Param" else "Tensor")
-    if isinstance(value, training.Optimizer):
+    if isinstance(value, optimizers.Optimizer):
         return last == "Optimizer"
-    return False if isinstance(value, PLAIN) else None
+    if isinstance(value, (*PLAIN, list, tuple, dict, set, frozenset, range)):
+        return False if isinstance(kind, Class) or isinstance(value, PLAIN) or name.startswith("torch.") else None
+    return None
 
 
 @model("builtins.vars")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
+from ddp_audit.explore.exact import generators
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import ALWAYS, Assumption, Doubt, Limits, Taken
 from ddp_audit.machine.join import JoinBlock
@@ -142,7 +143,10 @@ class Job:
         it = Interpreter(self.project, rank, self.world_size, self.limits, self.overrides, list(self.arguments))
         it.contrary = contrary or {}
         it.blocks = blocks
-        it.run(self.entry)
+        try:
+            it.run(self.entry)
+        finally:
+            generators.close_all(it)
         return it
 
     def grown(self, runs: Mapping[int, Interpreter]) -> Job:

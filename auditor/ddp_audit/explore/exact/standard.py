@@ -1,8 +1,9 @@
-"""Python's standard library in an interpreted run: environment, argparse, contextlib, functools and their like."""
+"""Python's standard library in an interpreted run: environment, argparse, contextlib, functools, itertools and their like."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
     Context,
+    Generating,
     Lib,
     Module,
     Native,
     Unknown,
+    unknown,
 )
 
 if TYPE_CHECKING:
@@ -243,6 +246,53 @@ def _parser(it: Interpreter, args: Args, kwargs: Kwargs) -> Parser:
         if isinstance(parent, Parser):
             options |= parent.options
     return Parser(options)
+
+
+@model("itertools.cycle")
+def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+
+    def again() -> Iterator[Any]:
+        first: list[Any] = []  # which come again where what is asked has no second time
+        for element in it.iterate(args[0]):
+            it.tick()
+            first.append(element)
+            yield element
+        while first:
+            for element in first if isinstance(args[0], (Generating, training.Stream)) else it.iterate(args[0]):
+                it.tick()
+                yield element
+
+    return training.Stream(again())
+
+
+@model("itertools.islice")
+def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from itertools import islice
+
+    bounds = args[1:]
+    if any(not isinstance(b, (int, type(None))) or (b or 0) < 0 for b in bounds) or not bounds:
+        return unknown(*args)
+    return training.Stream(islice(it.iterate(args[0]), *bounds))
+
+
+@model("itertools.count")
+def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return range(args[0] if args and isinstance(args[0], int) else 0, 10**9)
+
+
+@model("itertools.chain")
+def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
+    return [element for part in parts for element in ([part] if isinstance(part, Unknown) else part)]
+
+
+@model("itertools.product")
+def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from itertools import islice, product
+
+    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
+    known = [part for part in parts if not isinstance(part, Unknown)]
+    return list(islice(product(*known), 10_000)) if len(known) == len(parts) and not kwargs else unknown(*args)
 
 
 __all__ = ["CALLS", "Environment", "Namespace", "Parser"]

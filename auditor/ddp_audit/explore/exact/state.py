@@ -171,6 +171,7 @@ class State:
     work: int = 0  # elements and characters that they looked at
     line: int = 0  # of the statement that runs
     too_large: set[str] = field(default_factory=set)  # the kinds of values that were not computed for their size
+    generators: list[Any] = field(default_factory=list)  # that stand still (generators.Running)
 
     def __post_init__(self) -> None:
         self.groups = Groups(self.rank, self.world_size)
@@ -228,6 +229,8 @@ class State:
 
         `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds.
         """
+        if since is None and self.frames:
+            what = f"{self.frames[-1].source.path}:{self.frames[-1].line}: {what}"
         self.bounds.setdefault(what)
         self.astray = self.astray or since is None
         self.doubt(OPAQUE if since is None else BOUNDED, what)
@@ -319,7 +322,9 @@ class State:
             return value.truth
         if isinstance(value, Tensor):
             return None
-        if isinstance(value, Instance):
+        if isinstance(value, Module) and value.held is not None:
+            return bool(value.held) or (None if value.opaque else False)
+        if isinstance(value, (Instance, Module)) and isinstance(value.cls, Class):
             for name in ("__bool__", "__len__"):
                 method = value.cls.find(name)
                 if isinstance(method, Function):

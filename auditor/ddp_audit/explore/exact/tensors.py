@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import layers, training
+from ddp_audit.explore.exact import hooks, layers, training
 from ddp_audit.explore.exact.unfollowed import may_act
 from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, is_unknown, tensors_in
 
@@ -103,19 +103,33 @@ def _broadcast(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[in
     return tuple(max(x, y) if x and y else 0 for x, y in pairs)
 
 
-def index(tensor: Tensor, at: Any) -> Tensor:
-    """`tensor[at]`; the shape is known for whole numbers and plain slices."""
+def index(it: Interpreter, tensor: Tensor, at: Any) -> Tensor:
+    """`tensor[at]`; the shape is known for whole numbers, plain slices, None and an ellipsis."""
     shape = tensor.shape
     result: tuple[int, ...] | None = None
     if shape is not None and not is_unknown(at):
         kept: list[int] = []
-        parts = at if isinstance(at, tuple) else (at,)
-        if len(parts) <= len(shape) and all(isinstance(part, (int, slice)) for part in parts):
-            for size, part in zip(shape, parts, strict=False):
-                if isinstance(part, slice):
-                    kept.append(len(range(*part.indices(size))))
-            result = (*kept, *shape[len(parts) :])
-    return Tensor(result, tensor.dtype, tensor.deps, tensor.local)
+        parts = list(at) if isinstance(at, tuple) else [at]
+        sizes = list(shape)
+        if parts.count(...) == 1:
+            left = len(sizes) - sum(part is not None and part is not ... for part in parts)
+            place = parts.index(...)
+            parts[place : place + 1] = [slice(None)] * max(left, 0)
+        taken = [part for part in parts if part is not None]
+        if len(taken) <= len(sizes) and all(type(part) in (int, slice) for part in taken):
+            for part in parts:
+                size = 1 if part is None else sizes.pop(0)
+                if not isinstance(part, int):
+                    kept.append(size if part is None else len(range(*part.indices(size))))
+            result = (*kept, *sizes)
+    return like(it, tensor, at, shape=result)
+
+
+def rows(it: Interpreter, tensor: Tensor, count: int | None = None) -> list[Tensor]:
+    """The parts along the first dimension: as many as there are, or `count` where that is not known."""
+    if tensor.shape:
+        return [like(it, tensor, shape=tensor.shape[1:]) for _ in range(tensor.shape[0])]
+    return [like(it, tensor, shape=None) for _ in range(count or 0)]
 
 
 def written(tensor: Tensor, value: Any) -> None:
@@ -259,6 +273,8 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
             return Native(lambda *a, **k: _parts(it, tensor, name, list(a), k))
         case "is_cuda":
             return False
+        case "register_hook" if not isinstance(tensor, Param):
+            return Native(lambda hook: hooks.on_tensor(it, tensor, hook))
         case "retain_grad" | "record_stream":
             return Native(lambda *a, **k: None)
         case "register_hook" | "register_post_accumulate_grad_hook":

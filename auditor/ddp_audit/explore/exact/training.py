@@ -11,6 +11,7 @@ from ddp_audit import events as ev
 from ddp_audit.explore.exact import calls, hooks, layers
 from ddp_audit.explore.exact.collectives import Group
 from ddp_audit.explore.exact.values import (
+    SPREAD,
     Class,
     Context,
     Error,
@@ -35,10 +36,16 @@ from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
+_PARAMETERS = (
+    "module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "process_group", "bucket_cap_mb",
+    "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph", "delay_all_reduce_named_params",
+    "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
+)  # fmt: skip
 _OPTIONS = (
     "find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers", "init_sync", "bucket_cap_mb",
     "gradient_as_bucket_view",
 )  # fmt: skip
+_HARMLESS = ("module", "device_ids", "output_device", "dim", "process_group", "check_reduction")  # beside what is read below
 
 
 def spec_of(module: Any) -> ModuleSpec:
@@ -73,12 +80,16 @@ class Wrapper:
     params: list[Param]  # keeps the ids above alive
     attrs: dict[str, Any] = field(default_factory=dict)
     joins: list[int] = field(default_factory=list)  # numbers of the join blocks that it is in
+    hooks: Module = field(default_factory=lambda: Module("torch.nn.Module"))  # holds those that are its own, not its module's
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A forward through the wrapper."""
+        """A forward through the wrapper, with the hooks around it."""
         if self not in it.wrappers and self.names:
             it.wrappers.append(self)
             it.opaque("a module with two wrappers")
+        return hooks.around(it, self.hooks, self, args, kwargs, lambda args, kwargs: self._forward(it, args, kwargs))
+
+    def _forward(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         start, losses = len(it.events), it.losses
         before, it.used = it.used, []
         if self.joins:
@@ -157,7 +168,7 @@ class Wrapper:
             case "no_sync":
                 return Native(self._no_sync)
             case "forward":
-                return Native(lambda *args, **kwargs: self.called(it, list(args), kwargs))
+                return Native(lambda *args, **kwargs: self._forward(it, list(args), kwargs))
             case "join":
                 return Native(lambda *args, **kwargs: join(it, self, args, kwargs))
             case "train" | "eval" | "to" | "cuda" | "cpu" | "requires_grad_" | "apply" | "float" | "double" | "half":
@@ -167,6 +178,8 @@ class Wrapper:
                 return Native(lambda *args, **kwargs: self)
             case "register_comm_hook":
                 return Native(lambda state=None, hook=None: self._hook(it, state, hook))
+        if name in hooks.ON_MODULES:
+            return layers.attribute(it, self.hooks, name)
         if isinstance(self.module, Module) and name in layers.METHODS:
             return layers.attribute(it, self.module, name)
         return Unknown(name)
@@ -238,13 +251,13 @@ def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[st
 
 def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`DistributedDataParallel(module, ..)`."""
-    module = args[0] if args else kwargs.get("module", Unknown("a module"))
+    kwargs = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+    module = kwargs.get("module", Unknown("a module"))
     if isinstance(module, Wrapper):
         it.bound("a wrapper around a wrapper is not followed")
         return module
+    _note_options(it, kwargs)
     given = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
-    if len(args) > 4:
-        given["broadcast_buffers"] = args[4]
     known: dict[str, Any] = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, type(None)))}
     group = kwargs.get("process_group")
     if isinstance(group, Group):
@@ -265,6 +278,18 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise _stopped(it, stop) from None
     it.wrappers.append(made)
     return made
+
+
+def _note_options(it: Interpreter, kwargs: dict[str, Any]) -> None:
+    """Says which options of a wrapper are not followed: those whose value is not known, and those without a model."""
+    read = (*_HARMLESS, *_OPTIONS, "delay_all_reduce_named_params", "param_to_hook_all_reduce")
+    for name, value in kwargs.items():
+        if name == SPREAD:
+            it.bound("not all options of DistributedDataParallel are known")
+        elif name in read and isinstance(value, Unknown) and name not in ("module", "device_ids", "output_device", "dim"):
+            it.bound(f"the option {name} of DistributedDataParallel is not known")
+        elif name not in read and value is not None and value is not False:
+            it.bound(f"the option {name} of DistributedDataParallel is not followed")
 
 
 def _left_alone(it: Interpreter, module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -423,80 +448,6 @@ def zero_grad(it: Interpreter, params: Any, set_to_none: bool) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Optimizer:
-    """An optimizer. `params` is None where they are not known."""
-
-    params: list[Any] | None
-    groups: list[dict[str, Any]]
-
-    def attribute(self, it: Interpreter, name: str) -> Any:
-        """An attribute or a method of an optimizer."""
-        match name:
-            case "step":
-                return Native(lambda *args, **kwargs: self.step(it, args[0] if args else kwargs.get("closure")))
-            case "zero_grad":
-                return Native(lambda *a, **k: zero_grad(it, self.params, (a[0] if a else k.get("set_to_none", True)) is not False))
-            case "param_groups":
-                return self.groups
-            case "state" | "defaults":
-                return {}
-            case "state_dict":
-                return Native(lambda: Unknown("a state"))
-            case "add_param_group":
-                return Native(lambda group: self._add(group))
-        return Native(lambda *args, **kwargs: None)
-
-    def _add(self, group: Any) -> None:
-        more = list(tensors_in(group))
-        self.groups.append(group if isinstance(group, dict) else {})
-        if self.params is not None:
-            self.params += more
-
-    def step(self, it: Interpreter, closure: Any = None) -> Any:
-        """An optimizer step: which gradients are LOCAL at it."""
-        result = calls.call(it, closure, [], {}) if closure is not None else None
-        inside = None if self.params is None else {id(p) for p in self.params}
-        local: list[str] = []
-        for wrapper in it.wrappers:
-            mine = {name for identity, name in wrapper.names.items() if inside is None or identity in inside}
-            local += [name for name in wrapper.ddp.step() if not wrapper.names or name in mine]
-        it.mark(ev.STEP, local=list(dict.fromkeys(local)))
-        it.stepped()
-        return result
-
-
-def optimizer(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Optimizer:
-    """`torch.optim.X(params, ..)`."""
-    given = args[0] if args else kwargs.get("params", Unknown())
-    params = given if isinstance(given, list) else None
-    flat: list[Any] | None = None
-    if params is not None and not any(isinstance(p, Unknown) for p in params):
-        flat = list(tensors_in(params)) or None
-    it.optimizers += 1
-    rates = {k: v for k, v in kwargs.items() if k != "params"}
-    groups = [p for p in params or [] if isinstance(p, dict)] or [{"params": given}]
-    for group in groups:
-        for key, value in rates.items():
-            group.setdefault(key, value)
-    return Optimizer(flat, groups)
-
-
-@dataclass(slots=True, eq=False)
-class Scaler:
-    """A GradScaler: it issues nothing, and its step is the optimizer's."""
-
-    def attribute(self, it: Interpreter, name: str) -> Any:
-        """An attribute or a method of a scaler."""
-        if name == "scale":
-            return Native(lambda value: value)
-        if name == "step":
-            return Native(lambda chosen, *args: chosen.step(it, *args) if isinstance(chosen, Optimizer) else None)
-        if name in ("get_scale", "state_dict"):
-            return Native(lambda: Unknown(name))
-        return Native(lambda *args, **kwargs: None)
-
-
-@dataclass(slots=True, eq=False)
 class Stream:
     """An iterator: `iter(x)`."""
 
@@ -515,6 +466,6 @@ class Stream:
 
 
 __all__ = [
-    "Class", "Error", "Function", "Optimizer", "Scaler", "Stream", "Wrapper", "autograd_grad", "backward", "changed", "moved",
-    "optimizer", "past_wrapper", "spec_of", "wrap", "zero_grad",
+    "Class", "Error", "Function", "Stream", "Wrapper", "autograd_grad", "backward", "changed", "moved",
+    "past_wrapper", "spec_of", "wrap", "zero_grad",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 6  # containers within each other that are looked into
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
+SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
 
 
@@ -80,11 +81,22 @@ class Module:
     opaque: bool = False
     opaque_buffers: bool = False
     training: bool = True
+    before: list[Any] = field(default_factory=list)  # hooks around its forwards (layers.Hook)
+    after: list[Any] = field(default_factory=list)
 
     @property
     def layer(self) -> str:
         """The last name of a class of a library, empty for one of the project."""
         return self.cls.rsplit(".", 1)[-1] if isinstance(self.cls, str) else ""
+
+    @property
+    def held(self) -> dict[str, Any] | None:
+        """What a container of torch holds by name, modules or parameters; None where the module is no container."""
+        names = self.cls.outside_bases() if isinstance(self.cls, Class) else {self.cls} if isinstance(self.cls, str) else set()
+        kinds = {name.rsplit(".", 1)[-1] for name in names}
+        if kinds & {"Sequential", "ModuleList", "ModuleDict"}:
+            return self.children
+        return self.params if kinds & {"ParameterList", "ParameterDict"} else None
 
     def walk(self) -> Iterator[tuple[str, Module]]:
         """This module and those inside it with their dotted names, each once, in order of registration."""
@@ -219,6 +231,7 @@ class Generating:
     args: list[Any]
     kwargs: dict[str, Any]
     receiver: Any = None
+    running: Any = None  # generators.Running, where it was asked for single elements
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,100 @@
+"""Containers of torch in an interpreted run: Sequential, lists and dicts of modules or parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+
+def fill(made: Module, kind: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Puts what the constructor of a container was given into it."""
+    items: Any = args
+    if kind != "Sequential" or (len(args) == 1 and isinstance(args[0], (dict, list))):
+        items = args[0] if args else []
+    if isinstance(items, Module):
+        items = entries(items) if kind.endswith("Dict") else list(entries(items).values())
+    if isinstance(items, (list, tuple)) and kind.endswith("Dict"):
+        items = dict(items) if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items) else None
+    if isinstance(items, dict):
+        pairs = list(items.items())
+    elif isinstance(items, (list, tuple)):
+        pairs = [(str(i), item) for i, item in enumerate(items)]
+    else:
+        made.opaque = True
+        return
+    for key, item in pairs:
+        _hold(made, str(key), item)
+
+
+def _hold(made: Module, key: str, item: Any) -> None:
+    """Puts something into a container; a tensor in one of parameters becomes a parameter."""
+    if isinstance(item, Module):
+        made.children[key] = item
+    elif isinstance(item, Tensor) and made.held is made.params:
+        made.params[key] = item if isinstance(item, Param) else Param(item.shape, item.dtype, device="cpu")
+    else:
+        made.opaque = made.opaque or not isinstance(item, (*PLAIN, Tensor))
+
+
+def put(it: Interpreter, module: Module, key: Any, item: Any) -> None:
+    """`container[key] = item`, or an element added at its end."""
+    if isinstance(key, (str, int)):
+        _hold(module, str(key), item)
+    else:
+        module.opaque = True
+    it.effects += 1
+    it.registered()
+
+
+def iterated(module: Module) -> list[Any]:
+    """The elements of a container: the keys of those that are dicts."""
+    held = module.held
+    return (
+        list(module.children.values()) if held is None else list(held) if kind_of(module).endswith("Dict") else list(held.values())
+    )
+
+
+def kind_of(module: Module) -> str:
+    """The container of torch that a module is, by its last name; empty where it is none."""
+    names = module.cls.outside_bases() if isinstance(module.cls, Class) else {str(module.cls)}
+    return next((name.rsplit(".", 1)[-1] for name in names if module.held is not None), "")
+
+
+def append(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
+    """`append`."""
+    for item in args:
+        put(it, module, len(entries(module)), item)
+    return module
+
+
+def extend(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
+    """`extend`."""
+    given = args[0] if args else None
+    if isinstance(given, Unknown) or given is None:
+        module.opaque = True
+        return module
+    for item in list(it.iterate(given)):
+        put(it, module, len(entries(module)), item)
+    return module
+
+
+def update(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """`update` of a ModuleDict or ParameterDict."""
+    given = args[0] if args else {}
+    more = given.held if isinstance(given, Module) else dict(given) if isinstance(given, (dict, list)) else None
+    if more is None:
+        module.opaque = True
+    for key, item in (more or {}).items():
+        put(it, module, key, item)
+
+
+def entries(module: Module) -> dict[str, Any]:
+    """What a container holds by name; of another module, the modules in it."""
+    return module.children if module.held is None else module.held
+
+
+__all__ = ["append", "entries", "extend", "fill", "iterated", "kind_of", "put", "update"]
