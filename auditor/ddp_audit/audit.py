@@ -100,6 +100,7 @@ def project_of(
     return Project(
         paths,
         options.exclude,
+        respect_gitignore=options.respect_gitignore,
         force_exclude=options.force_exclude,
         home=options.home,
         overlay=overlay,

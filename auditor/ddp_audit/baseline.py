@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.findings import Finding, fingerprint_of
+from ddp_audit.source.reading import read_text
 
 VERSION = 1
 _MOST_EQUAL = 1000  # findings of one rule on equal lines of a file
@@ -61,7 +62,7 @@ class Comparison:
 def read_baseline(path: str) -> list[Entry]:
     """The entries of a baseline file. Raises BaselineError."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise BaselineError(f"{path}: is not a baseline of version {VERSION}")
         return [_entry(item) for item in document["findings"]]

@@ -51,6 +51,7 @@ class Options:
     select: Sequence[str] | None = None
     ignore: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    respect_gitignore: bool = True  # files of folders that git ignores are left out
     force_exclude: bool = False  # files given by name are held against `exclude` too
     home: str = ""  # the absolute folder from which patterns may name files, where it is not the working directory
     min_confidence: str = "likely"

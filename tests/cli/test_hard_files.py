@@ -148,7 +148,6 @@ def test_broken_notebooks(text: str, message: str, folder: Path, capsys: pytest.
         ('roots = ["a\\u0000"]\n', "'roots' must be a list of folders"),
         ('levels = {DDP201 = ["error"]}\n', "'levels' must be a table"),
         ('baseline = "."\n', "Is a directory"),
-        ('rules = ["nowhere"]\n', "no such folder of rules"),
     ],
 )
 def test_settings_that_cannot_be_followed(settings: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

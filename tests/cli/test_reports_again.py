@@ -138,12 +138,12 @@ def test_a_change_of_a_rule_counts(
     write(train=SCRIPT, helper="", **{"rules/one": "level = 'error'\n", "own/two": ""})
     monkeypatch.setattr(ddp_audit_rules, "__path__", [str(project / "rules")])
     Path("ddp-audit.toml").write_text("rules = ['own']\n")
-    report(capsys, "train.py")
+    report(capsys, "train.py", "--allow-project-rules")
     for name in ("rules/one", "rules/more", "own/two", "own/more"):
-        assert report(capsys, "train.py") == report(capsys, "train.py")
+        assert report(capsys, "train.py", "--allow-project-rules") == report(capsys, "train.py", "--allow-project-rules")
         assert printed[-1] is True
         write(**{name: "level = 'warning'\n"})
-        report(capsys, "train.py")
+        report(capsys, "train.py", "--allow-project-rules")
         assert printed[-1] is False
 
 

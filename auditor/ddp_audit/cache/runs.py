@@ -63,6 +63,7 @@ def _of_entries(options: Options) -> str:
     """The options that a result of an entry depends on; the others choose entries and findings."""
     off = [name for name, level in options.levels if level == "off"]
     rest = replace(options, jobs=1, min_confidence="", exclude=(), force_exclude=False, home="", per_file_ignores=(), levels=())
+    rest = replace(rest, respect_gitignore=True)
     return repr((rest, off))
 
 

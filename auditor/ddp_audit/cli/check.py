@@ -47,6 +47,12 @@ def add_parser(subparsers: Subparsers) -> None:
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these")
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
     rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
+    rules.add_argument(
+        "--respect-gitignore",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="leave out files of folders that git ignores (default: yes)",
+    )
     rules.add_argument("--force-exclude", action="store_true", help="pass over files given by name too, where a pattern fits")
     add_rules_option(rules)
     rules.add_argument("--stdin-filename", metavar="NAME", help="the name of standard input, for reports and imports")
@@ -216,6 +222,7 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         select=args.select if args.select is not None else config.select,
         ignore=[*config.ignore, *(args.ignore or [])],
         exclude=[*config.exclude, *(args.exclude or [])],
+        respect_gitignore=_respects_gitignore(args, config),
         force_exclude=args.force_exclude,
         min_confidence=args.min_confidence or config.min_confidence or "likely",
         world_size=world_size,
@@ -225,6 +232,12 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         jobs=args.jobs or os.cpu_count() or 1,
         **own,
     )
+
+
+def _respects_gitignore(args: argparse.Namespace, config: Config) -> bool:
+    given: bool | None = getattr(args, "respect_gitignore", None)
+    given = config.respect_gitignore if given is None else given
+    return given is not False
 
 
 def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, Any]:

@@ -5,6 +5,7 @@ JSON with comments is read as the YAML that it nearly is, so both come with the 
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,9 +20,12 @@ from ddp_audit.launch.documents import script_launches
 from ddp_audit.launch.model import ACCELERATE, KUBERNETES, PYTHON, TORCH_LAUNCH, TORCH_RUN, TORCHRUN, Launch, LaunchError
 from ddp_audit.launch.shell import Setting
 from ddp_audit.source import seen
+from ddp_audit.source.reading import read_text
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_BYTES = 500_000
+_MOST_NODES = 10_000  # of a document
+_DEEPEST = 50  # mappings within each other
 _GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu")
 _TORCH = (TORCHRUN, TORCH_RUN, TORCH_LAUNCH)
 
@@ -40,16 +44,20 @@ def config_values(path: Path) -> dict[str, tuple[Any, int]]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             return {}
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError):
         return {}
     found: dict[str, tuple[Any, int]] = {}
 
+    asked = itertools.count()
+
     def walk(node: yaml.Node, start: str) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
+                if next(asked) >= _MOST_NODES:
+                    return
                 name = f"{start}{key.value}" if isinstance(key, yaml.ScalarNode) else ""
-                if name and isinstance(value, yaml.MappingNode):
+                if name and isinstance(value, yaml.MappingNode) and start.count(".") < _DEEPEST:
                     walk(value, f"{name}.")
                 elif name:
                     found[name] = (_constructed(value), key.start_mark.line + 1)
@@ -124,10 +132,18 @@ def plain_json(text: str) -> str:
 
 
 def _constructed(node: yaml.Node) -> Any:
-    """The plain value of a node."""
+    """The plain value of a node; None for one that holds much: with aliases a short text can stand for any number of values."""
+    queue, count = [node], 0
+    while queue:
+        count += 1
+        if count > _MOST_NODES:
+            return None
+        inner = queue.pop()
+        for part in () if isinstance(inner, yaml.ScalarNode) else inner.value:
+            queue += part if isinstance(part, tuple) else [part] if isinstance(part, yaml.Node) else []
     try:
         return yaml.SafeLoader("").construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         return None
 
 

@@ -10,6 +10,7 @@ from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, PYTHON, Launch, LaunchError
 from ddp_audit.patterns import pattern
+from ddp_audit.source.reading import read_text
 
 _SCRIPTED = pattern(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
 
@@ -29,7 +30,7 @@ def named_launch(command: str) -> Launch:
 
 def _of_file(name: str) -> Launch:
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = read_text(name)
     except (OSError, ValueError):
         raise LaunchError(f"{shlex.quote(name)} cannot be read") from None
     found = [one for one in documented_launches(text, name) if one.kind != PYTHON]

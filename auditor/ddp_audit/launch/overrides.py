@@ -14,6 +14,7 @@ from ddp_audit.launch.model import Launch
 from ddp_audit.patterns import pattern
 from ddp_audit.source import seen
 from ddp_audit.source.paths import display_path
+from ddp_audit.source.reading import read_text
 
 _MAX_BYTES = 1_000_000
 _CONFIG_SUFFIXES = (".py", ".json", ".toml", ".yaml", ".yml")
@@ -106,7 +107,7 @@ def config_file_values(path: Path, shown: str) -> dict[str, Override]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             return {}
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, _MAX_BYTES)
         if path.suffix == ".py":
             return _python_values(ast.parse(text), shown)
         if sys.version_info >= (3, 11):

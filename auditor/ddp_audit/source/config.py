@@ -12,11 +12,13 @@ from typing import Any
 
 from ddp_audit.findings import CONFIDENCES, SEVERITIES
 from ddp_audit.source.paths import display_path
+from ddp_audit.source.reading import read_text
 
 SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second
 FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 _OWN = "ddp-audit.toml"
 _NAME = "ddp-audit"
+_MOST_BYTES = 1_000_000  # of a file of settings
 
 
 class ConfigError(Exception):
@@ -31,6 +33,7 @@ class Config:
     select: list[str] | None = None
     ignore: list[str] = field(default_factory=list)
     exclude: list[str] = field(default_factory=list)
+    respect_gitignore: bool | None = None
     min_confidence: str | None = None
     strict: bool | None = None
     world_size: int | None = None
@@ -99,6 +102,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "per-file-ignores": ("a table of file patterns, each with a list of rules", _table_of(_strings)),
     "levels": (f"a table of rules, each with one of {', '.join(LEVELS)}", _table_of(lambda item: item in LEVELS)),
     "exclude": ("a list of strings", _strings),
+    "respect-gitignore": ("true or false", lambda value: isinstance(value, bool)),
     "min-confidence": ("one of " + ", ".join(CONFIDENCES), lambda value: value in CONFIDENCES),
     "strict": ("true or false", lambda value: isinstance(value, bool)),
     "world-size": ("a whole number from 1", lambda value: type(value) is int and value >= 1),
@@ -155,9 +159,9 @@ def _load(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        loaded: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        loaded: dict[str, Any] = tomllib.loads(read_text(path, _MOST_BYTES))
         return loaded
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError; nested too deeply
         raise ConfigError(f"{display_path(path)}: is not valid TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{display_path(path)}: cannot be read: {error.strerror or error}") from None

@@ -20,6 +20,7 @@ from ddp_audit.source.deep import with_room
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
+from ddp_audit.source.reading import read_regular
 
 AnyNode = TypeVar("AnyNode", bound=ast.AST)
 Fact = TypeVar("Fact")
@@ -99,8 +100,7 @@ class SourceFile:
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file. Raises SourceError."""
     try:
-        with open(path, "rb") as stream:
-            data = stream.read()
+        data = read_regular(path)
         seen.content(path, data)
         return data
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 
 class CellLine(int):
@@ -52,3 +53,11 @@ def display_path(path: str | os.PathLike[str]) -> str:
     except ValueError:  # another drive on Windows
         relative = absolute
     return (absolute if relative.startswith("..") else relative).replace(os.sep, "/")
+
+
+def leads_out(path: str, folders: Iterable[str]) -> bool:
+    """Whether an absolute path leads over symbolic links to something that lies in none of some folders."""
+    real = os.path.realpath(path)
+    if real == path:
+        return False
+    return not any(real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in folders)

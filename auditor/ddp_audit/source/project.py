@@ -17,7 +17,9 @@ from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
 from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
+from ddp_audit.source.gitignore import Ignored
 from ddp_audit.source.notebook import SUFFIX
+from ddp_audit.source.paths import leads_out
 from ddp_audit.source.rings import rings
 from ddp_audit.source.seen import Seen
 
@@ -36,6 +38,7 @@ class Project:
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds: standard input under a
     name, files as a fix would leave them, or an editor's documents. Imports find those that the disk does not hold too. With
     `force_exclude` a given file too is passed over where a pattern excludes it.
+    Of a folder, files are left out that git ignores, with `respect_gitignore`, and links to files outside of it.
     Patterns name files relative to the working directory, or to the folder `home`.
     `facts` are what earlier audits learned of contents, and take up what this one learns. `tell` hears how far it has come.
     """
@@ -45,6 +48,7 @@ class Project:
         paths: Sequence[str | os.PathLike[str]],
         exclude: Sequence[str] = (),
         *,
+        respect_gitignore: bool = False,
         force_exclude: bool = False,
         home: str = "",
         overlay: Mapping[str, bytes] | None = None,
@@ -56,6 +60,8 @@ class Project:
         self.errors: list[SourceError] = []
         self._facts = Facts() if facts is None else facts
         self._exclude = tuple(exclude)
+        self._respect_gitignore = respect_gitignore
+        self._ignores = False  # whether something was left out for that
         self._force_exclude = force_exclude
         self._home = home
         self._overlay = dict(overlay or {})
@@ -167,7 +173,8 @@ class Project:
             self._script_folders[os.path.abspath(path)] = None
             found = list(self._walk(path))
             if not found:
-                self.errors.append(SourceError(shown, None, "no Python files in this directory"))
+                but = " that git does not ignore" if self._ignores else ""
+                self.errors.append(SourceError(shown, None, f"no Python files in this directory{but}"))
             self.given.update(os.path.abspath(file) for file in found)
             return self._entries_in(found)
         if not os.path.lexists(path):
@@ -186,8 +193,12 @@ class Project:
 
     def _walk(self, folder: Path) -> Iterator[Path]:
         home = self._home if not self._excluded(str(folder), self._home) else ""  # who asks for it by name means what is in it
+        given = os.path.abspath(folder)
+        ignored = {given: Ignored.of(given) if self._respect_gitignore else Ignored()}
         for top, folders, names in os.walk(folder, followlinks=False):
-            seen.folder(os.path.abspath(top))
+            here = os.path.abspath(top)
+            seen.folder(here)
+            rules = ignored.pop(here, None) or Ignored()
             folders[:] = sorted(
                 name
                 for name in folders
@@ -195,11 +206,21 @@ class Project:
                 and name not in _SKIPPED_FOLDERS
                 and not seen.exists(os.path.join(top, name, "pyvenv.cfg"))
                 and not self._excluded(os.path.join(top, name), home)
+                and not self._ignored(rules, os.path.join(here, name), True)
             )
+            if self._respect_gitignore:
+                ignored |= {inner: rules.inside(inner) for inner in (os.path.join(here, name) for name in folders)}
             for name in sorted(names):
                 path = os.path.join(top, name)
                 if name.endswith((".py", SUFFIX)) and os.path.isfile(path) and not self._excluded(path, home):
-                    yield Path(path)
+                    absolute = os.path.join(here, name)
+                    if not self._ignored(rules, absolute, False) and not leads_out(absolute, (given,)):
+                        yield Path(path)
+
+    def _ignored(self, rules: Ignored, path: str, is_folder: bool) -> bool:
+        ignored = rules.ignores(path, is_folder)
+        self._ignores = self._ignores or ignored
+        return ignored
 
     def _excluded(self, path: str, home: str) -> bool:
         shown = display_path(path)
@@ -272,9 +293,13 @@ class Project:
         if level:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
-            return self._in_folder(folder, module)
+            return self._inside(self._in_folder(folder, module), importer)
         key = (module, folder)
-        return seen.remembered(self._modules, key, lambda: self._search(module, folder))
+        return seen.remembered(self._modules, key, lambda: self._inside(self._search(module, folder), importer))
+
+    def _inside(self, path: str | None, importer: str) -> str | None:
+        """A file that an import leads to; None where it is a link out of everything that imports are looked up in."""
+        return None if path is None or leads_out(path, self._roots_of(os.path.dirname(importer))) else path
 
     def _search(self, module: str, folder: str) -> str | None:
         roots = self._roots_of(folder)

@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ddp_audit.source.reading import read_regular
+
 UNREADABLE = "unreadable"
+_LEADS_TO = "\0"  # in what is noted of a module, before where it leads
 LINKED = "@"  # begins the value of a folder with links in it, which change without the folder
 
 K = TypeVar("K")
@@ -143,8 +146,16 @@ def module(base: str) -> str:
     """The file that an import of the module at a path without suffix would load, empty where there is none; noted."""
     if _seen is None:
         return module_at(base)
+    return _module(base).partition(_LEADS_TO)[0]
+
+
+def _module(base: str) -> str:
+    """What is noted of such a file: its path, and where that leads over symbolic links."""
+    assert _seen is not None
     if base not in _modules:
-        _modules[base] = module_at(base)
+        found = module_at(base)
+        real = os.path.realpath(found) if found else found
+        _modules[base] = found if real == found else found + _LEADS_TO + real
         folder(base)  # once: whoever asks next is noted in the same run
         folder(os.path.dirname(base))
     return _seen.modules.setdefault(base, _modules[base])
@@ -176,7 +187,7 @@ def again(sort: str, path: str) -> str:
     if sort == "kinds":
         return _kind(path)
     if sort == "modules":
-        return module(path)
+        return _module(path)
     if sort == "documents":
         documents_in(path.removesuffix("*"), path.endswith("*"))
         return _seen.documents[path]
@@ -235,8 +246,7 @@ def names_in(path: str) -> str:
 def digest_of(path: str) -> str:
     """A hash of what a file holds now."""
     try:
-        with open(path, "rb") as stream:
-            return digest(stream.read())
+        return digest(read_regular(path))
     except OSError:
         return UNREADABLE
 
@@ -247,7 +257,7 @@ def digest(data: bytes) -> str:
 
 
 def _name(entry: os.DirEntry[str]) -> str:
-    link = "@" if entry.is_symlink() else ""
+    link = "@" + os.path.realpath(entry.path) if entry.is_symlink() else ""
     if entry.name.endswith((".py", ".ipynb")):
         return f"{entry.name}{link}{'' if entry.is_file() else '?'}"
     if entry.is_dir() and not entry.name.startswith(".") and entry.name != "__pycache__":
