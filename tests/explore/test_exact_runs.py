@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ddp_audit.audit import Options
-from ddp_audit.compare.predicted import Agreement, hold_against
+from ddp_audit.compare.predicted import AgreedToEnd, Disagrees
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import GROUP, Event
 from ddp_audit.explore.exact import Bounds, Run, predict
-from ddp_audit.predicted import job_of
+from ddp_audit.predicted import against_record, job_of
 
 pytestmark = pytest.mark.traced
 
@@ -31,12 +31,6 @@ def predicted(script: Path, *settings: str, steps: int | None = None) -> Run:
     job = job_of([script], Options(settings=settings, defaults_hold=True), bounds=Bounds(steps=steps))
     assert job is not None
     return predict(job)
-
-
-def held(run: Run, recorded: RecordedRun) -> Agreement:
-    """How far a record bears a prediction out."""
-    sequences = {rank: events[: run.stops.get(rank, len(events)) + 1] for rank, events in run.sequences.items()}
-    return hold_against(sequences, recorded, certain=run.certain, stops=run.stops, ended=not run.cut)
 
 
 def trace(folder: Path, *command: str, **environment: str) -> RecordedRun:
@@ -86,9 +80,8 @@ def test_there_are_twelve_programs() -> None:
 @pytest.mark.parametrize("name", [path.stem for path in FOLKLORE])
 def test_folklore_is_predicted_event_by_event(name: str, folklore_record: dict[str, RecordedRun]) -> None:
     run = predicted(HERE / "folklore" / f"{name}.py")
-    agreement = held(run, folklore_record[name])
-    assert agreement.difference is None
-    assert agreement.whole
+    agreement = against_record(run, folklore_record[name])
+    assert isinstance(agreement.result, AgreedToEnd), agreement.result
     assert agreement.compared == {rank: len(run.collectives(rank)) for rank in (0, 1)}
     assert min(agreement.compared.values()) >= 3
     assert run.kind == "completes"
@@ -113,8 +106,8 @@ def test_whose_steps_use_local_gradients(name: str, local: bool) -> None:
 
 def test_a_prediction_of_another_program_does_not_agree(folklore_record: dict[str, RecordedRun]) -> None:
     run = predicted(HERE / "folklore" / "no_sync_around_backward.py")
-    agreement = held(run, folklore_record["no_sync_around_forward_alone"])
-    assert agreement.difference is not None
+    agreement = against_record(run, folklore_record["no_sync_around_forward_alone"])
+    assert isinstance(agreement.result, Disagrees)
 
 
 # ---- a GPT schedule with an evaluation by rank 0
@@ -143,8 +136,8 @@ def test_without_a_mask_buffer_it_completes() -> None:
 @pytest.mark.parametrize(("setting", "collectives"), [("eval_interval=4", 17), ("eval_interval=1", 6)])
 def test_the_schedule_is_predicted_event_by_event(tmp_path: Path, setting: str, collectives: int) -> None:
     script = HERE / "nanogpt_schedule.py"
-    agreement = held(predicted(script, setting), trace(tmp_path, str(script), SCHEDULE=setting))
-    assert agreement.difference is None
+    agreement = against_record(predicted(script, setting), trace(tmp_path, str(script), SCHEDULE=setting))
+    assert isinstance(agreement.result, AgreedToEnd), agreement.result
     assert set(agreement.compared.values()) == {collectives}
 
 
@@ -152,8 +145,8 @@ def test_power_sgd_is_predicted_event_by_event(tmp_path: Path) -> None:
     script = HERE / "power_sgd_schedule.py"
     run = predicted(script)
     assert run.kind == "completes"
-    agreement = held(run, trace(tmp_path, str(script)))
-    assert agreement.difference is None and agreement.whole
+    agreement = against_record(run, trace(tmp_path, str(script)))
+    assert isinstance(agreement.result, AgreedToEnd), agreement.result
     assert set(agreement.compared.values()) == {30}
 
 
@@ -198,6 +191,6 @@ def test_the_trainer_that_leaves_early_hangs_where_one_rank_decides_alone() -> N
 def test_the_trainer_is_predicted_event_by_event(tmp_path: Path, hazard: str) -> None:
     settings = [word for setting in HAZARDS[hazard][2] for word in (f"--{setting.split('=')[0]}", setting.split("=")[1])]
     recorded = trace(tmp_path, "-m", "ddp_audit_trainer.train", "--device", "cpu", "--hazard", hazard, *settings)
-    agreement = held(predicted(TRAINER, f"hazard={hazard}", "device=cpu", *HAZARDS[hazard][2]), recorded)
-    assert agreement.difference is None
+    agreement = against_record(predicted(TRAINER, f"hazard={hazard}", "device=cpu", *HAZARDS[hazard][2]), recorded)
+    assert isinstance(agreement.result, AgreedToEnd), agreement.result
     assert set(agreement.compared.values()) == {HAZARDS[hazard][1]}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.cli.traced import find_script
-from ddp_audit.compare.predicted import Agreement, hold_against
+from ddp_audit.compare.endings import ABORTS, EXITS, FAILS, RETURNS, WAITS, End
+from ddp_audit.compare.explain import counted, rank_list
+from ddp_audit.compare.predicted import AgreedToEnd, AgreedUntil, Agreement, Disagrees
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.launch import LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
@@ -18,7 +20,6 @@ from ddp_audit.report import sides
 from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact import Run
     from ddp_audit.explore.exact.state import Assumption
 
 FILE = "prediction.json"
@@ -31,14 +32,13 @@ class Foretold:
     """A prediction and how far the record bears it out. `other` is the answer to a local condition that made them agree."""
 
     agreement: Agreement
-    why: str = ""  # why the prediction ended before the run, if it did
     other: str = ""
 
 
 def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
     """Predicts what a command does and holds the record of its run against that; None where its script is not to be found."""
     from ddp_audit.explore.exact import interpreted, predict, variant
-    from ddp_audit.predicted import job_of
+    from ddp_audit.predicted import against_record, job_of
 
     try:
         launch = read_command(list(command))
@@ -54,23 +54,17 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
         return None
     job = replace(job, world_size=recorded.world_size)
     run = predict(job)
-    found = _held(run, recorded)
-    if found.agreement.difference is None:
+    found = Foretold(against_record(run, recorded))
+    if not isinstance(found.agreement.result, Disagrees):
         return found
     runs = interpreted(job)
     chances = [(a, rank, asked) for asked in range(3) for a in run.assumptions if a.local for rank in job.ranks[:_MOST_RANKS]]
     for assumption, rank, asked in chances[:_TRIES]:
-        other = _held(variant(job, runs, assumption, rank, asked).run, recorded)
-        if other.agreement.difference is None:
+        other = Foretold(against_record(variant(job, runs, assumption, rank, asked).run, recorded))
+        if not isinstance(other.agreement.result, Disagrees):
             other.other = _said(assumption, rank, asked)
             return other
     return found
-
-
-def _held(run: Run, recorded: RecordedRun) -> Foretold:
-    sequences = {rank: events[: run.stops.get(rank, len(events)) + 1] for rank, events in run.sequences.items()}
-    agreement = hold_against(sequences, recorded, certain=run.certain, stops=run.stops, ended=not run.cut)
-    return Foretold(agreement, next(iter([*run.bounds, *run.cut.values()]), "") if run.certain or run.cut else "")
 
 
 def _said(assumption: Assumption, rank: int, asked: int) -> str:
@@ -79,24 +73,36 @@ def _said(assumption: Assumption, rank: int, asked: int) -> str:
 
 
 def told(found: Foretold, *, full: bool = False) -> list[str]:
-    """Whether prediction and record agree, and both of them side by side, event by event."""
-    return [*_summary(found), *sides.lines(found.agreement, full=full)]
+    """How far prediction and record agree; where they do not, or if `full`, both of them side by side, event by event."""
+    table = full or isinstance(found.agreement.result, Disagrees)
+    return [*_summary(found), *(sides.lines(found.agreement, full=full) if table else ())]
 
 
 def _summary(found: Foretold) -> list[str]:
-    agreement = found.agreement
-    counts = sorted(set(agreement.compared.values()))
-    each = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}" if counts else "0"
-    if agreement.difference is None:
-        text = f"Prediction and trace agree on {each} collectives of each rank"
-        text += f", with {found.other}." if found.other else f"; no further was predicted: {found.why}." if found.why else "."
-        return sides.wrapped(text)
-    apart = agreement.difference
-    text = (
-        f"Prediction and trace part in collective {apart.index} of rank {apart.rank} ({apart.what}), after {each} collectives of "
-        "each rank on which they agree. That says something of the prediction, not of the run."
-    )
-    return sides.wrapped(text)
+    agreement, result = found.agreement, found.agreement.result
+    counts = sorted(set(agreement.compared.values())) or [0]
+    each = counted(counts[-1], "collective") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} collectives"
+    ranks = sorted(agreement.compared)
+    whole = ranks == list(range(len(ranks))) and len(ranks) == agreement.world_size
+    who = "the rank" if whole and len(ranks) == 1 else "each rank" if whole else rank_list(ranks) if ranks else "no rank"
+    what = f"{each} of {who}"
+    with_other = f", with {found.other}" if found.other else ""
+    match result:
+        case AgreedToEnd(ends):
+            return [f"Prediction and trace agree to the end: {what}, then {_how(ends)}{with_other}."]
+        case AgreedUntil(why):
+            return sides.wrapped(f"Prediction and trace agree on {what}{with_other}, and no further is known: {why}.")
+        case Disagrees(_, where):
+            return sides.wrapped(
+                f"Prediction and trace disagree after {what}. {where} That says something of the prediction, not of the run."
+            )
+
+
+def _how(ends: Mapping[int, End]) -> str:
+    """How all ranks end, in few words: the worst of it."""
+    kinds = {end.kind for end in ends.values()}
+    words = {ABORTS: "an abort", FAILS: "an exception", WAITS: "a hang", EXITS: "an exit code", RETURNS: "exit"}
+    return next(text for kind, text in words.items() if kind in kinds)
 
 
 def keep(found: Foretold, directory: str, *, full: bool = False) -> None:
@@ -120,6 +126,4 @@ def as_object(found: Foretold, *, full: bool = False) -> dict[str, Any]:
     out = agreement_object(found.agreement, full=full)
     if found.other:
         out["with"] = found.other
-    if found.why:
-        out["ended"] = found.why
     return out

@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--prediction",
         choices=("folded", "full", "off"),
         default="folded",
-        help="what was predicted and what was recorded, side by side: equal steps folded (default), all, or not at all",
+        help="show the predicted and the recorded sequences side by side where they disagree (default), always, or never",
     )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
 

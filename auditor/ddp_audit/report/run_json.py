@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.compare.predicted import Agreement, Difference
+from ddp_audit.compare.predicted import AgreedUntil, Agreement, Difference, Disagrees
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, Event
 from ddp_audit.report import sides
@@ -86,12 +86,17 @@ def event(one: Event) -> dict[str, Any]:
 def agreement_object(agreement: Agreement, *, full: bool = False) -> dict[str, Any]:
     """The key `prediction` of a traced run: how far prediction and record agree, and both sequences.
 
+    `result` is agreed-to-end, agreed-until or disagrees; `why` says why no further, or where; `kind` what disagrees.
+
     Unless `full`, runs of equal steps stand once, with the number of times.
     """
+    result = agreement.result
     return {
-        "agrees": agreement.difference is None,
+        "result": result.name,
+        "agrees": not isinstance(result, Disagrees),
         "compared": {str(rank): count for rank, count in sorted(agreement.compared.items())},
-        "whole": agreement.whole,
+        "why": result.why if isinstance(result, AgreedUntil) else result.where if isinstance(result, Disagrees) else None,
+        "kind": result.kind if isinstance(result, Disagrees) else None,
         "difference": None if agreement.difference is None else _difference(agreement.difference),
         "sequences": sides.as_object(agreement, event, full=full),
     }

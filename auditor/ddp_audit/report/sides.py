@@ -108,6 +108,8 @@ def lines(agreement: Agreement, *, full: bool = False, width: int = WIDTH) -> It
         parts = [(everybody, parts[0][1][:shared]), *((ranks, rows[shared:]) for ranks, rows in parts)]
     rooms = _rooms([sum(len(block.rows) + 1 for block in blocks(rows)) for _, rows in parts])
     for (ranks, rows), room in zip(parts, rooms, strict=True):
+        if not rows and not any(agreement.beyond.get(rank) for rank in ranks) and len(parts) > 1:
+            continue  # the ranks before have all that there is
         who = "every rank" if ranks == everybody and len(ranks) > 1 else rank_list(ranks)
         yield f"{who}{f', lines of {name}' if name else ''}"
         yield " " * _GUTTER + _joined(["predicted", "recorded"], width)

@@ -117,7 +117,8 @@ def earlier_lines(attempt: Comparison, root: Path | None, width: int = WIDTH) ->
 
 def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> Iterator[Line]:
     """The lines on the ranks."""
-    yield headline(comparison)
+    head = headline(comparison)
+    yield from (Line(line.text, head.style) for line in _wrapped(head.text, width))
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
         yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
