@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ddp_audit.cli.parser import Usage
 
         if isinstance(error, Usage):
-            print(f"ddp-audit: {error}", file=sys.stderr)
+            from ddp_audit.report.summary import one_line
+
+            print(one_line(f"ddp-audit: {error}"), file=sys.stderr)
             return 2
         if os.environ.get("DDP_AUDIT_DEBUG"):
             raise

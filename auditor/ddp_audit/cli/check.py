@@ -283,8 +283,9 @@ def write_report(
             stream.write(text.render(result, with_statistics=with_statistics))
         if run is not None:
             from ddp_audit.report import run_text
+            from ddp_audit.report.summary import lines_of
 
-            stream.write("\n" + run_text.render(run.predicted, run.path, beyond=run.beyond))
+            stream.write("\n" + lines_of(run_text.render(run.predicted, run.path, beyond=run.beyond)))
     elif form == "json":
         from ddp_audit.report import json
 

@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise Usage(f"{args.path}: no such file")
     context, rules, read, errors = _lowered(args)
     say(_report(context, rules, read, None if args.all else _MOST) if context is not None else ["nothing could be read"])
-    for error in errors:
-        print(f"error: {error}")
+    say(f"error: {error}" for error in errors)
     return 2 if errors or context is None else 0
 
 

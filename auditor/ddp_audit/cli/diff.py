@@ -12,6 +12,7 @@ from typing import IO
 
 from ddp_audit.cli import exports
 from ddp_audit.cli.parser import Subparsers, Usage, output_file
+from ddp_audit.report.summary import lines_of
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -76,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
         else:
             trace_text.show(comparison, stream, root=root)
             if notes:
-                print("", *log_lines.lines(notes, together), sep="\n", file=stream)
+                print("", *map(lines_of, log_lines.lines(notes, together)), sep="\n", file=stream)
     for line in exports.write(args.export, recorded, comparison):
         print(line, file=sys.stderr)
     return comparison.exit_code

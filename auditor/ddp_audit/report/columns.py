@@ -11,6 +11,8 @@ from functools import partial
 from typing import IO, Any
 from unicodedata import east_asian_width
 
+from ddp_audit.report.summary import lines_of
+
 _LEAST = 40  # characters of a last column that is wrapped where it stands
 _FILLER = "\0"
 
@@ -69,6 +71,7 @@ def fit(text: str, width: int) -> list[str]:
 
 def fitted(lines: Iterable[str], stream: IO[str]) -> Iterable[str]:
     """Lines as they fit a terminal; for any other stream as they are."""
+    lines = (part for line in lines for part in lines_of(line).split("\n"))
     if not stream.isatty():
         return lines
     width = shutil.get_terminal_size().columns

@@ -7,7 +7,11 @@ from collections import Counter
 from ddp_audit.findings import SEVERITIES, Finding
 from ddp_audit.outcome import AuditResult
 
-_CONTROLS = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160)) if chr(number) != "\t"}
+# Control characters, and those that turn the direction of a text or end a line somewhere: a name or a line of source with them can
+# give orders to a terminal, or read other than it is.
+_ORDERS = (*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = {number: repr(chr(number))[1:-1] for number in _ORDERS if chr(number) != "\t"}
+_COMMANDS = ("::", "##[")  # begin a line that GitHub's runner takes for a command
 
 
 def closing_line(result: AuditResult) -> str:
@@ -30,8 +34,17 @@ def closing_line(result: AuditResult) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text in which control characters are written as escapes: a name of a file may hold line ends, and orders for a terminal."""
-    return text.translate(_CONTROLS)
+    """A text in which control characters are written as escapes: a name of a file may hold line ends, and orders for a terminal.
+
+    Where it begins as a command of GitHub's runner does, as a path can, `./` stands before it.
+    """
+    shown = text.translate(_CONTROLS)
+    return f"./{shown}" if shown.lstrip().startswith(_COMMANDS) else shown
+
+
+def lines_of(text: str) -> str:
+    """A text of several lines, each as `one_line` writes it."""
+    return "\n".join(map(one_line, text.split("\n")))
 
 
 def count(number: int, noun: str) -> str:

@@ -21,6 +21,7 @@ from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, Ran
 from ddp_audit.events import DEFAULT_GROUP, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.report.columns import cut, pad, width_of, wrap
+from ddp_audit.report.summary import lines_of
 
 WIDTH = 80
 _GUTTER = 9  # columns left of the ranks' columns: a mark and the number of the collective
@@ -81,7 +82,7 @@ def show(
 ) -> None:
     """Prints the report: coloured where the stream is a terminal or FORCE_COLOR is set, else plain."""
     if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
-        stream.write(render(comparison, root=root, findings=findings, width=width or WIDTH))
+        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width or WIDTH)))
         return
     from rich.console import Console
     from rich.text import Text
@@ -90,7 +91,7 @@ def show(
     for line in report(
         comparison, root=root, findings=findings, width=width or (min(console.width, 120) if stream.isatty() else WIDTH)
     ):
-        console.print(Text(line.text.rstrip(), _STYLES.get(line.style, "")))
+        console.print(Text(lines_of(line.text.rstrip()), _STYLES.get(line.style, "")))
 
 
 def report(
