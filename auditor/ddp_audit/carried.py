@@ -72,6 +72,8 @@ def as_object(predicted: Predicted, path: str, resting: Iterable[Finding]) -> di
         "world_size": predicted.run.world_size,
         "outcome": predicted.kind,
         "why": predicted.why or None,
+        "torch": predicted.run.assumed_torch or None,
         "rests_on": list(rests_on),
+        "main_line": [flip.text for flip in predicted.flips],
         "findings": [{"code": f.code, "path": f.span.path, "line": f.span.line} for f in resting],
     }

@@ -228,7 +228,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
 def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Predicted:
     from ddp_audit.explore.proof import job_of_script, predicted
 
-    return predicted(job_of_script(job.project, entry, job.launch, overrides))
+    return predicted(job_of_script(job.project, entry, job.launch, overrides, torch=job.told.torch))
 
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:

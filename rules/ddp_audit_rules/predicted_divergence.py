@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ddp_audit.compare.run import EXITED, RecordedRun, last_issued, same_file
 from ddp_audit.events import ORIGINS, USER, Event, Site
-from ddp_audit.explore.exact.state import Taken
-from ddp_audit.explore.proof import Parting
-from ddp_audit.findings import Finding, Related, Span
+from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.paths import place_of
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.state import Taken
+    from ddp_audit.explore.proof import Parting
 
 _REACH = ("init", "new-group", "wrap", "collective")  # nodes of a program that makes a process group
 
@@ -22,7 +25,7 @@ class PredictedDivergence(Rule):
     yields_to = ("hang", "abort", "error")
     what = (
         "A script whose predicted run ends in a hang or an abort: the script is interpreted on each rank, and the ranks come to "
-        "collectives that cannot meet, or one rank ends while another still waits for it."
+        "collectives that cannot meet, one rank ends while another still waits for it, or the ranks wrap models that differ."
     )
     why = (
         "The waiting ranks stand in their collective until the timeout of the process group, which is 10 minutes with NCCL and 30 "
@@ -75,24 +78,30 @@ dist.destroy_process_group()
         predicted = context.exploration.predicted()
         if predicted is None or predicted.parting is None:
             return
-        yield self._finding(context, predicted.parting)
+        found = self._finding(context, predicted.parting)
+        if predicted.flips:
+            found.explanation += f" The run takes {' and '.join(flip.text for flip in predicted.flips)}, to come to the training."
+        yield found
 
     def _finding(self, context: Context, parting: Parting) -> Finding:
         standing = {rank: event for rank, event in parting.stops.items() if event is not None}
         _, event = min(standing.items(), key=lambda pair: (pair[1].origin != USER, pair[0]))
         place = parting.condition or event.site
         assert place is not None
-        end = "hangs" if parting.kind == "hangs" else "is aborted"
         stands = ", ".join(f"rank {r} {_stands(e)}" for r, e in sorted(parting.stops.items())[:3])
-        message = f"The predicted run {end}: {stands}."
+        message = {
+            "hangs": f"The predicted run hangs: {stands}.",
+            "aborts": f"The predicted run is aborted: {stands}.",
+        }.get(parting.kind, "The predicted run fails here: the ranks wrap models with different parameters.")
         sentences = [_sentence(parting.condition)] if parting.condition is not None else []
-        sentences.append(f"In the predicted run {parting.explanation.rstrip('.')}.")
+        sentences.append(f"In the predicted run: {parting.explanation.rstrip('.')}.")
         if parting.rests_on:
             sentences.append(f"This rests on: {'; '.join(parting.rests_on)}.")
         related = [Related(e.site.path, e.site.line, "stands", f"rank {r} {_stands(e)}") for r, e in standing.items() if e.site]
         return self.finding(
             _span(context, place.path, place.line), message, " ".join(sentences), related=related,
             severity="warning" if parting.rests_on else "error", confidence="likely" if parting.rests_on else "certain",
+            fix=Fix("display-only", "build the same model on every rank") if parting.kind == "fails" else None,
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.explore.proof import LocalStep
 from ddp_audit.findings import Finding, Span
 from ddp_audit.rule import Context, Rule
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.proof import LocalStep
 
 
 class PredictedLocalStep(Rule):

@@ -81,8 +81,8 @@ dist.destroy_process_group()
             buffers = program.buffers_of(wrap)
             if not buffers or others_forward_too(program, node):
                 continue
-            times = lone_forward(context.exploration, node)
-            if not any(time.sent for time in times) and all(time.goes_on for time in times):
+            times = [time for time in lone_forward(context.exploration, node) if time.goes_on or time.is_cause]
+            if not any(time.sent for time in times):
                 continue
             yield self._finding(program, node, wrap, buffers, times)
 

@@ -262,3 +262,29 @@ def test_concurrent_runs_of_one_cache_all_say_the_same(real: Path) -> None:
     assert list(cache_folder().glob("*.part")) == []
     (parts,) = cache_folder().glob("parts-*")
     assert len(Memory(parts)._kept) == 5
+
+
+HANGS = """\
+import torch.distributed as dist
+from helper import last
+dist.init_process_group("gloo")
+jobs = [dist.barrier, print]
+jobs[dist.get_rank() if last else 0]()
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_the_predicted_run_is_kept_and_made_again_with_what_it_rests_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], audited: list[str], jobs: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"script{number}" for number in range(5)]
+    write(helper="last = 1\n", **dict.fromkeys(names, HANGS))
+    cold = report(capsys, ".", "--jobs", jobs)
+    assert cold[0] == 1 and cold[1].count('"DDP213"') == 10  # the finding, and the run that it rests on
+    audited.clear()
+    assert report(capsys, ".", "--jobs", jobs) == cold and not audited
+    assert report(capsys, ".", "--jobs", jobs, "--no-cache") == cold
+    write(helper="last = 0\n")
+    code, text = report(capsys, ".", "--jobs", jobs)
+    assert code == 0 and "DDP213" not in text and text.count('"completes"') == 5

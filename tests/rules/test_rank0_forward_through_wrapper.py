@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ddp_audit.audit import Options, audit
 from ddp_audit.findings import Finding
 from ddp_audit.program import lower
 from ddp_audit.rule import Context
@@ -127,3 +128,61 @@ def test_buffer_that_depends_on_an_unknown_condition_is_a_warning_that_names_it(
     found = findings(tmp_path, text)
     assert [f.severity for f in found] == ["warning"]
     assert "not plain" in found[0].explanation
+
+
+# ---- runs that stop for another reason
+
+OTHER = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+one, two = torch.ones(1), torch.ones(2)
+{before}
+for step in range({steps}):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).mean().backward()
+    optimizer.step()
+{inside}
+    if rank == 0 and {when}:
+        with torch.no_grad():
+            model(torch.randn(8, 4))
+{after}
+dist.destroy_process_group()
+"""
+CALLED_OTHERWISE = "    if step == 1:\n        for job in (add, share) if rank == 0 else (share, add):\n            job()"
+JOBS = "def add():\n    dist.all_reduce(one)\ndef share():\n    dist.broadcast(two, 0)"
+STOPS = {
+    "an exit of one rank": {"after": "    if rank == 0 and step == 5:\n        break"},
+    "another exit of one rank": {"after": "    if rank == 0 and step == 5:\n        raise SystemExit(0)"},
+    "an opposite order": {"before": JOBS, "inside": CALLED_OTHERWISE},
+    "a flag by rank": {"before": "syncs = rank == 0", "after": "    if syncs and step == 6:\n        dist.barrier()"},
+    "a number of steps by rank": {"steps": "{0: 8, 1: 10}[rank]"},
+    "a barrier of one rank at the end": {"after": "if rank == 0:\n    dist.barrier()"},
+}
+CAUSES = {
+    "a barrier after it": {"after": "    if step % 4 == 3:\n        dist.barrier()"},
+    "the rebuild of buckets": {"when": "step == 0"},
+    "no forward after it": {"when": "step == 7"},
+}
+NEUTRAL = {"before": "", "inside": "", "after": "", "steps": "8", "when": "step % 4 == 3 and step < 7"}
+
+
+def loud(folder: Path, text: str) -> dict[str, str]:
+    (folder / "train.py").write_text(text)
+    return {f.code: f.severity for f in audit([folder / "train.py"], Options()).findings if f.severity != "info"}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_run_that_stops_for_another_reason_is_not_its_fault(tmp_path: Path, name: str) -> None:
+    found = loud(tmp_path, OTHER.format(**{**NEUTRAL, **STOPS[name]}))
+    assert found.pop("DDP401", "warning") == "warning"
+    assert "error" in found.values()
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_run_that_its_own_broadcast_stops_is(tmp_path: Path, name: str) -> None:
+    assert loud(tmp_path, OTHER.format(**{**NEUTRAL, **CAUSES[name]})).get("DDP401") == "error"

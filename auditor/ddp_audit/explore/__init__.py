@@ -74,9 +74,18 @@ class Exploration:
         return self.found
 
     def whole(self) -> Run | None:
-        """The run of every rank from the first statement to the last; None where it was cut short or has gaps."""
+        """The run of every rank from the first statement to the last, or to where the ranks part for good.
+
+        None where it was cut short before that, or has gaps.
+        """
         found = self.predicted()
-        return found.run if found is not None and found.run.is_whole else None
+        ends = found is not None and found.parting is not None and not found.parting.rests_on
+        return found.run if found is not None and (found.run.is_whole or ends) else None
+
+    def without(self, path: str, line: int) -> Run | None:
+        """The predicted run in which forwards through a wrapper at a line send nothing."""
+        found = self.predicted()
+        return None if found is None else found.without(path, line)
 
     def predict(self, scenario: Scenario | None = None) -> Prediction:
         """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""

@@ -6,7 +6,7 @@ otherwise the lowered program is walked with the forward at each time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP, Event
 from ddp_audit.explore import Exploration, Prediction, Scenario
@@ -30,11 +30,31 @@ class Lone:
     when: str
     prediction: Prediction
     sent: int  # buffer broadcasts that the ranks which make the forward issue there
+    without: Prediction | None = None  # the same run where the forward sends nothing, for one that stops
 
     @property
     def goes_on(self) -> bool:
         """Whether every rank comes through."""
         return self.prediction.outcome.kind == COMPLETES and not self.prediction.raised
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether the run stops because of the forward: without its own broadcast it would not stop there."""
+        if self.goes_on or not self.sent or self.without is None:
+            return False
+        return _stops(self.prediction) != _stops(self.without)
+
+
+def _stops(prediction: Prediction) -> object:
+    """Where each rank stands in the end: its place, and the optimizer steps before it."""
+    if prediction.outcome.kind == COMPLETES:
+        return dict(prediction.raised)
+    found = {}
+    for rank, events in prediction.sequences.items():
+        at = prediction.outcome.positions[rank]
+        site = events[at].site if at < len(events) else None
+        found[rank] = (site, sum(event.kind == STEP for event in events[:at]))
+    return found
 
 
 def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
@@ -60,11 +80,17 @@ def _whole(exploration: Exploration, node: Node) -> Lone | None:
     if run is None or any(run.was_assumed(guard.span.path, guard.span.line) for guard in node.guards):
         return None
     here = (node.span.path, node.span.line)
-    made = [sum(_at(e, here) for e in events if e.kind == FORWARD) for events in run.sequences.values()]
+    ends = run.stops
+    made = [
+        sum(_at(e, here) for e in events[: ends.get(rank, len(events)) + 1] if e.kind == FORWARD)
+        for rank, events in run.sequences.items()
+    ]
     if len(set(made)) < 2:
         return None
     prediction = Prediction(run.sequences, run.outcome, run.raised)
-    return Lone(ALWAYS, prediction, _sent(prediction, here))
+    other = None if prediction.outcome.kind == COMPLETES else exploration.without(*here)
+    without = None if other is None else Prediction(other.sequences, other.outcome, other.raised)
+    return Lone(ALWAYS, prediction, _sent(prediction, here), without)
 
 
 def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Span | None, hit: int | None) -> Lone:
@@ -73,9 +99,12 @@ def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Sp
             return ways[asked] if count == hit else not ways[asked]
         return ways.get(asked)
 
-    prediction = exploration.predict(Scenario(decide=decide, iterations=_TRIES, buffers=True))
+    scenario = Scenario(decide=decide, iterations=_TRIES, buffers=True)
+    prediction = exploration.predict(scenario)
     here = (node.span.path, node.span.line)
-    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, _sent(prediction, here))
+    goes_on = prediction.outcome.kind == COMPLETES and not prediction.raised
+    without = None if goes_on else exploration.predict(replace(scenario, without=node.span))
+    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, _sent(prediction, here), without)
 
 
 def _sent(prediction: Prediction, here: tuple[str, int]) -> int:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, SYNC_BATCHNORM, USER, Event
 from ddp_audit.explore.exact import FAILS, OPEN, Bounds, Job, Run, interpreted, predict, together
+from ddp_audit.explore.exact.built import Unlike
 from ddp_audit.explore.exact.state import ALWAYS, ASSUMED, BOUNDED, Doubt, Taken
+from ddp_audit.explore.main_line import Flip, main_line
 from ddp_audit.machine.matching import ABORTS, HANGS
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
     from ddp_audit.source.project import Project
 
-CHECKED = Bounds(ticks=20_000)  # of each rank of an entry that is audited: counted work, so that every machine cuts alike
+CHECKED = Bounds(ticks=16_000)  # of each rank of an entry that is audited: counted work, so that every machine cuts alike
 _MOST_FLIPS = 6  # open conditions that are taken the other way, one by one
 _MORE = 2  # iterations that a loop of unknown length is given in addition
 _ALL_RANKS = 4  # up to this many ranks every rank is interpreted, so that the members of all groups are known
@@ -33,8 +35,8 @@ _OF_MODULES = frozenset({DDP_BUFFERS, DDP_CONSTRUCTOR, SYNC_BATCHNORM})  # sizes
 class Parting:
     """Ranks that part for good.
 
-    `kind` is hangs or aborts, `stops` the event in which each rank stands (None where it has ended), `condition` what sent them
-    there, and `rests_on` what was assumed on the way and could change it.
+    `kind` is hangs, aborts, or fails where a constructor finds models that differ; `stops` the event in which a rank stands (None
+    where it has ended), `condition` what sent them there, and `rests_on` what was assumed on the way and could change it.
     """
 
     kind: str
@@ -56,12 +58,17 @@ class LocalStep:
 
 
 def job_of_script(
-    project: Project, entry: SourceFile, launch: Launch | None, overrides: Mapping[str, Override], bounds: Bounds = CHECKED
+    project: Project,
+    entry: SourceFile,
+    launch: Launch | None,
+    overrides: Mapping[str, Override],
+    bounds: Bounds = CHECKED,
+    torch: tuple[int, int] | None = None,
 ) -> Job:
-    """The job of a script: that of a launch, or two ranks where nobody says how many."""
+    """The job of a script: that of a launch, or two ranks where nobody says how many. `torch` is the version that it is for."""
     world_size = None if launch is None else launch.world_size
     arguments = () if launch is None else launch.script_args
-    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds, is_open=world_size is None)
+    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds, world_size is None, torch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +84,33 @@ class Predicted:
     why: str
     parting: Parting | None
     steps: tuple[LocalStep, ...]
+    job: Job | None = None
+    flips: tuple[Flip, ...] = ()  # what the main line takes otherwise than the defaults
+
+    def without(self, path: str, line: int) -> Run | None:
+        """The run in which forwards through a wrapper at a line send nothing, as through its module; None where there is no job."""
+        return None if self.job is None else predict(replace(self.job, without=(path, line)))
 
 
 def predicted(job: Job, *, both_ways: bool = False) -> Predicted:
     """The run of a job, judged. `both_ways` is that of `explore.exact.predict`."""
+    job, flips = main_line(job)
     run = predict(job, both_ways=both_ways)
     found, kind, why = parting(job, run), run.kind, run.why
-    if found is None and kind in (HANGS, ABORTS):
+    if found is not None:
+        kind = found.kind
+    elif kind in (HANGS, ABORTS):
         ended = [r for r, place in run.outcome.positions.items() if r in run.raised and place >= len(run.sequences[r])]
         doubts = _doubts_before(run, run.outcome.positions)
         kind = FAILS if ended and not doubts else OPEN
         why = next((doubt.what for doubt in doubts if doubt.kind not in (ASSUMED, BOUNDED)), doubts[0].what if doubts else "")
-    return Predicted(run, kind, why, found, tuple(local_steps(job, run)))
+    return Predicted(run, kind, why, found, tuple(local_steps(job, run)), job, flips)
 
 
 def parting(job: Job, run: Run) -> Parting | None:
     """The end of a run in which ranks wait for ever; None where it has none, or where something that is not known decides it."""
+    if run.unlike is not None:
+        return _models_differ(job, run, run.unlike)
     if run.kind not in (HANGS, ABORTS):
         return None
     ends = run.outcome.positions
@@ -109,6 +127,15 @@ def parting(job: Job, run: Run) -> Parting | None:
     if not run.outcome.certain:
         rests_on = (*rests_on, "a rank takes the layout of its buckets from a message that was meant for something else")
     return Parting(run.kind, stops, run.parting(), run.outcome.explanation, rests_on)
+
+
+def _models_differ(job: Job, run: Run, found: Unlike) -> Parting | None:
+    """Models that differ between ranks: the constructor raises on some of them, and the others wait for these."""
+    ends = {rank: run.sequences[rank].index(event) for rank, event in found.at.items()}
+    stops: dict[int, Event | None] = dict(found.at)
+    rests_on = _rests_on(job, run, ends, stops)
+    texts = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(found.raised.items()))
+    return None if rests_on is None else Parting(FAILS, stops, None, texts, rests_on)
 
 
 def _rests_on(job: Job, run: Run, ends: dict[int, int], stops: dict[int, Event | None]) -> tuple[str, ...] | None:
@@ -137,6 +164,8 @@ def _rests_on(job: Job, run: Run, ends: dict[int, int], stops: dict[int, Event |
 def _ends_alike(job: Job, stops: dict[int, Event | None], key: tuple[str, int, str] | None) -> bool:
     """Whether the ranks still stand at the same places where an open condition is taken the other way."""
     run = together(job, interpreted(job, None if key is None else {key: ALWAYS}))
+    if run.unlike is not None:
+        return all(_place(run.unlike.at.get(rank)) == _place(event) for rank, event in stops.items())
     if run.kind not in (HANGS, ABORTS):
         return False
     ends = run.outcome.positions

@@ -41,6 +41,7 @@ class Scenario:
     inner: int = 2
     buffers: bool = True
     stop_after: int | None = None
+    without: Span | None = None  # the place of a forward that is not made
 
 
 class _Left(Exception):
@@ -190,7 +191,7 @@ class Walk:
 
     def _forward(self, node: Node) -> None:
         wrapper = self._wrappers.get(node.object.key) if node.object is not None else None
-        if wrapper is None:
+        if wrapper is None or node.span == self.scenario.without:
             return
         grad = node.grad is not False
         if node.detail.get("through") == "module":

@@ -43,7 +43,7 @@ def beyond(predicted: Predicted, findings: Iterable[Finding], sources: Mapping[s
             continue
         place = f"{finding.code} (line {span.line} of {span.path})"
         if lines & predicted.run.lines:
-            yield f"{place} is reached, and this run does not show it: what it depends on is taken alike on all ranks."
+            yield f"{place} is reached, and this run does not show it: it takes an option, a version or data otherwise."
             continue
         why = _kept_from(predicted, span.path, span.line, sources.get(span.path, ()))
         yield f"{place} is not reached here{f': {why}' if why else ''}."

@@ -17,6 +17,7 @@ from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact import Run
+    from ddp_audit.explore.main_line import Flip
     from ddp_audit.explore.proof import Predicted
 
 WIDTH = 80
@@ -60,7 +61,7 @@ def lines(predicted: Predicted, path: str, width: int = WIDTH, beyond: Sequence[
         yield from _listed(beyond, str, width)
     yield from _local(run, width)
     yield from _variants(run, width)
-    yield from _assumed(run, width, ends=predicted.parting is not None)
+    yield from _assumed(run, width, predicted.flips, ends=predicted.parting is not None)
 
 
 # ---- the table
@@ -311,8 +312,15 @@ def _variants(run: Run, width: int) -> Iterator[str]:
             yield from _wrapped(one.run.outcome.explanation, width, "    ")
 
 
-def _assumed(run: Run, width: int, ends: bool) -> Iterator[str]:
+def _assumed(run: Run, width: int, flips: Sequence[Flip], ends: bool) -> Iterator[str]:
     """What was assumed and seen. Where the ranks stand for ever (`ends`), how far each was followed alone says nothing."""
+    if flips:
+        yield ""
+        yield "Taken otherwise than the defaults, to come to the training"
+        yield from _listed(flips, lambda flip: flip.text, width)
+    if run.assumed_torch:
+        yield ""
+        yield from _wrapped(f"torch {run.assumed_torch} is assumed; the setting target-torch names another.", width)
     if run.assumptions:
         yield ""
         yield "Taken for granted where the source leaves it open, on every rank alike"

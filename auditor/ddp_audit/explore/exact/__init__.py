@@ -4,6 +4,11 @@
 the audited code is executed: statements are interpreted here, and calls of libraries have models of their own.
 """
 
+from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.run import FAILS, NOTHING, OPEN, Bounds, Job, Run, Variant, interpreted, predict, together, variant
+from ddp_audit.explore.exact.state import ALWAYS, RANK, OpenOption
 
-__all__ = ["FAILS", "NOTHING", "OPEN", "Bounds", "Job", "Run", "Variant", "interpreted", "predict", "together", "variant"]
+__all__ = [
+    "ALWAYS", "FAILS", "NOTHING", "OPEN", "RANK", "Bounds", "Interpreter", "Job", "OpenOption", "Run", "Variant", "interpreted",
+    "predict", "together", "variant",
+]  # fmt: skip

@@ -10,8 +10,9 @@ from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact import generators
+from ddp_audit.explore.exact.built import Unlike, unlike
 from ddp_audit.explore.exact.interpreter import Interpreter
-from ddp_audit.explore.exact.state import ALWAYS, Assumption, Doubt, Limits, Taken
+from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
@@ -65,6 +66,13 @@ class Run:
     moments: dict[int, dict[tuple[str, int, str, int], int]] = field(default_factory=dict)  # events before each of the answers
     why: str = ""
     lines: set[tuple[str, int]] = field(default_factory=set)  # of the statements that some rank ran
+    unlike: Unlike | None = None  # the constructor call whose models differ between ranks
+
+    @property
+    def assumed_torch(self) -> str:
+        """The version of torch, where the program asked for it and nobody had said which; else empty."""
+        asked = any(doubt.key == VERSION for doubts in self.doubts.values() for doubt in doubts)
+        return ".".join(map(str, ASSUMED_TORCH)) if asked else ""
 
     @property
     def is_whole(self) -> bool:
@@ -137,11 +145,17 @@ class Job:
     arguments: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     is_open: bool = False  # whether nobody said how many ranks there are
+    torch: tuple[int, int] | None = None  # the version, where somebody said which
+    without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing, for a what-if
+    settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
+    contrary: Contrary = field(default_factory=dict)  # open conditions that are
 
     def run(self, rank: int, contrary: Contrary | None = None, blocks: Sequence[JoinBlock] | None = None) -> Interpreter:
         """One rank, run; `contrary` open conditions are taken the other way at their n-th time, `blocks` are those under join."""
-        it = Interpreter(self.project, rank, self.world_size, self.limits, self.overrides, list(self.arguments))
-        it.contrary = contrary or {}
+        settings = {name: rank if value is RANK else value for name, value in self.settings.items()}
+        overrides = {**self.overrides, **settings}
+        it = Interpreter(self.project, rank, self.world_size, self.limits, overrides, list(self.arguments))
+        it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.torch, self.without
         it.blocks = blocks
         try:
             it.run(self.entry)
@@ -202,14 +216,20 @@ def variant(job: Job, runs: Mapping[int, Interpreter], assumption: Assumption, r
 def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
     """The run that interpreted ranks make when they meet."""
     sequences = {rank: it.events for rank, it in sorted(runs.items())}
+    differs = unlike({rank: it.built for rank, it in sorted(runs.items())}, sequences) if len(runs) > 1 else None
+    if differs is not None:
+        sequences = {rank: events[: differs.kept[rank]] for rank, events in sequences.items()}
     members = {name: ranks for it in runs.values() for name, ranks in it.groups.members.items()}
     groups = {name: tuple(r for r in ranks if r in runs) for name, ranks in members.items()}
     outcome = match(sequences, groups)
     cut = {rank: it.cut for rank, it in runs.items() if it.cut}
     raised = {rank: it.raised for rank, it in runs.items() if it.raised}
-    why = _nothing(runs)
+    if differs is not None:
+        raised = differs.raised
+        cut = {rank: why for rank, why in cut.items() if rank not in raised}
+    why = _nothing(runs) if differs is None else ""
     inferred = any(it.raised and (it.inferred or it.doubts) for it in runs.values())
-    astray = inferred or any(it.astray for it in runs.values())
+    astray = differs is None and (inferred or any(it.astray for it in runs.values()))
     assumptions: dict[tuple[str, int, str], Assumption] = {}
     for it in runs.values():
         for key, assumption in it.assumptions.items():
@@ -224,7 +244,7 @@ def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         {rank: it.answers for rank, it in runs.items()},
         any(not wrapper.ddp.spec.exact for it in runs.values() for wrapper in it.wrappers),
         {rank: list(it.doubts.values()) for rank, it in runs.items()},
-        {rank: it.moments for rank, it in runs.items()}, why, set().union(*(it.lines for it in runs.values())),
+        {rank: it.moments for rank, it in runs.items()}, why, set().union(*(it.lines for it in runs.values())), differs,
     )  # fmt: skip
 
 
@@ -247,10 +267,10 @@ def _kind(
 ) -> str:
     """The outcome; a wait for a rank that was followed no further is none, nor is an end past what was not followed."""
     if outcome.kind == COMPLETES:
-        if raised and not astray:
-            return FAILS
         if why:
             return NOTHING
+        if raised and not astray:
+            return FAILS
         return OPEN if cut or astray else COMPLETES
     if outcome.kind == HANGS:
         arrived = [rank for rank, position in outcome.positions.items() if position >= len(sequences[rank])]
@@ -260,7 +280,6 @@ def _kind(
 
 
 __all__ = [
-    "ALWAYS",
     "COLLECTIVE",
     "FAILS",
     "GROUP",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, layers, training
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, leave, model
+from ddp_audit.explore.exact.state import OpenOption
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -145,6 +146,18 @@ def _exists(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Unknown("whether a file is there", True)
 
 
+@model("packaging.version.parse", "packaging.version.Version", "distutils.version.LooseVersion", "pkg_resources.parse_version")
+def _version(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """A version as the tuple of its numbers, which compares as versions do; the last zeros say nothing."""
+    parts = str(args[0]).partition("+")[0].split(".") if args and isinstance(args[0], str) else []
+    if not parts or not all(part.isdecimal() for part in parts):
+        return unknown(*args, why="a version")
+    numbers = [int(part) for part in parts]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
 @model("os.path.join")
 def _join(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return "/".join(args) if all(isinstance(a, str) for a in args) else Unknown("a path")
@@ -236,6 +249,11 @@ class Parser:
         elif not long.startswith("-") and default is None and name not in it.overrides:
             default = Unknown(f"the argument {name}")
         self.options[name] = default
+        if name not in it.overrides:
+            choices = kwargs.get("choices")
+            listed = tuple(c for c in choices if isinstance(c, PLAIN)) if isinstance(choices, (list, tuple)) else ()
+            named = kind.name.rsplit(".", 1)[-1] if isinstance(kind, Lib) else ""
+            it.options[name] = OpenOption(default, listed, action == "store_true" or named == "bool", named == "int")
 
 
 @model("argparse.ArgumentParser", "configargparse.ArgumentParser")

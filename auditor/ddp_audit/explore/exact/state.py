@@ -32,6 +32,7 @@ from ddp_audit.machine.process_group import Groups
 from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
+    from ddp_audit.explore.exact.built import Built
     from ddp_audit.explore.exact.interpreter import Interpreter
     from ddp_audit.source.files import SourceFile
     from ddp_audit.source.project import Project
@@ -55,6 +56,31 @@ class Limits:
     unknown_loop: int = 3
 
 
+ASSUMED_TORCH = (2, 13)  # where nobody says which: the version that the model of DDP follows
+EARLIER_TORCH = (1, 13)  # a version without what scripts ask for, to see whether the answer matters
+VERSION = ("torch", 0, "version")  # the key of the assumption
+
+
+class _Rank:
+    """Stands for the number of each rank, as the value of an option that a launcher passes."""
+
+    def __str__(self) -> str:
+        return "the rank"
+
+
+RANK = _Rank()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOption:
+    """An option of the command line that nobody set. `choices` are its other values, where the script lists them."""
+
+    default: Any
+    choices: tuple[Any, ...] = ()
+    is_switch: bool = False
+    is_number: bool = False
+
+
 @dataclass(slots=True)
 class Frame:
     """A call under way: its file, its function, and the line that it is in."""
@@ -76,6 +102,7 @@ class Assumption:
     local: bool
 
 
+_TICKS_OF_AN_EVENT = 2  # what it costs to make an event and to match it, in statements
 ALWAYS = -1  # as the time at which an open condition is taken the other way
 ASSUMED, BOUNDED, OPAQUE, INFERRED = "assumed", "bounded", "opaque", "inferred"
 
@@ -120,6 +147,8 @@ class State:
     limits: Limits = field(default_factory=Limits)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
+    torch: tuple[int, int] | None = None  # the version that the program runs with, where somebody said which
+    without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing
     events: list[Event] = field(default_factory=list)
     assumptions: dict[tuple[str, int, str], Assumption] = field(default_factory=dict)
     bounds: dict[str, None] = field(default_factory=dict)  # what was not followed to its end, in order
@@ -130,6 +159,8 @@ class State:
     doubts: dict[tuple[str, str], Doubt] = field(default_factory=dict)  # the first of each kind and text
     grouped: bool = False  # whether a process group was made
     optimizers: int = 0
+    options: dict[str, OpenOption] = field(default_factory=dict)  # of the command line, by name
+    built: list[Built] = field(default_factory=list)  # constructor calls of wrappers
     wanted: int = 0  # ranks that the program needs, where it has too few
     inferred: bool = False  # whether the exception that ended it is one that the interpreter inferred
     astray: bool = False  # something was called that may send what is not followed
@@ -242,6 +273,13 @@ class State:
         if (kind, what) not in self.doubts:
             self.doubts[kind, what] = Doubt(kind, len(self.events), what, key)
 
+    def torch_version(self) -> tuple[int, int]:
+        """The version of torch, which is assumed where nobody named one."""
+        if self.torch is not None:
+            return self.torch
+        self.doubt(ASSUMED, f"torch {ASSUMED_TORCH[0]}.{ASSUMED_TORCH[1]} (target-torch names another)", VERSION)
+        return EARLIER_TORCH if VERSION in self.contrary else ASSUMED_TORCH
+
     def opaque(self, what: str) -> None:
         """Notes a call that may send something and was not followed."""
         place = place_of(self.frames[-1].source.path, self.frames[-1].line) if self.frames else ""
@@ -270,6 +308,7 @@ class State:
 
     def emit(self, made: list[Event]) -> None:
         """Adds events at the place that the program is in."""
+        self.ticks += _TICKS_OF_AN_EVENT * len(made)
         site = Site(self.frames[-1].source.path, self.frames[-1].line, self.frames[-1].function)
         stack = tuple(Site(f.source.path, f.line, f.function) for f in reversed(self.frames))
         end = self.frames[-1].end
@@ -358,7 +397,7 @@ class State:
         """How an open condition is taken, which is noted; `for_good`: the value keeps that answer where it is asked again."""
         key = self.place(node)
         if key not in self.assumptions:
-            taken = "true" if preferred else "false"
+            taken = "true" if preferred != (self.contrary.get(key) == ALWAYS) else "false"
             self.assumptions[key] = Assumption(*key, taken, is_local(value))
             self.doubt(ASSUMED, f"{key[0]}:{key[1]} {key[2]}: {taken}", key)
         self.losses += 1

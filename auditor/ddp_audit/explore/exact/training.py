@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
 from ddp_audit.explore.exact import calls, hooks, layers
+from ddp_audit.explore.exact.built import built
 from ddp_audit.explore.exact.collectives import Group
 from ddp_audit.explore.exact.values import (
     SPREAD,
@@ -84,6 +85,8 @@ class Wrapper:
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A forward through the wrapper, with the hooks around it."""
+        if it.without == (it.frames[-1].source.path, it.frames[-1].line) and isinstance(self.module, Module):
+            return layers.call_module(it, self.module, args, kwargs)
         if self not in it.wrappers and self.names:
             it.wrappers.append(self)
             it.opaque("a module with two wrappers")
@@ -272,10 +275,14 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
     # An earlier wrapper of the same parameters is taken to be gone, as one that a function made and left, until it is called again.
     it.wrappers = [earlier for earlier in it.wrappers if not made.names.keys() & earlier.names.keys()]
+    start = len(it.events)
     try:
         it.emit(ddp.construct())
     except MachineError as stop:
         raise _stopped(it, stop) from None
+    checked = [p for p in spec.params if p.requires_grad] if spec.exact and "ignored" not in known else None
+    call = built(it.events, start, ddp.group, None if "delay_all_reduce_named_params" in known else checked)
+    it.built += [] if call is None else [call]
     it.wrappers.append(made)
     return made
 
