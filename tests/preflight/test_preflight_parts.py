@@ -145,7 +145,15 @@ def state(rank: int, **changes: Any) -> dict[str, Any]:
         | changes.pop("versions", {}),
         "variables": changes.pop("variables", {}),
     } | changes.pop("facts", {})
-    whole = {"rank": rank, "node": f"node {rank // 2}", "leads": rank % 2 == 0, "facts": facts, "arguments": [], "phase": "the end"}
+    whole = {
+        "rank": rank,
+        "node": f"node {rank // 2}",
+        "leads": rank % 2 == 0,
+        "facts": facts,
+        "arguments": [],
+        "phase": "the end",
+        "step": 9,
+    }
     whole |= {"at": 1.0, "ended": True, "error": None}
     return whole | ({"files": {"train.py": "a"}} if rank % 2 == 0 else {}) | changes
 
@@ -219,13 +227,29 @@ def test_missing_and_late_ranks() -> None:
 
 
 def test_errors_that_follow_from_a_rank_that_stopped_are_no_problem_of_their_own() -> None:
-    stopped = state(1, ended=False, phase="the ring")
+    stopped = state(1, ended=False, phase="the ring", step=9)
     others = [state(rank, error="RuntimeError: Timed out", phase="the ring") for rank in (0, 2, 3)]
     problems = in_order(found(others[0], stopped, *others[1:]))
     assert [(one.kind, one.severity, one.ranks) for one in problems] == [
         ("rank-stopped", "error", (1,)),
         ("rank-failed", "info", (0, 2, 3)),
     ]
+
+
+def test_the_rank_that_came_least_far_is_the_cause() -> None:
+    waiting = [state(rank, ended=False, phase="the ring") for rank in (0, 2, 3)]
+    cause = state(1, ended=False, phase="the clocks", step=7)
+    problems = found(waiting[0], cause, *waiting[1:])
+    assert [(one.ranks, one.severity) for one in problems] == [((0,), "info"), ((1,), "error"), ((2,), "info"), ((3,), "info")]
+    late = [state(rank, error="RuntimeError: Timed out", phase="the first all-reduce") for rank in (0, 2, 3)]
+    early = state(1, error="DistStoreError: wait timeout", phase="the process group", step=6)
+    problems = found(late[0], early, *late[1:])
+    assert [(one.ranks, one.severity) for one in problems] == [((0, 2, 3), "info"), ((1,), "error")]
+    assert "firewall" in problems[1].fix
+    waited = [state(rank, error="DistStoreError: wait timeout", phase="the process group", timed_out=True) for rank in (0, 2, 3)]
+    own = state(1, error="RuntimeError: Unable to find address for: ib0", phase="the process group")
+    problems = found(waited[0], own, *waited[1:])
+    assert [(one.ranks, one.severity) for one in problems] == [((0, 2, 3), "info"), ((1,), "error")]
 
 
 def test_a_newer_state_of_this_node_counts() -> None:

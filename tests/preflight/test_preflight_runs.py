@@ -303,6 +303,15 @@ def test_a_node_whose_command_fails(job: Job) -> None:
     assert "node 1" in problems(report)["node-failed"]["what"]
 
 
+def test_ranks_that_reach_the_store_and_not_each_other(job: Job) -> None:
+    (code, report), _ = job.both("--timeout", "10", second={"env": {"GLOO_SOCKET_IFNAME": "nosuch0"}})
+    assert code == 1
+    failed = problems(report)["rank-failed"]
+    assert failed["ranks"] == [1]
+    assert "nosuch0" in failed["what"] and "GLOO_SOCKET_IFNAME" in failed["fix"]
+    assert problems(report, "info")["rank-failed"]["ranks"] == [0]
+
+
 def test_a_slow_rank(job: Job) -> None:
     """Rank 1 gets the processor for a few milliseconds out of every four hundred while the ranks compute."""
     over = threading.Event()

@@ -62,7 +62,7 @@ def _is_script(launch: Launch) -> bool:
 
 
 def _no_python(head: Sequence[str], launch: Launch) -> bool:
-    """Whether what starts the script there is no Python: `torchrun --no-python`, or a script that runs by itself."""
+    """Whether no Python starts the script there: `torchrun --no-python`, or a script that runs by itself."""
     if any(word in ("--no-python", "--no_python") for word in head):
         return True
     if any(PurePosixPath(word).name.startswith("python") for word in head):

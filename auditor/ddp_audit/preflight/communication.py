@@ -26,7 +26,7 @@ _PING = 2**20  # elements of the message that measures a pair's bandwidth
 class Communication:
     """The measurements of one rank; all ranks call the same methods in the same order.
 
-    `enter` is told what begins, so that a rank that does not come back from it is known to be there.
+    `enter` is called with the name of what begins, so that a rank that does not come back from it is known to be there.
     """
 
     def __init__(self, rank: int, world: int, backend: str, index: int | None, enter: Callable[[str], None]) -> None:
@@ -186,7 +186,7 @@ class Communication:
 
 
 def rounds(members: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Every pair of some members once, in rounds in each of which no member is in two pairs (the circle method)."""
+    """Every pair of some members once, in rounds; no member is in two pairs of a round (the circle method)."""
     places: list[int | None] = [*members, *([None] if len(members) % 2 else [])]
     found = []
     for _ in range(len(places) - 1):
@@ -198,7 +198,7 @@ def rounds(members: Sequence[int]) -> list[list[tuple[int, int]]]:
 
 
 def _fill(tensor: torch.Tensor, factor: int) -> None:
-    """Numbers of which sums are exact in float32, and that differ along the tensor."""
+    """Fills a tensor with numbers that differ along it, and whose sums are exact in float32."""
     pattern = (torch.arange(min(_PATTERN, tensor.numel()), device=tensor.device) % 7 + 1) * float(factor)
     tensor.view(-1, pattern.numel()).copy_(pattern.expand(tensor.numel() // pattern.numel(), -1))
 

@@ -75,7 +75,7 @@ class Board:
         self.store.set(key, json.dumps(document))
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """The object under a key; None where there is none yet."""
+        """The object under a key; None where nothing was posted yet."""
         if not self.store.check([key]):
             return None
         found = json.loads(self.store.get(key))

@@ -87,7 +87,7 @@ def _audit(reading: JobReading, config: Config, path: Path, script: Script) -> N
 
 
 def _of_this_launch(rule: Rule) -> Rule:
-    """A rule that judges the named launch alone: what documents say of other launches is no matter of this job."""
+    """A rule that judges the named launch alone: what documents say of other launches does not concern this job."""
 
     def check(context: Context) -> Iterable[Finding]:
         return rule.check(replace(context, documented=()))

@@ -25,7 +25,8 @@ from ddp_audit.trace.processes import kill_tree
 
 _MEET = (TORCHRUN, TORCH_RUN, TORCH_LAUNCH, ACCELERATE)
 _PORTS = {"static": 29500, "c10d": 29400}  # torch.distributed.run's defaults
-_START = 10.0  # seconds for the ranks to start, on top of what they have; where none has started, the launcher waits for nodes
+_START = 30.0  # seconds for a rank to start, where --timeout is not more
+_GRACE = 10.0  # seconds for ranks to end by themselves after their time is over
 _BEAT = 1.5
 _LEAVE = 3.0  # seconds for the command to end after its ranks have
 _OUTPUT_LINES = 6
@@ -156,13 +157,12 @@ def _run_command(flight: Preflight, words: Sequence[str], folder: StateFolder) -
     spawns = launch.kind == PYTHON and (launch.world_size or 1) > 1
     probe = spawning(launch, settings) if spawns else with_probe(words, flight.launch, settings)
     flight.started = True
-    end = time.monotonic() + flight.settings.timeout
     with folder.file(OUTPUT, "log").open("wb") as output:
         process = subprocess.Popen(
             probe, env=probe_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
         )
         try:
-            _await(process, folder, flight, end)
+            _await(process, folder, flight)
         except BaseException:
             kill_tree(process.pid)
             raise
@@ -172,18 +172,22 @@ def _run_command(flight: Preflight, words: Sequence[str], folder: StateFolder) -
     flight.output = _last_lines(folder.file(OUTPUT, "log"))
 
 
-def _await(process: subprocess.Popen[bytes], folder: StateFolder, flight: Preflight, end: float) -> None:
+def _await(process: subprocess.Popen[bytes], folder: StateFolder, flight: Preflight) -> None:
     finished: float | None = None
+    has_ranks = False
+    end = time.monotonic() + max(flight.settings.timeout, _START)
     met = {node["run"] for node in flight.roll.nodes} if flight.roll is not None else set()
     while process.poll() is None:
         now = time.monotonic()
         folder.beat()
         ranks = folder.ranks()
+        if ranks and not has_ranks:
+            has_ranks, end = True, now + flight.settings.timeout + _GRACE
         if finished is None and _has_finished(folder, ranks, flight.launch.nproc_per_node):
             finished = now
         if finished is None and not ranks and any(one.get("run") in met and one.get("ended") for one in folder.other_nodes()):
             finished = now  # the launcher of another node has failed, and this one would wait for it
-        if now > end + (_START if ranks else 0.0) or (finished is not None and now > finished + _LEAVE):
+        if now > end or (finished is not None and now > finished + _LEAVE):
             # Agents of several nodes wait for each other at their end, up to five minutes.
             flight.killed = finished is None
             kill_tree(process.pid)

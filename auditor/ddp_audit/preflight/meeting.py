@@ -187,7 +187,7 @@ def _unreached(meeting: Meeting, roll: Roll) -> Problem:
         return Problem(
             "host-lost",
             ERROR,
-            f"The preflight at {meeting.place} ended before it told {me} who had come.",
+            f"The preflight at {meeting.place} ended before it sent {me} the list of nodes.",
             "Look at what node 0 printed.",
             nodes=(me,),
         )

@@ -65,6 +65,7 @@ class _Rank:
             "arguments": arguments,
             "executable": sys.executable,
             "phase": "the start",
+            "step": 0,
             "at": 0.0,
             "ended": False,
             "error": None,
@@ -76,7 +77,7 @@ class _Rank:
     def enter(self, phase: str) -> None:
         """Says what begins now."""
         with self._lock:
-            self.state.update(phase=phase, at=self._elapsed())
+            self.state.update(phase=phase, step=self.state["step"] + 1, at=self._elapsed())
         self._write()
 
     def fail(self, error: BaseException) -> None:
@@ -84,6 +85,8 @@ class _Rank:
         text = str(error).split("Exception raised from")[0]
         text = re.sub(r"^\[\S+:\d+\] ", "", text)  # gloo begins with the line of its own source
         self.state["error"] = plain(f"{type(error).__name__}: {text}", 600)
+        # gloo and the store say it in their text alone; who waited in vain is not who failed.
+        self.state["timed_out"] = isinstance(error, TimeoutError) or any(word in text.lower() for word in ("timeout", "timed out"))
         traceback.print_exc()
 
     def _elapsed(self) -> float:
@@ -102,7 +105,7 @@ class _Rank:
                 self._board.post(f"state/{self._place.rank}", state)
 
     def watch(self) -> None:
-        """Ends this process some time after its seconds are over: a collective may wait for ever.
+        """Ends this process some time after its seconds are over: a collective may never return.
 
         Rank 0 leaves last, and keeps what is known of all ranks on disk meanwhile: torchrun ends it when another rank dies.
         """

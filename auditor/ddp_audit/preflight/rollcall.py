@@ -1,6 +1,6 @@
 """The nodes of a job meet at the job's own address and port, before torchrun would block there for minutes.
 
-torchrun starts no worker before all nodes have come to its rendezvous, so what is wrong with it must be told by the launchers. The
+torchrun starts no worker before all nodes have come to its rendezvous, so only the launchers can report what is wrong with it. The
 node that will host the rendezvous listens there, the others report to it, and each gets the roll of all that have come. The port
 is free again when torchrun starts.
 """
@@ -62,7 +62,7 @@ class Roll:
 
 
 def call_roll(meeting: Meeting, me: dict[str, Any], wait: float, beat: Callable[[], None]) -> Roll:
-    """Meets the other nodes, for at most `wait` seconds. `me` is what the others are told of this node.
+    """Meets the other nodes, for at most `wait` seconds. `me` describes this node to the others.
 
     `beat` is called now and then meanwhile.
     """

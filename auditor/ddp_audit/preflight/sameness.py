@@ -67,7 +67,7 @@ def _name(path: Path, folder: Path) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a word that is no path: too long, or with a zero in it
+    except (OSError, ValueError):  # a word that cannot be a path: too long, or with a zero in it
         return False
 
 
@@ -151,7 +151,7 @@ class SharedFolder:
         """Those of some writers whose files are seen from here, with what they wrote."""
         found = []
         try:
-            list(self._folder.iterdir())  # NFS then asks its server anew, and does not answer from what it remembers
+            list(self._folder.iterdir())  # NFS then asks its server, and does not answer from its cache
         except OSError:
             return []
         for writer in writers:

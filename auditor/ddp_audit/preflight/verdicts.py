@@ -13,12 +13,12 @@ from ddp_audit.preflight.settings import backend_names
 _LATE = 5.0  # seconds that a rank comes after the one before it
 _SHOWN = 5  # files of one node that a problem names
 
-# Variables of which another value on another node is no fault by itself: names of its devices, what it logs, where it keeps files.
+# Variables that may differ between nodes: names of a node's devices, what it logs, where it keeps files.
 _LOCAL_VARIABLES = (
     *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"),
     *("NCCL_TOPO_FILE", "NCCL_CONF_FILE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_TRACE"),
 )
-# With DETAIL a group has further collectives of its own, so ranks of another level wait for ever (distributed_c10d, torch 2.13).
+# With DETAIL a group has further collectives of its own, which ranks of another level never join (distributed_c10d, torch 2.13).
 _VARIABLES = {**dict.fromkeys(_LOCAL_VARIABLES, INFO), "TORCH_DISTRIBUTED_DEBUG": ERROR}
 _VERSIONS = {"python": WARNING, "torch": ERROR, "cuda": ERROR, "nccl": ERROR, "driver": WARNING}
 
@@ -87,29 +87,7 @@ def _standing(known: Known) -> Iterator[Problem]:
             "Look at the output of that rank, and check that its node reaches the address and port of rank 0.",
             (rank,),
         )
-    stopped = [rank for rank, state in known.states.items() if not state["ended"] and rank not in missing]
-    for rank in stopped:
-        state = known.states[rank]
-        yield Problem(
-            "rank-stopped",
-            ERROR,
-            f"Rank {rank} ({known.node(rank)}) did not come out of {state['phase']}, which it entered after {state['at']:.1f} s.",
-            "Check that its process lives, its device and its network; the other ranks wait for it.",
-            (rank,),
-        )
-    failed: dict[tuple[str, str], list[int]] = {}
-    for rank, state in known.states.items():
-        if state["error"]:
-            failed.setdefault((state["phase"], state["error"]), []).append(rank)
-    for (phase, error), ranks in failed.items():
-        follows = bool(stopped) and not set(ranks) & set(stopped)
-        yield Problem(
-            "rank-failed",
-            INFO if follows else ERROR,
-            f"{rank_list(ranks).capitalize()} failed in {phase}: {plain(error, 400)}.",
-            "This follows from the rank that stopped." if follows else _fix_of(error, known.states[ranks[0]].get("executable", "")),
-            tuple(ranks),
-        )
+    yield from _ended_early(known, missing)
     unnamed = [rank for rank, state in known.states.items() if state.get("address_named") is False]
     if unnamed:
         yield Problem(
@@ -133,9 +111,47 @@ def _standing(known: Known) -> Iterator[Problem]:
             break
 
 
-def _fix_of(error: str, executable: str) -> str:
-    if error.startswith(("ModuleNotFoundError", "ImportError")):
-        return f"Start the job with a Python that has it; the rank ran {plain(executable)}."
+def _ended_early(known: Known, missing: list[int]) -> Iterator[Problem]:
+    """Ranks that stopped or failed. Where some came less far than others, the others wait or fail because of them."""
+    stopped = [rank for rank, state in known.states.items() if not state["ended"] and rank not in missing]
+    failed: dict[tuple[str, str], list[int]] = {}
+    for rank, state in known.states.items():
+        if state["error"]:
+            failed.setdefault((state["phase"], state["error"]), []).append(rank)
+    first = min((state["step"] for rank, state in known.states.items() if rank in stopped or state["error"]), default=0)
+    causes = [rank for rank in stopped if known.states[rank]["step"] == first]
+    for rank in stopped:
+        state = known.states[rank]
+        yield Problem(
+            "rank-stopped",
+            ERROR if rank in causes else INFO,
+            f"Rank {rank} ({known.node(rank)}) did not come out of {state['phase']}, which it entered after {state['at']:.1f} s.",
+            "Check that its process lives, its device and its network; the other ranks wait for it."
+            if rank in causes
+            else "This follows from what another rank did before.",
+            (rank,),
+        )
+    own = any(state["error"] and state["step"] == first and not state.get("timed_out") for state in known.states.values())
+    for (phase, error), ranks in failed.items():
+        state = known.states[ranks[0]]
+        follows = bool(causes) or state["step"] > first or (own and bool(state.get("timed_out")))
+        yield Problem(
+            "rank-failed",
+            INFO if follows else ERROR,
+            f"{rank_list(ranks).capitalize()} failed in {phase}: {plain(error, 400)}.",
+            "This follows from what another rank did before." if follows else _fix_of(state),
+            tuple(ranks),
+        )
+
+
+def _fix_of(state: Mapping[str, Any]) -> str:
+    if state["error"].startswith(("ModuleNotFoundError", "ImportError")):
+        return f"Start the job with a Python that has it; the rank ran {plain(state.get('executable'))}."
+    if ("group_seconds" not in state and state["phase"] == "the process group") or state["phase"] == "the first all-reduce":
+        return (
+            "The ranks reach the store and not each other: check the firewall for all ports, and the interface "
+            "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, what the host's name resolves to)."
+        )
     return "Look at the output of that rank."
 
 
