@@ -78,7 +78,7 @@ def test_sizes_of_layers(tmp_path: Path, module: str, expected: list[tuple[int, 
 
 def test_layers_have_the_sizes_that_torch_gives_them() -> None:
     torch = pytest.importorskip("torch")
-    from ddp_audit.explore.exact.layers import make
+    from ddp_audit.explore.exact.layer_table import make
 
     for name, args in (
         ("Linear", [4, 3]), ("Conv1d", [4, 6, 5]), ("Conv3d", [2, 4, 3]), ("ConvTranspose2d", [4, 6, 3]), ("BatchNorm2d", [7]),

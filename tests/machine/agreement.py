@@ -36,8 +36,8 @@ def disagreement(case: Case, real: RealRanks) -> str | None:
     result = real.run(case.programs, case.model, case.options)
     if result.kind != "completes":
         return f"the real run {result.kind} at operations {result.positions}"
-    for rank, program in enumerate(case.programs):
-        steps = Predictor(rank, case).run(program)
+    for rank, (predictor, program) in enumerate(zip(Predictor.all(case), case.programs, strict=True)):
+        steps = predictor.run(program)
         for number, (predicted, actual) in enumerate(zip(steps, result.steps[rank], strict=True)):
             operation = program[number - 1] if number else ["construct"]
             place = f"rank {rank}, operation {number} {operation}"
@@ -63,7 +63,7 @@ def outcome_disagreement(case: Case, real: RealRanks) -> str | None:
 
 def predict(case: Case) -> list[list[Step]]:
     """What the machine says of every rank, each as if its calls returned."""
-    return [Predictor(rank, case).run(program) for rank, program in enumerate(case.programs)]
+    return [predictor.run(program) for predictor, program in zip(Predictor.all(case), case.programs, strict=True)]
 
 
 def end_of(steps: list[list[Step]]) -> Outcome:

@@ -7,9 +7,10 @@ from typing import Any
 
 from ddp_audit.events import Event
 from ddp_audit.machine.comm_hooks import HOOKS, SUM_HOOK, CommHook
-from ddp_audit.machine.ddp import Ddp, ForwardResult, Handle
+from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.gradient import Gradient
+from ddp_audit.machine.graph import ForwardResult, Handle
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.module import ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import Groups, ProcessGroup, asynchronous, pickled_size, wait
@@ -37,7 +38,7 @@ class Step:
 class Predictor:
     """The machine's side of `real_ranks.Executor`: the same operations on `Ddp` and `ProcessGroup`."""
 
-    def __init__(self, rank: int, case: Case) -> None:
+    def __init__(self, rank: int, case: Case, root: Predictor | None = None) -> None:
         model, options = case.model, case.options
         params = tuple(ParamSpec(n, product(shape), dtype, grad, len(shape)) for n, shape, dtype, grad in model["params"])
         self.rank = rank
@@ -49,7 +50,9 @@ class Predictor:
         if options.pop("own_group", False):
             self.made = self.op_new_group(None, False)
             options["group"] = "1"
-        self.ddp = Ddp(ModuleSpec(params, tuple(tuple(b) for b in model["buffers"])), **options)
+        rebuilds = None if root is None else root.ddp.rebuilds
+        spec = ModuleSpec(params, tuple(tuple(b) for b in model["buffers"]))
+        self.ddp = Ddp(spec, rebuilds_of_root=rebuilds, **options)
         self.programs = case.programs
         self.joins = 0
         self.works: list[int | None] = []
@@ -81,6 +84,12 @@ class Predictor:
         events: list[Event] | None = getattr(self, f"op_{operation[0]}")(*operation[1:])
         return events or []
 
+    @classmethod
+    def all(cls, case: Case) -> list[Predictor]:
+        """The predictors of all ranks, which take the layout of rebuilt buckets from rank 0."""
+        root = cls(0, case)
+        return [root, *(cls(rank, case, root) for rank in range(1, len(case.programs)))]
+
     def op_construct(self) -> list[Event]:
         return [*self.made, *self.ddp.construct()]
 
@@ -94,7 +103,7 @@ class Predictor:
 
     def call(self, target: Any, mode: str, training: bool, used: list[str] | None) -> list[Event]:
         self.outputs.append(None)
-        result: ForwardResult = target(grad=mode == "grad", training=training, used=None if used is None else frozenset(used))
+        result: ForwardResult = target(grad=mode == "grad", training=training, used=used)
         # The machine numbers outputs that exist; inputs are numbered by calls, failed ones included.
         result.handle.number = len(self.outputs)
         self.outputs[-1] = result.handle
@@ -119,7 +128,7 @@ class Predictor:
     def op_extend(self, which: int, used: list[str]) -> None:
         handle = self.usable(which)
         if handle is not None:
-            self.ddp.extend(handle, frozenset(used) & set(self.ddp.gradients))
+            self.ddp.extend(handle, [name for name in used if name in self.ddp.gradients])
 
     def op_autograd_grad(self, which: int) -> list[Event]:
         handle = self.usable(which)

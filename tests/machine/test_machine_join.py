@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from agreement import disagreement
+from agreement import disagreement, predict
 from drawing import draw_join_case
 from predictor import Case, Predictor, Step
 from real_ranks import RealRanks
@@ -28,7 +28,7 @@ def iterations(*numbers: int) -> list[list[Any]]:
 def agreed(real: RealRanks, first: list[list[Any]], second: list[list[Any]]) -> list[list[Step]]:
     case = Case(MODEL, {}, [first, second])
     assert disagreement(case, real) is None
-    return [Predictor(rank, case).run(case.programs[rank]) for rank in range(2)]
+    return predict(case)
 
 
 def test_random_programs_under_join(real: RealRanks) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from ddp_audit import events as ev
 from ddp_audit.events import Event, Site
 from ddp_audit.findings import Span
-from ddp_audit.machine.ddp import Ddp, Handle
+from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.graph import Handle
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Loop, LoopItem, Node, Program, TryItem
@@ -214,7 +215,7 @@ class Walk:
                 by_wrapper.setdefault(id(wrapper), (wrapper, []))[1].append(handle)
         self._mark(node, ev.BACKWARD)
         for wrapper, handles in by_wrapper.values():
-            live = [h for h in handles if h.grad and not h.freed]
+            live = [h for h in handles if h.grad and not h.is_freed]
             if live:
                 self._emit(node, wrapper.backward(live))
 

@@ -9,10 +9,10 @@ One `Ddp` models one wrapper on one rank. Three flags decide (torch/nn/parallel/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ddp_audit.events import (
     ASYNC,
@@ -25,6 +25,7 @@ from ddp_audit.events import (
     Event,
 )
 from ddp_audit.machine import errors
+from ddp_audit.machine.backward import backward
 from ddp_audit.machine.buckets import (
     BROADCAST_BUCKET_BYTES,
     DEFAULT_BUCKET_CAP_MB,
@@ -38,7 +39,8 @@ from ddp_audit.machine.buckets import (
 from ddp_audit.machine.comm_hooks import CommHook
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.gradient import ALL_PRESENT, ANY_FORWARD, Gradient, Term, divided, summed
-from ddp_audit.machine.join import JoinBlock, JoinState
+from ddp_audit.machine.graph import ForwardResult, Handle, Used, numbered
+from ddp_audit.machine.join import JoinBlock, JoinState, announce, leave
 from ddp_audit.machine.module import ModuleSpec, ParamSpec, is_floating
 from ddp_audit.machine.reducer import Reducer, wrapper_event
 
@@ -47,44 +49,20 @@ LOCAL = "local"
 MISSING = "missing"
 
 
-@dataclass(slots=True)
-class Handle:
-    """The output of one forward: what a backward can start from.
-
-    `used` are the keys of the parameters that it depends on (their names, except for one that replaced another); `late` those
-    of them that were applied past the wrapper, after the call.
-    """
-
-    number: int
-    grad: bool
-    used: frozenset[str]
-    late: frozenset[str] = frozenset()
-    sink: bool = False  # whether torch put its sink on the output, which starts the delayed all-reduce of a static graph
-    training: bool = True
-    freed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardResult:
-    """The collectives that a forward issued, in order, and its output."""
-
-    events: list[Event]
-    handle: Handle = field(repr=False)
-
-
 class Ddp:
     """One wrapper on one rank.
 
     `bucket_cap_mb` is in MiB; None is torch's default of 25 with a first bucket of 1 MiB (with an explicit number the first
     bucket gets that number too). `forward_sync_buffers` None means True, and `broadcast_buffers` counts only then, as in torch
     2.13. `root` is the global rank of the group's first member. `ready_order` names the parameters in the order in which
-    their gradients become ready, where that is not the reverse of their registration (a normalization layer's weight comes
-    before its bias, and modules may be used in another order than they are registered in). It decides on the sizes of rebuilt
-    buckets, not on their contents as a whole. `delay_all_reduce_named_params` names parameters that the reducer leaves alone:
-    the gradient of `param_to_hook_all_reduce` starts one all-reduce of them, for which nobody waits. Torch compares their names
-    with a dot before those of the outermost module's own parameters, so that the reducer has these all the same. `ignored` are
-    the names in the module's `_ddp_params_and_buffers_to_ignore`: neither sent nor reduced, with the same dot. Without
-    `keep_sources` gradients know whether they are averaged or local, and not of which forwards they are the sum, so that a long
+    their gradients become ready where a forward does not say in which order it uses them, if that is not the reverse of their
+    registration. The order in the backward pass before the rebuild decides on the sizes of rebuilt buckets, and that of the
+    root counts: `rebuilds_of_root` is the list `rebuilds` of the wrapper on that rank. `delay_all_reduce_named_params` names
+    parameters that the reducer leaves alone: the gradient of `param_to_hook_all_reduce` starts one all-reduce of them, for which
+    nobody waits. Torch compares their names with a dot before those of the outermost module's own parameters, so that the
+    reducer has these all the same. `ignored` are the names in the module's
+    `_ddp_params_and_buffers_to_ignore`: neither sent nor reduced, with the same dot. Without `keep_sources` gradients know
+    whether they are averaged or local, and not of which forwards they are the sum, so that a long
     run costs no more than a short one.
     """
 
@@ -106,6 +84,7 @@ class Ddp:
         param_to_hook_all_reduce: str | None = None,
         ignored: Sequence[str] = (),
         keep_sources: bool = True,
+        rebuilds_of_root: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.spec = spec
         self.find_unused_parameters = find_unused_parameters
@@ -129,18 +108,19 @@ class Ddp:
         self._ignored = {*self._delayed, *ignored}
         self._params: list[ParamSpec] = [p for p in spec.params if p.requires_grad and not self._left_out(p.name)]
         self._delays_all = bool(self._delayed) and not self._params  # torch's constructor then ends early, and every forward raises
-        self._buffers = tuple(b for b in spec.buffers if b.name not in self._ignored)
+        self.buffers = tuple(b for b in spec.buffers if b.name not in self._ignored)
         self._bucket_cap_mb = DEFAULT_BUCKET_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
         self._index = {p.name: i for i, p in enumerate(self._params)}
         order = list(ready_order) if ready_order is not None else [p.name for p in reversed(spec.params)]
         self._requires_grad = {p.name: p.requires_grad for p in spec.params}
         self._hooked = dict(self._index)  # parameters whose gradient accumulation still calls the reducer
         self._rank_in_order = {name: i for i, name in enumerate(order)}
-        self._delay_enqueued = False
+        self.delay_enqueued = False
         self._forgets = False  # whether buckets under way were forgotten by a reset: nobody will wait for them
         self._join: JoinState | None = None
         self._forwards = 0
-        self._reducer = self._make_reducer(bucket_cap_mb)
+        self.reducer = self._make_reducer(bucket_cap_mb)
+        self.reducer.rebuilds_of_root = rebuilds_of_root
 
     def _left_out(self, name: str) -> bool:
         """Whether the reducer leaves a parameter alone: torch puts a dot before the names of the outermost module's own."""
@@ -179,26 +159,28 @@ class Ddp:
             raise MachineError(errors.ALL_DELAYED)
         delayed = [p for name in self._delayed for p in self.spec.params if p.name == name]
         # The limit of these broadcasts is meant to be MiB and is taken as bytes, so nearly every parameter gets its own.
-        first = self._broadcasts(delayed, DDP_CONSTRUCTOR, int(self._bucket_cap_mb))
+        first = self.broadcasts(delayed, DDP_CONSTRUCTOR, int(self._bucket_cap_mb))
         if not self.init_sync or self._delays_all:
             return first
         dims = [p.ndim for p in self._params]
         metadata = None if any(d is None for d in dims) else 2 * sum(d for d in dims if d is not None)
         events = [
-            self._event("all_gather", DDP_CONSTRUCTOR, 1, "int64"),
-            self._event("broadcast", DDP_CONSTRUCTOR, metadata, "int64"),
+            self.event("all_gather", DDP_CONSTRUCTOR, 1, "int64"),
+            self.event("broadcast", DDP_CONSTRUCTOR, metadata, "int64"),
         ]
         states: list[Sized] = [p for p in self.spec.params if p.name not in self._ignored]
         if self.init_sync_buffers:
-            states.extend(self._buffers)
-        return first + events + self._broadcasts(states, DDP_CONSTRUCTOR)
+            states.extend(self.buffers)
+        return first + events + self.broadcasts(states, DDP_CONSTRUCTOR)
 
-    def forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
+    def forward(self, *, grad: bool = True, training: bool = True, used: Used = None) -> ForwardResult:
         """A call of the wrapper. `grad`: whether gradients are enabled; `used`: parameters behind the output, None for all.
 
-        Raises MachineError where an earlier backward left a reduction unfinished; `.events` of it are then empty.
+        In a sequence the parameters stand in the order of their use, and may stand there more than once; a mapping has the
+        numbers of their oldest uses, from `graph.numbered`; a set leaves the order to `ready_order`. Raises
+        MachineError where an earlier backward left a reduction unfinished; `.events` of it are then empty.
         """
-        reducer = self._reducer
+        reducer = self.reducer
         sync = grad and self.require_backward_grad_sync
         events = self._before_forward(grad)
         handle = self._module_output(grad, training, used)
@@ -207,14 +189,15 @@ class Ddp:
         self.require_forward_param_sync = sync
         if sync:
             reducer.prepare_for_backward(frozenset(self._hooked[n] for n in handle.used if n in self._hooked))
-        handle.sink = self.static_graph and not self._delay_enqueued
+        handle.sink = self.static_graph and not self.delay_enqueued
+        handle.reaches_all = handle.sink or reducer.dynamic_unused
         return ForwardResult(events, handle)
 
     def failing_forward(self, *, grad: bool = True) -> list[Event]:
         """A call of the wrapper whose module raises: what was sent before it did. Flags stay as they were."""
         return self._before_forward(grad)
 
-    def module_forward(self, *, grad: bool = True, training: bool = True, used: AbstractSet[str] | None = None) -> ForwardResult:
+    def module_forward(self, *, grad: bool = True, training: bool = True, used: Used = None) -> ForwardResult:
         """A call of `wrapper.module`, past the wrapper: only SyncBatchNorm layers send anything."""
         return ForwardResult(self._sync_batchnorm_forward(training), self._module_output(grad, training, used))
 
@@ -225,44 +208,27 @@ class Ddp:
         torch queued for the end of the pass is then lost. Raises MachineError with torch's text; its `events` are what had
         been issued by then.
         """
-        if not any(h.grad for h in handles):
-            raise MachineError(errors.NO_GRAPH)
-        live = sorted((h for h in handles if h.grad), key=lambda h: -h.number)
-        if any(h.freed for h in live):
-            raise MachineError(errors.BACKWARD_TWICE)
-        events = self._sync_batchnorm_backward(live)
-        self._run(lambda: self._backward_of_outputs(live, lambda: self._accumulate(live, fails_at)), events)
-        if not retain_graph:
-            for handle in live:
-                handle.freed = True
-        return events
+        return backward([(self, handles)], retain_graph=retain_graph, fails_at=fails_at)
 
     def autograd_grad(self, handles: Sequence[Handle], *, retain_graph: bool = False) -> list[Event]:
         """`torch.autograd.grad` of these outputs: returns local gradients and leaves `.grad` alone.
 
         Nothing is sent, except that the first one of a static graph starts its first reduction, in which nothing is used.
         """
-        events: list[Event] = []
-        used = frozenset[str]().union(*(h.used for h in handles))
-        self._run(lambda: self._backward_of_outputs(handles, lambda: self._start_delayed(used)), events)
-        if not retain_graph:
-            for handle in handles:
-                handle.freed = True
-        return events
+        return backward([(self, handles)], retain_graph=retain_graph, accumulates=False)
 
-    def extend(self, handle: Handle, used: AbstractSet[str]) -> None:
+    def extend(self, handle: Handle, used: Iterable[str]) -> None:
         """Parameters of the module that are applied to an output after the call, past the wrapper."""
-        keys = (self._keys[name] for name in used)
-        late = frozenset(key for key in keys if self._requires_grad[key]) - handle.used
-        handle.used |= late
-        handle.late |= late
+        keys = [self._keys[name] for name in used]
+        late = [key for key in keys if self._requires_grad[key] and key not in handle.uses]
+        handle.uses.update(numbered(sorted(late, key=lambda key: -self._rank_in_order.get(key, -1))))
         handle.grad = handle.grad or bool(late)
 
-    # Changes of the module after the wrap. DDP looks at parameters in its constructor only.
+    def part(self, handle: Handle, uses: Mapping[str, int]) -> Handle:
+        """One tensor of an output, which depends on these parameters, each with the number of its oldest use."""
+        return handle.part({self._keys[name]: at for name, at in uses.items() if self._requires_grad[self._keys[name]]})
 
-    def ready_in(self, order: Sequence[str]) -> None:
-        """Says in which order gradients become ready, where a forward has shown it; parameters not named come first."""
-        self._rank_in_order = {name: i for i, name in enumerate(order)}
+    # Changes of the module after the wrap. DDP looks at parameters in its constructor only.
 
     def requires_grad(self, name: str) -> bool:
         """Whether the parameter that has a name now requires a gradient."""
@@ -305,17 +271,17 @@ class Ddp:
             if dtype is not None:
                 self._spec_of[key] = replace(spec, dtype=dtype)
                 if key in self._index:
-                    self._reducer.params[self._index[key]] = self._spec_of[key]
+                    self.reducer.params[self._index[key]] = self._spec_of[key]
         if dtype is not None:
-            self._buffers = tuple(replace(b, dtype=dtype) if is_floating(b.dtype) else b for b in self._buffers)
+            self.buffers = tuple(replace(b, dtype=dtype) if is_floating(b.dtype) else b for b in self.buffers)
 
     def register_comm_hook(self, hook: CommHook) -> None:
         """Replaces the all-reduce of buckets. Raises MachineError where there is a hook already."""
         if self._delays_all:
             raise MachineError(errors.NO_LOGGER)
-        if self._reducer.comm_hook is not None:
+        if self.reducer.comm_hook is not None:
             raise MachineError(errors.HOOK_TWICE)
-        self._reducer.comm_hook = hook
+        self.reducer.comm_hook = hook
 
     def reset_reducer(self) -> None:
         """`reducer._reset_state()`, private: the only way on after a backward that failed.
@@ -324,8 +290,8 @@ class Ddp:
         """
         if self._delays_all:
             raise MachineError(errors.NO_REDUCER)
-        self._forgets = self._reducer.require_finalize
-        self._reducer.reset()
+        self._forgets = self.reducer.require_finalize
+        self.reducer.reset()
 
     def add_parameter(self, spec: ParamSpec) -> None:
         """A parameter that is registered after the wrap: neither broadcast nor reduced."""
@@ -375,64 +341,16 @@ class Ddp:
         Forwards after the block keep the traffic of `join`, as torch never takes its configuration back. Raises MachineError
         on the ranks that are out of inputs with `throw_on_early_termination`.
         """
-        join = self._join
-        if join is None:
+        if self._join is None:
             raise ValueError("there is no join block to leave")
-        block = join.block
-        events: list[Event] = []
-        for iteration in join.shadows:
-            events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
-            if block.throw_on_early_termination:
-                events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
-                raise MachineError(f"Rank {join.rank} {errors.EXHAUSTED}", events)
-            self._shadow(join, iteration, events)
-        events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
-        events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
-        states: list[Sized] = [p for p in self.spec.params if p.name not in self._ignored]
-        if self.forward_sync_buffers:
-            states.extend(self._buffers)
-        last = block.leader(block.length - 1) if block.length else max(block.forwards)
-        events.extend(replace(e, root=last) for e in self._broadcasts(states, DDP_JOIN))
-        join.over = True
-        return events
-
-    def _shadow(self, join: JoinState, iteration: int, events: list[Event]) -> None:
-        """The traffic of one iteration of the others, with zeros for gradients."""
-        reducer, block = self._reducer, join.block
-        start = len(events)
-        self._run(reducer.rebuild_buckets, events)
-        events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]
-        if self.will_broadcast_buffers:
-            events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
-            events.extend(replace(e, root=block.leader(iteration)) for e in self._broadcasts(self._buffers, DDP_BUFFERS))
-        events.append(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
-        self.require_forward_param_sync = block.synchronizes(iteration)
-        if not self.require_forward_param_sync:
-            return
-        start = len(events)
-        self._run(lambda: reducer.shadow_reduction(join.rank == self.root, self._ready_indices()), events)
-        events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]
-
-    def _ready_indices(self) -> list[int]:
-        names = sorted((p.name for p in self._params), key=lambda name: self._rank_in_order.get(name, -1))
-        return [self._index[name] for name in names]
-
-    def _announce(self, join: JoinState) -> list[Event]:
-        """What a forward sends first under `join`. Raises MachineError where a rank is out of inputs and all shall stop."""
-        alive = replace(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC)
-        if not join.block.throw_on_early_termination:
-            return [alive]
-        check = self._event("all_reduce", DDP_JOIN, 1, "float32", "sum")
-        if join.presence.absent:
-            raise MachineError(errors.DETECTED_EXHAUSTED, [alive, check])
-        return [alive, check]
+        return leave(self, self._join)
 
     # State.
 
     @property
     def will_broadcast_buffers(self) -> bool:
         """Whether the next forward broadcasts buffers, whatever its mode."""
-        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers)
+        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self.buffers)
 
     def gradient_state(self, name: str) -> str:
         """`averaged`, `local` (some of it is this rank's alone) or `missing` (`.grad` is None)."""
@@ -456,45 +374,41 @@ class Ddp:
         return self._gradients[self._keys[name]].terms
 
     @property
+    def states(self) -> list[Sized]:
+        """What the end of a join block sends: parameters and buffers that are not left alone."""
+        found: list[Sized] = [p for p in self.spec.params if p.name not in self._ignored]
+        return [*found, *self.buffers] if self.forward_sync_buffers else found
+
+    @property
+    def rebuilds(self) -> list[tuple[int, ...]]:
+        """The order of gradients, as positions among those reduced, that each rebuild of the buckets took."""
+        return self.reducer.rebuilds
+
+    @property
     def bucket_sizes(self) -> list[int | None]:
         """Elements of the buckets as they stand now, in the order of reduction."""
-        return [total([self._params[i] for i in bucket])[0] for bucket in self._reducer.buckets]
+        return [total([self._params[i] for i in bucket])[0] for bucket in self.reducer.buckets]
 
     # Parts.
 
-    def _backward_of_outputs(self, handles: Sequence[Handle], params: Callable[[], None] = lambda: None) -> None:
-        """The engine's pass: the sinks on the outputs, then the parameters, then what was queued for the end."""
-        reducer = self._reducer
-        reducer.callbacks = []
-        if not self._delay_enqueued and any(h.sink for h in handles):
-            self._delay_enqueued = True
-            reducer.callbacks.append(reducer.delay_all_reduce)
-        params()
-        reducer.run_callbacks()
+    def accumulate(self, key: str, sources: Iterable[int]) -> None:
+        """Adds to a gradient what the forwards `sources` contribute in one backward pass, and calls the reducer's hook."""
+        for source in sources:
+            if self._requires_grad[key]:
+                self._gradients[key].add(source if self._keep_sources else ANY_FORWARD)
+        if key in self._hooked:
+            self.reducer.hook(self._hooked[key])
 
-    def _accumulate(self, handles: Sequence[Handle], fails_at: str | None = None) -> None:
-        fails_key = self._keys.get(fails_at) if fails_at is not None else None
-        # The engine walks the newest graph first; the gradient of a parameter is ready once its oldest use is done.
-        for position, handle in enumerate(handles):
-            later = frozenset[str]().union(*(h.used for h in handles[position + 1 :]))
-            late = handle.late
-            order = sorted(handle.used - later, key=lambda n: (n not in late, self._rank_in_order.get(n, -1)))
-            for name in order:
-                self._start_delayed({name})
-                if name == fails_key:
-                    raise MachineError(errors.FAILED)
-                for source in handles[: position + 1]:
-                    if name in source.used and self._requires_grad[name]:
-                        self._gradients[name].add(source.number if self._keep_sources else ANY_FORWARD)
-                if name in self._hooked:
-                    self._reducer.hook(self._hooked[name])
+    def key_of(self, name: str | None) -> str | None:
+        """The key of the parameter that has a name now."""
+        return None if name is None else self._keys.get(name)
 
-    def _start_delayed(self, ready: AbstractSet[str]) -> None:
+    def start_delayed(self, ready: AbstractSet[str]) -> None:
         """The gradient of the hooked parameter is there, and not accumulated yet: reduces the buffer as it stands."""
         if self._delay_hook is None or self._delay_hook not in ready:
             return
         numel, _ = total([p for p in self.spec.params if p.name in self._delayed])
-        self._reducer.issued.append(replace(self._event("all_reduce", DDP_BUCKET, numel, "float32", "sum"), detail=ASYNC))
+        self.reducer.issued.append(replace(self.event("all_reduce", DDP_BUCKET, numel, "float32", "sum"), detail=ASYNC))
         for key in self._in_delay_buffer:
             gradient = self._gradients[key]
             gradient.terms, gradient.unsettled = summed(divided(gradient.terms, ALL_PRESENT), ALL_PRESENT), True
@@ -512,27 +426,32 @@ class Ddp:
             raise MachineError(errors.NO_LAZY_INIT)
         join = self._join
         if join is not None:
-            events.extend(self._announce(join))
-            self._reducer.presence = join.presence
+            events.extend(announce(self, join))
+            self.reducer.presence = join.presence
         if grad:
-            self._run(self._reducer.rebuild_buckets, events)
+            self.run(self.reducer.rebuild_buckets, events)
         root = self.root if join is None else join.leader
         if self.will_broadcast_buffers:
             if join is not None:
-                events.append(self._event("all_reduce", DDP_JOIN, 1, "int64", "max"))
-            events.extend(replace(e, root=root) for e in self._broadcasts(self._buffers, DDP_BUFFERS))
+                events.append(self.event("all_reduce", DDP_JOIN, 1, "int64", "max"))
+            events.extend(replace(e, root=root) for e in self.broadcasts(self.buffers, DDP_BUFFERS))
         if join is not None:
-            events.append(replace(self._event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC))
+            events.append(replace(self.event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC))
             join.iteration += 1
         return events
 
-    def _module_output(self, grad: bool, training: bool, used: AbstractSet[str] | None) -> Handle:
-        named = self._keys if used is None else [n for n in self._keys if n in used]
-        names = frozenset(self._keys[n] for n in named if self._requires_grad[self._keys[n]])
+    def _module_output(self, grad: bool, training: bool, used: Used) -> Handle:
+        if not isinstance(used, Mapping):
+            chosen = self._keys if used is None else used
+            if not isinstance(chosen, Sequence):
+                # The gradient of what was used last is ready first.
+                chosen = sorted((n for n in self._keys if n in chosen), key=lambda n: -self._rank_in_order.get(self._keys[n], -1))
+            used = numbered(chosen)
+        uses = {self._keys[n]: at for n, at in used.items() if n in self._keys and self._requires_grad[self._keys[n]]}
         self._forwards += 1
-        return Handle(self._forwards, grad and bool(names), names, training=training)
+        return Handle(self._forwards, grad and bool(uses), uses, training=training)
 
-    def _run(self, part: Callable[[], None], events: list[Event]) -> None:
+    def run(self, part: Callable[[], None], events: list[Event]) -> None:
         """Runs a part of the reducer and moves what it issued to `events`, also when it raises."""
         try:
             part()
@@ -542,33 +461,36 @@ class Ddp:
         events.extend(self._take_issued())
 
     def _take_issued(self) -> list[Event]:
-        """What the reducer issued. Nobody waits for the buckets of a reduction that has not ended."""
-        issued, self._reducer.issued = self._reducer.issued, []
+        issued, self.reducer.issued = self.reducer.issued, []
+        return self.settled(issued)
+
+    def settled(self, issued: list[Event]) -> list[Event]:
+        """What the reducer issued in one call. Nobody waits for the buckets of a reduction that has not ended."""
         if self._forgets and issued:
             issued[0] = replace(issued[0], detail={**issued[0].detail, "forgets": True})
             self._forgets = False
-        if not self._reducer.require_finalize:
+        if not self.reducer.require_finalize:
             return issued
         return [event if event.detail is ASYNC else replace(event, detail={**event.detail, "awaited": False}) for event in issued]
 
-    def _broadcasts(self, tensors: Sequence[Sized], origin: str, limit: int = BROADCAST_BUCKET_BYTES) -> list[Event]:
+    def broadcasts(self, tensors: Sequence[Sized], origin: str, limit: int = BROADCAST_BUCKET_BYTES) -> list[Event]:
         """Coalesced broadcasts: one a dtype, and one more for every `limit` bytes."""
         events = []
         for bucket in assign_buckets(tensors, [limit]):
             numel, dtype = total([tensors[i] for i in bucket])
-            events.append(self._event("broadcast", origin, numel, dtype))
+            events.append(self.event("broadcast", origin, numel, dtype))
         return events
 
     def _sync_batchnorm_forward(self, training: bool) -> list[Event]:
         """In training mode each layer gathers mean, inverse deviation and count (torch/nn/modules/_functions.py); read only."""
         if not training:
             return []
-        return [self._event("all_gather", SYNC_BATCHNORM, size, "float32") for size in self._sync_batchnorm_sizes(1)]
+        return [self.event("all_gather", SYNC_BATCHNORM, size, "float32") for size in self._sync_batchnorm_sizes(1)]
 
-    def _sync_batchnorm_backward(self, handles: Sequence[Handle]) -> list[Event]:
+    def sync_batchnorm_backward(self, handles: Sequence[Handle]) -> list[Event]:
         """Each layer sums two vectors in backward. They interleave with buckets on a GPU; here they stand before them."""
         return [
-            self._event("all_reduce", SYNC_BATCHNORM, size, "float32", "sum")
+            self.event("all_reduce", SYNC_BATCHNORM, size, "float32", "sum")
             for handle in handles
             if handle.training
             for size in reversed(self._sync_batchnorm_sizes(0))
@@ -580,5 +502,6 @@ class Ddp:
             return [2 * c + extra for c in channels]
         return [None] * self.spec.sync_batchnorm
 
-    def _event(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> Event:
+    def event(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> Event:
+        """One collective of this wrapper."""
         return wrapper_event(op, origin, numel, dtype, reduce_op, group=self.group, root=self.root, exact=self.spec.exact)

@@ -8,9 +8,16 @@ traffic of the others' forwards and backward passes with shadows, until all have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from ddp_audit.events import ASYNC, DDP_BUFFERS, DDP_JOIN, Event
+from ddp_audit.machine import errors
+from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.gradient import NOBODY, Presence
+
+if TYPE_CHECKING:
+    from ddp_audit.machine.ddp import Ddp
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +86,50 @@ class JoinState:
     def shadows(self) -> range:
         """The iterations that this rank answers once its own are done."""
         return range(len(self.block.forwards[self.rank]), self.block.length)
+
+
+def announce(ddp: Ddp, join: JoinState) -> list[Event]:
+    """What a forward sends first under `join`. Raises MachineError where a rank is out of inputs and all shall stop."""
+    alive = replace(ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum"), detail=ASYNC)
+    if not join.block.throw_on_early_termination:
+        return [alive]
+    check = ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum")
+    if join.presence.absent:
+        raise MachineError(errors.DETECTED_EXHAUSTED, [alive, check])
+    return [alive, check]
+
+
+def leave(ddp: Ddp, join: JoinState) -> list[Event]:
+    """What the end of a block sends on a rank. Raises MachineError where it is out of inputs and all shall stop."""
+    block = join.block
+    events: list[Event] = []
+    for iteration in join.shadows:
+        events.append(ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
+        if block.throw_on_early_termination:
+            events.append(ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
+            raise MachineError(f"Rank {join.rank} {errors.EXHAUSTED}", events)
+        _shadow(ddp, block, iteration, events)
+    events.append(ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
+    events.append(ddp.event("all_reduce", DDP_JOIN, 1, "int64", "max"))
+    last = block.leader(block.length - 1) if block.length else max(block.forwards)
+    events.extend(replace(e, root=last) for e in ddp.broadcasts(ddp.states, DDP_JOIN))
+    join.over = True
+    return events
+
+
+def _shadow(ddp: Ddp, block: JoinBlock, iteration: int, events: list[Event]) -> None:
+    """The traffic of one iteration of the others, with zeros for gradients."""
+    reducer = ddp.reducer
+    start = len(events)
+    ddp.run(reducer.rebuild_buckets, events)
+    events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]
+    if ddp.will_broadcast_buffers:
+        events.append(ddp.event("all_reduce", DDP_JOIN, 1, "int64", "max"))
+        events.extend(replace(e, root=block.leader(iteration)) for e in ddp.broadcasts(ddp.buffers, DDP_BUFFERS))
+    events.append(ddp.event("all_reduce", DDP_JOIN, 1, "float32", "sum"))
+    ddp.require_forward_param_sync = block.synchronizes(iteration)
+    if not ddp.require_forward_param_sync:
+        return
+    start = len(events)
+    ddp.run(reducer.shadow_reduction, events)
+    events[start:] = [replace(e, origin=DDP_JOIN) for e in events[start:]]

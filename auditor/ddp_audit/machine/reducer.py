@@ -93,7 +93,8 @@ class Reducer:
         self.callbacks: list[Callable[[], None]] = []
         self.comm_hook: CommHook | None = None
         self.presence = ALL_PRESENT
-        self.root_is_absent = False
+        self.rebuilds: list[tuple[int, ...]] = []
+        self.rebuilds_of_root: Sequence[Sequence[int]] | None = None
 
     def lay_out(self, buckets: list[list[int]]) -> None:
         """Takes a layout of buckets into use; nothing of them is ready."""
@@ -115,8 +116,11 @@ class Reducer:
             return
         if len(self.rebuilt_order) != len(self.params):
             raise MachineError(errors.REBUILT_SIZE)
-        # The first rank's order counts; where it ran out of inputs before it had one, it takes that of registration.
-        order = sorted(self.rebuilt_order) if self.root_is_absent else self.rebuilt_order
+        order = self.rebuilt_order
+        known = self.rebuilds_of_root or ()
+        if len(known) > len(self.rebuilds) and len(known[len(self.rebuilds)]) == len(order):
+            order = list(known[len(self.rebuilds)])  # the root sends its own, and all take it
+        self.rebuilds.append(tuple(order))
         layout = assign_buckets([self.params[i] for i in order], self.rebuild_limits, keep_order=True)
         self.rebuilt_order = []
         count = len(self.params) + 1 if self.exact else None
@@ -168,7 +172,6 @@ class Reducer:
                 return
         if self.should_rebuild:
             self.rebuilt_order.append(index)
-            self.root_is_absent = self.root in self.presence.absent
         self.mark_ready(index)
 
     def mark_ready(self, index: int) -> None:
@@ -243,12 +246,8 @@ class Reducer:
             return terms or ()
         return summed(divided(terms, ALL_PRESENT) if hook.divides else terms, self.presence)
 
-    def shadow_reduction(self, is_root: bool, ready: list[int]) -> None:
-        """Under `join`, on a rank without inputs: the buckets with zeros, the map, and a gradient-ready order of its own.
-
-        That order is the one of registration, and the first rank's order is the one that counts; `ready` is the order of a
-        rank that has run backward.
-        """
+    def shadow_reduction(self) -> None:
+        """Under `join`, on a rank without inputs: the buckets with zeros, the map, and for a rebuild the order of registration."""
         for bucket in range(len(self.buckets)):
             hook = self.comm_hook
             if hook is None or hook.sends:
@@ -256,8 +255,8 @@ class Reducer:
                 self.issue("all_reduce", DDP_BUCKET, numel, hook.dtype or dtype if hook else dtype, "sum")
         if self.find_unused:
             self.issue("all_reduce", DDP_UNUSED_MAP, len(self.params) if self.exact else None, "int32", "sum")
-        if self.should_rebuild:
-            self.rebuilt_order.extend(range(len(self.params)) if is_root else ready)
+        if self.should_rebuild and not self.rebuilt_order:
+            self.rebuilt_order = list(range(len(self.params)))
 
     def finalize(self) -> None:
         """Ends a reduction: writes the averages back, and expects no hooks until the next synchronized forward."""
@@ -289,12 +288,6 @@ class Reducer:
         self.expect_hooks = False
         self.require_finalize = False
         self.hook_called = False
-
-    def run_callbacks(self) -> None:
-        """Runs what was queued for the end of the backward pass."""
-        callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            callback()
 
     # Conditions, named as in reducer.cpp.
 

@@ -1,13 +1,13 @@
-"""Modules of an interpreted run: what torch's layers register, attributes of modules, and their calls."""
+"""Modules of an interpreted run: their attributes and their calls."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, hooks, tensors, training
+from ddp_audit.explore.exact import calls, containers, hooks, layer_table, tensors, training
 from ddp_audit.explore.exact.values import (
+    DTYPES,
     MISSING,
     PLAIN,
     Class,
@@ -17,219 +17,15 @@ from ddp_audit.explore.exact.values import (
     Param,
     Tensor,
     Unknown,
+    dtype_of,
     tensors_in,
 )
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-Made = Callable[[Module, dict[str, Any]], None]
-_LAYERS: dict[str, tuple[tuple[str, ...], Made]] = {}
-_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
-_OPAQUE = ("Transformer", "TransformerDecoder", "TransformerDecoderLayer", "Bilinear", "AdaptiveLogSoftmaxWithLoss", "RNNCell",
-           "LSTMCell", "GRUCell")  # fmt: skip
 _LOSS = ("Loss", "CosineSimilarity", "PairwiseDistance")
-
-
-def layer(name: str, *parameters: str) -> Callable[[Made], Made]:
-    """Registers what a layer of torch.nn makes; `parameters` are those of its constructor, in order."""
-
-    def register(made: Made) -> Made:
-        for one in name.split():
-            _LAYERS[one] = (parameters, made)
-        return made
-
-    return register
-
-
-def _size(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _param(module: Module, name: str, *sizes: Any, dtype: str = "float32") -> None:
-    known = tuple(s for s in sizes if isinstance(s, int))
-    module.params[name] = Param(known if len(known) == len(sizes) else None, dtype, device="cpu")
-
-
-def _on(value: Any) -> bool:
-    return value is not False
-
-
-@layer("Linear", "in_features", "out_features", "bias")
-def _linear(m: Module, a: dict[str, Any]) -> None:
-    _param(m, "weight", _size(a.get("out_features")), _size(a.get("in_features")))
-    if _on(a.get("bias", True)):
-        _param(m, "bias", _size(a.get("out_features")))
-
-
-def _convolution(dimensions: int, transposed: bool) -> Made:
-    def made(m: Module, a: dict[str, Any]) -> None:
-        kernel = a.get("kernel_size")
-        sides = list(kernel) if isinstance(kernel, (tuple, list)) else [_size(kernel)] * dimensions
-        into, out, groups = _size(a.get("in_channels")), _size(a.get("out_channels")), _size(a.get("groups", 1))
-        first, second = (into, out) if transposed else (out, into)
-        _param(m, "weight", first, None if second is None or not groups else second // groups, *sides)
-        if _on(a.get("bias", True)):
-            _param(m, "bias", out)
-
-    return made
-
-
-for _n in (1, 2, 3):
-    _conv = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias")
-    _LAYERS[f"Conv{_n}d"] = (_conv, _convolution(_n, False))
-    _transposed = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups", "bias")
-    _LAYERS[f"ConvTranspose{_n}d"] = (_transposed, _convolution(_n, True))
-
-
-@layer("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm", "num_features", "eps", "momentum", "affine", "track_running_stats")
-def _batch_norm(m: Module, a: dict[str, Any]) -> None:
-    _normalisation(m, a, _on(a.get("affine", True)), _on(a.get("track_running_stats", True)))
-
-
-@layer("InstanceNorm1d InstanceNorm2d InstanceNorm3d", "num_features", "eps", "momentum", "affine", "track_running_stats")
-def _instance_norm(m: Module, a: dict[str, Any]) -> None:
-    _normalisation(m, a, a.get("affine") is True, a.get("track_running_stats") is True)
-
-
-def _normalisation(m: Module, a: dict[str, Any], affine: bool, tracked: bool) -> None:
-    channels = _size(a.get("num_features"))
-    if affine:
-        _param(m, "weight", channels)
-        _param(m, "bias", channels)
-    if tracked:
-        shape = None if channels is None else (channels,)
-        m.buffers |= {"running_mean": Tensor(shape), "running_var": Tensor(shape), "num_batches_tracked": Tensor((), "int64")}
-
-
-@layer("GroupNorm", "num_groups", "num_channels", "eps", "affine")
-def _group_norm(m: Module, a: dict[str, Any]) -> None:
-    if _on(a.get("affine", True)):
-        _param(m, "weight", _size(a.get("num_channels")))
-        _param(m, "bias", _size(a.get("num_channels")))
-
-
-@layer("LayerNorm RMSNorm", "normalized_shape", "eps", "elementwise_affine", "bias")
-def _layer_norm(m: Module, a: dict[str, Any]) -> None:
-    given = a.get("normalized_shape")
-    shape = list(given) if isinstance(given, (tuple, list)) else [_size(given)]
-    if _on(a.get("elementwise_affine", True)):
-        _param(m, "weight", *shape)
-        if _on(a.get("bias", True)) and not str(m.cls).endswith("RMSNorm"):
-            _param(m, "bias", *shape)
-
-
-@layer("Embedding EmbeddingBag", "num_embeddings", "embedding_dim")
-def _embedding(m: Module, a: dict[str, Any]) -> None:
-    _param(m, "weight", _size(a.get("num_embeddings")), _size(a.get("embedding_dim")))
-
-
-@layer("PReLU", "num_parameters")
-def _prelu(m: Module, a: dict[str, Any]) -> None:
-    _param(m, "weight", _size(a.get("num_parameters", 1)))
-
-
-@layer("LSTM GRU RNN", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
-def _recurrent(m: Module, a: dict[str, Any]) -> None:
-    gates = {"LSTM": 4, "GRU": 3}.get(str(m.cls).rsplit(".", 1)[-1], 1)
-    size, hidden, count = _size(a.get("input_size")), _size(a.get("hidden_size")), _size(a.get("num_layers", 1))
-    if size is None or hidden is None or count is None or a.get("proj_size"):
-        m.opaque = True
-        return
-    directions = ("", "_reverse") if a.get("bidirectional") is True else ("",)
-    for number in range(count):
-        for suffix in directions:
-            into = size if number == 0 else hidden * len(directions)
-            _param(m, f"weight_ih_l{number}{suffix}", gates * hidden, into)
-            _param(m, f"weight_hh_l{number}{suffix}", gates * hidden, hidden)
-            if _on(a.get("bias", True)):
-                _param(m, f"bias_ih_l{number}{suffix}", gates * hidden)
-                _param(m, f"bias_hh_l{number}{suffix}", gates * hidden)
-
-
-@layer("MultiheadAttention", "embed_dim", "num_heads", "dropout", "bias")
-def _attention(m: Module, a: dict[str, Any]) -> None:
-    width = _size(a.get("embed_dim"))
-    if width is None or {"kdim", "vdim", "add_bias_kv"} & set(a):
-        m.opaque = True
-        return
-    _param(m, "in_proj_weight", 3 * width, width)
-    bias = _on(a.get("bias", True))
-    if bias:
-        _param(m, "in_proj_bias", 3 * width)
-    m.children["out_proj"] = make("torch.nn.Linear", [width, width, bias], {})
-
-
-@layer("TransformerEncoderLayer", "d_model", "nhead", "dim_feedforward")
-def _encoder_layer(m: Module, a: dict[str, Any]) -> None:
-    width, inner = a.get("d_model"), a.get("dim_feedforward", 2048)
-    m.children = {
-        "self_attn": make("torch.nn.MultiheadAttention", [width, a.get("nhead")], {}),
-        "linear1": make("torch.nn.Linear", [width, inner], {}),
-        "linear2": make("torch.nn.Linear", [inner, width], {}),
-        "norm1": make("torch.nn.LayerNorm", [width], {}),
-        "norm2": make("torch.nn.LayerNorm", [width], {}),
-    }
-
-
-@layer("TransformerEncoder", "encoder_layer", "num_layers", "norm")
-def _encoder(m: Module, a: dict[str, Any]) -> None:
-    inner, count = a.get("encoder_layer"), _size(a.get("num_layers"))
-    if not isinstance(inner, Module) or count is None:
-        m.opaque = True
-        return
-    layers = Module("torch.nn.ModuleList")
-    layers.children = {str(i): clone(inner) for i in range(count)}
-    m.children = {"layers": layers}
-    if isinstance(a.get("norm"), Module):
-        m.children["norm"] = a["norm"]
-
-
-def make(name: str, args: list[Any], kwargs: dict[str, Any]) -> Module:
-    """A layer of torch.nn. One that registers nothing has no parameters; one that is not known in detail is opaque."""
-    made = Module(name)
-    last = name.rsplit(".", 1)[-1]
-    if last in _CONTAINERS:
-        containers.fill(made, last, args, kwargs)
-    elif last in _LAYERS:
-        parameters, register = _LAYERS[last]
-        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        made.attrs.update(given)
-        register(made, given)
-        if "device" in kwargs:
-            for _, param in made.named_parameters():
-                param.device = None
-        dtype = tensors.dtype_of(kwargs.get("dtype"))
-        if dtype is not None:
-            _cast(made, dtype)
-    elif last.startswith("Lazy") or last in _OPAQUE:
-        made.opaque, made.opaque_buffers = True, "BatchNorm" in last
-    return made
-
-
-def clone(module: Module) -> Module:
-    """A deep copy: parameters and buffers of its own."""
-    memo: dict[int, Any] = {}
-
-    def visit(old: Module) -> Module:
-        if id(old) in memo:
-            found: Module = memo[id(old)]
-            return found
-        new = Module(old.cls, attrs=dict(old.attrs), opaque=old.opaque, opaque_buffers=old.opaque_buffers)
-        memo[id(old)] = new
-        new.params = {n: memo.setdefault(id(p), copy.copy(p)) for n, p in old.params.items()}
-        new.buffers = {n: copy.copy(b) for n, b in old.buffers.items()}
-        new.children = {n: visit(c) for n, c in old.children.items()}
-        return new
-
-    return visit(module)
-
-
-def _cast(module: Module, dtype: str) -> None:
-    for _, inner in module.walk():
-        for tensor in (*inner.params.values(), *inner.buffers.values()):
-            if isinstance(tensor, Tensor) and tensor.dtype is not None and "float" in tensor.dtype:
-                tensor.dtype = dtype
+_RESHAPES = ("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel", "LSTM", "GRU", "RNN")
 
 
 def frozen(it: Interpreter, tensor: Tensor, flag: Any) -> Tensor:
@@ -337,9 +133,9 @@ def _train(flag: bool) -> Callable[..., Module]:
 
 def _to(name: str) -> Callable[..., Module]:
     def move(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
-        dtype = tensors.DTYPES.get(name) or next((d for d in map(tensors.dtype_of, (*args, *kwargs.values())) if d), None)
+        dtype = DTYPES.get(name) or next((d for d in map(dtype_of, (*args, *kwargs.values())) if d), None)
         if dtype is not None and any(p.dtype != dtype for _, p in module.named_parameters()):
-            _cast(module, dtype)
+            layer_table.cast(module, dtype)
             training.moved(it, module, dtype)
         kind = name if name in ("cuda", "cpu") else next((k for k in map(_device_kind, (*args, *kwargs.values())) if k), None)
         params = [p for _, p in module.named_parameters()]
@@ -435,11 +231,10 @@ def remembered_forward(it: Interpreter, module: Module, args: list[Any], kwargs:
     key = _key(it, module, args, kwargs)
     known = None if key is None else it.remembered.get(key)
     if known is not None:
-        result, order, effects, losses = known
+        result, used, effects, losses = known
         if effects == it.effects:
-            it.used += order
             it.losses += losses
-            return tensors.fresh(result)
+            return tensors.again(it, result, used)
     effects, events, start, losses = it.effects, len(it.events), len(it.used), it.losses
     result = hooked_forward(it, module, args, kwargs)
     if key is not None and it.effects == effects and len(it.events) == events:
@@ -485,46 +280,66 @@ def forward(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, 
             value = call_module(it, child, [value], {})
         return value
     source = next(tensors_in([*args, *kwargs.values()]), None)
-    if source is None or module.opaque or module.children:
+    if source is None or module_is_opaque(module) or not _is_followed(module):
         return _opaque(it, module, args, kwargs)
-    own = [module.params[n] for n in ("bias", "weight") if n in module.params]
-    if "Norm" not in last:
-        own.reverse()  # a normalization's weight is ready before its bias, a linear layer's after it
-    own += [p for n, p in module.params.items() if n not in ("bias", "weight")]
-    shape: tuple[int, ...] | None = source.shape
-    dtype = source.dtype
-    weight = module.params.get("weight")
-    if last == "Linear":
-        shape = (*source.shape[:-1], weight.shape[0]) if source.shape and weight is not None and weight.shape else None
-        dtype = weight.dtype if weight is not None else dtype
-    elif last == "Embedding":
-        known = source.shape is not None and weight is not None and weight.shape is not None
-        shape = (*(source.shape or ()), weight.shape[1]) if known and weight is not None and weight.shape else None
-        dtype = weight.dtype if weight is not None else dtype
-    elif last.endswith(_LOSS):
-        shape = () if module.attrs.get("reduction", "mean") in ("mean", "sum") else None
-    elif last == "Flatten":
-        shape = tensors.flattened(source.shape, 1)
-    elif last.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel")):
-        shape = None
+    given = tensors.dependencies(it, *args, *kwargs.values())
+    own: set[Any] = set()
+    for params, live in layer_table.nodes(module, bool(given)) if it.grad else ():
+        own |= tensors.uses(it, [params], live)
+    shape, dtype = _result(module, source)
+    result = tensors.like(it, source, *args, shape=shape, dtype=dtype)
+    result.deps = given | own
     if last in ("LSTM", "GRU", "RNN"):
-        return _recurred(it, module, source, [*args, *kwargs.values(), *own])
-    return tensors.like(it, source, *args, *own, shape=shape, dtype=dtype)
+        return result, _state_of(it, module, source, result)
+    if last == "LSTMCell":
+        return result, tensors.fresh(result)
+    if last == "MultiheadAttention":
+        asked = kwargs.get("need_weights", args[4] if len(args) > 4 else True) is not False
+        return result, Tensor(None, dtype, result.deps, result.local) if asked else None
+    return result
 
 
-def _recurred(it: Interpreter, module: Module, source: Tensor, given: list[Any]) -> tuple[Tensor, Any]:
-    """The output of a recurrent layer and its last state, both of which depend on all of its parameters."""
-    hidden, layers = _size(module.attrs.get("hidden_size")), _size(module.attrs.get("num_layers", 1))
-    directions = 2 if module.attrs.get("bidirectional") is True else 1
-    output: tuple[int, ...] | None = None
-    state: tuple[int, ...] | None = None
-    if source.shape and len(source.shape) in (2, 3) and hidden is not None and layers is not None:
-        output = (*source.shape[:-1], directions * hidden)
-        batch = source.shape[:-1][0 if module.attrs.get("batch_first") is True else 1 :][:1] if len(source.shape) == 3 else ()
-        state = (directions * layers, *batch, hidden)
-    result = tensors.like(it, source, *given, shape=output)
-    last = tensors.like(it, result, shape=state)
-    return result, (last, tensors.fresh(last)) if module.layer == "LSTM" else last
+def _state_of(it: Interpreter, module: Module, source: Tensor, result: Tensor) -> Any:
+    """The last state of a recurrent layer, which depends on all of its parameters, as its output does."""
+    attrs, sizes = module.attrs, []
+    for name, default in (("hidden_size", None), ("num_layers", 1), ("proj_size", 0)):
+        value = attrs.get(name, default)
+        sizes += [value] if isinstance(value, int) else []
+    directions = 2 if attrs.get("bidirectional") is True else 1
+    shapes: list[tuple[int, ...] | None] = [None, None]
+    if source.shape and len(source.shape) in (2, 3) and len(sizes) == 3:
+        hidden, count, projected = sizes
+        result.shape = (*source.shape[:-1], directions * (projected or hidden))
+        batch = source.shape[:-1][0 if attrs.get("batch_first") is True else 1 :][:1] if len(source.shape) == 3 else ()
+        shapes = [(directions * count, *batch, projected or hidden), (directions * count, *batch, hidden)]
+    states = tuple(Tensor(shape, result.dtype, result.deps, result.local) for shape in shapes)
+    return states if module.layer == "LSTM" else states[0]
+
+
+def _is_followed(module: Module) -> bool:
+    """Whether the layers inside a layer of torch are torch's own, so that their order of use is known."""
+    return not module.children or all(isinstance(inner.cls, str) for _, inner in module.walk())
+
+
+def _result(module: Module, source: Tensor) -> tuple[tuple[int, ...] | None, str | None]:
+    """Shape and dtype of what a layer gives."""
+    last, weight = module.layer, module.params.get("weight")
+    rows = weight.shape if weight is not None else None
+    if last in ("Linear", "Embedding"):
+        dtype = weight.dtype if weight is not None else source.dtype
+        if source.shape is None or not rows or (last == "Linear" and not source.shape):
+            return None, dtype
+        return ((*source.shape[:-1], rows[0]) if last == "Linear" else (*source.shape, rows[1])), dtype
+    if last in ("RNNCell", "LSTMCell", "GRUCell"):
+        hidden = module.params["weight_hh"].shape
+        return (*source.shape[:-1], hidden[1]) if source.shape and hidden else None, source.dtype
+    if last.endswith(_LOSS):
+        return () if module.attrs.get("reduction", "mean") in ("mean", "sum") else None, source.dtype
+    if last == "Flatten":
+        return tensors.flattened(source.shape, 1), source.dtype
+    if last in ("Transformer", "TransformerDecoder", "TransformerDecoderLayer", "Bilinear") or last.startswith(_RESHAPES):
+        return None, source.dtype
+    return source.shape, source.dtype
 
 
 def _opaque(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:

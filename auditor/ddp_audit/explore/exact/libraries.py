@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, Event
-from ddp_audit.explore.exact import calls, collectives, data, hooks, layers, optimizers, python_names, standard, tensors, training
+from ddp_audit.explore.exact import (
+    calls,
+    collectives,
+    data,
+    hooks,
+    layer_table,
+    optimizers,
+    python_names,
+    standard,
+    tensors,
+    training,
+)
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     Class,
@@ -130,7 +141,7 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
             Tensor((), "float32", frozenset(), False) if "clip_grad" in last or "norm" in last else args[0] if args else Unknown()
         )
     if name.startswith("torch.nn.") and last[:1].isupper():
-        return layers.make(name, args, kwargs)
+        return layer_table.make(name, args, kwargs)
     if name.startswith("torch.optim.") and last[:1].isupper():
         return optimizers.optimizer(it, last, args, kwargs)
     if name.startswith("torch.lr_scheduler."):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,7 @@ class Run:
 
 
 Contrary = Mapping[tuple[str, int, str], int]
+Blocks = Mapping[tuple[str, int], JoinBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +151,20 @@ class Job:
     settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
     contrary: Contrary = field(default_factory=dict)  # open conditions that are
 
-    def run(self, rank: int, contrary: Contrary | None = None, blocks: Sequence[JoinBlock] | None = None) -> Interpreter:
-        """One rank, run; `contrary` open conditions are taken the other way at their n-th time, `blocks` are those under join."""
+    def run(
+        self, rank: int, contrary: Contrary | None = None, blocks: Blocks | None = None, before: Sequence[Interpreter] = ()
+    ) -> Interpreter:
+        """One rank, run; `contrary` open conditions are taken the other way at their n-th time, `blocks` are those under join.
+
+        `before` are lower ranks that were run before it: the root of a wrapper decides on the layout of rebuilt buckets.
+        """
         settings = {name: rank if value is RANK else value for name, value in self.settings.items()}
         overrides = {**self.overrides, **settings}
         it = Interpreter(self.project, rank, self.world_size, self.limits, overrides, list(self.arguments))
         it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.torch, self.without
         it.blocks = blocks
+        for other in before:
+            it.rebuilds = {**other.rebuilds, **it.rebuilds}
         try:
             it.run(self.entry)
         finally:
@@ -192,25 +200,36 @@ def interpreted(job: Job, contrary: Contrary | None = None) -> dict[int, Interpr
 
     Where there are blocks under join they are run twice: each needs the inputs of all to be predicted.
     """
-    runs = {rank: job.run(rank, contrary) for rank in job.ranks}
+    runs = _in_order(job, job.ranks, contrary)
     if not any(it.joins for it in runs.values()):
         return runs
     to_the_end = replace(job, limits=replace(job.limits, steps=None))
-    everybody = {rank: to_the_end.run(rank, contrary) for rank in range(min(job.world_size, _MOST_JOINED))}
-    found = [it.joins for it in everybody.values()]
-    if len(everybody) < job.world_size or len({len(own) for own in found}) > 1 or any(it.cut for it in everybody.values()):
-        for it in runs.values():
-            it.bounds.setdefault("DDP's join() is not followed where ranks enter it a different number of times, or are many")
-            it.uncertain = 0 if it.uncertain is None else it.uncertain
-        return runs
-    blocks = [JoinBlock({rank: it.joins[n] for rank, it in everybody.items()}) for n in range(len(found[0]))]
-    return {rank: job.run(rank, contrary, blocks) for rank in job.ranks}
+    everybody = _in_order(to_the_end, range(min(job.world_size, _MOST_JOINED)), contrary)
+    groups = {name: ranks for it in everybody.values() for name, ranks in it.groups.members.items()}
+    blocks: dict[tuple[str, int], JoinBlock] = {}
+    for key in dict.fromkeys(key for it in everybody.values() for key in it.joins):
+        inside = {rank: it.joins[key] for rank, it in everybody.items() if key in it.joins}
+        if set(inside) != set(groups[key[0]]) or any(it.cut for it in everybody.values()):
+            for it in runs.values():
+                it.bounds.setdefault("DDP's join() is not followed where ranks enter it a different number of times, or are many")
+                it.uncertain = 0 if it.uncertain is None else it.uncertain
+            return runs
+        blocks[key] = JoinBlock(inside)
+    return _in_order(job, job.ranks, contrary, blocks)
+
+
+def _in_order(job: Job, ranks: Iterable[int], contrary: Contrary | None, blocks: Blocks | None = None) -> dict[int, Interpreter]:
+    runs: dict[int, Interpreter] = {}
+    for rank in ranks:
+        runs[rank] = job.run(rank, contrary, blocks, list(runs.values()))
+    return runs
 
 
 def variant(job: Job, runs: Mapping[int, Interpreter], assumption: Assumption, rank: int, asked: int) -> Variant:
     """The run of a job in which one rank alone takes a condition the other way once."""
     key = (assumption.path, assumption.line, assumption.text)
-    return Variant(assumption, rank, asked, together(job, {**runs, rank: job.run(rank, {key: asked}, runs[rank].blocks)}))
+    before = [it for other, it in runs.items() if other < rank]
+    return Variant(assumption, rank, asked, together(job, {**runs, rank: job.run(rank, {key: asked}, runs[rank].blocks, before)}))
 
 
 def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:

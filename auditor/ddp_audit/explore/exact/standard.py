@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, layers, training
+from ddp_audit.explore.exact import calls, expressions, layer_table, training
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, leave, model
 from ddp_audit.explore.exact.state import OpenOption
 from ddp_audit.explore.exact.values import (
@@ -173,9 +173,9 @@ def _copy(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     value = args[0] if args else Unknown()
     if isinstance(value, Module):
-        return layers.clone(value)
+        return layer_table.clone(value)
     if isinstance(value, training.Wrapper) and isinstance(value.module, Module):
-        return layers.clone(value.module)
+        return layer_table.clone(value.module)
     if isinstance(value, (list, dict)) and all(
         isinstance(v, PLAIN) for v in (value.values() if isinstance(value, dict) else value)
     ):

@@ -166,7 +166,7 @@ class State:
     astray: bool = False  # something was called that may send what is not followed
     grad: bool = True
     module_depth: int = 0
-    used: list[Any] = field(default_factory=list)  # parameters in the order of their use in the forward under way
+    used: list[Any] = field(default_factory=list)  # uses of parameters in the forward under way
     wrappers: list[Any] = field(default_factory=list)
     initialized: bool = False
     frames: list[Frame] = field(default_factory=list)
@@ -190,8 +190,11 @@ class State:
     windows: list[tuple[int, int]] = field(default_factory=list)  # for loops under way: their period in iterations, their line
     remainders: dict[int, list[ast.expr]] = field(default_factory=dict)  # by id() of the loop: what its body takes a remainder of
     visits: dict[int, int] = field(default_factory=dict)  # by id() of the condition
-    joins: list[list[bool]] = field(default_factory=list)  # forwards of each join block, as whether they are synchronized
-    blocks: Sequence[JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
+    # Forwards of each join block, by the group and the number of the block in it, as whether they are synchronized.
+    joins: dict[tuple[str, int], list[bool]] = field(default_factory=dict)
+    blocks: Mapping[tuple[str, int], JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
+    # What the root of each wrapper takes for its rebuilt buckets, by the group and the number of the wrapper in it.
+    rebuilds: dict[tuple[str, int], Sequence[Sequence[int]]] = field(default_factory=dict)
     effects: int = 0  # counts changes of objects: a forward without any may be remembered
     modes: int = 0  # counts calls of train() and eval()
     flags: dict[int, tuple[int, Module, tuple[bool, ...]]] = field(default_factory=dict)  # training flags, by id() of the module

@@ -6,20 +6,17 @@ A shape that is not known is None, never a guess. What a tensor was computed fro
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import hooks, layers, training
 from ddp_audit.explore.exact.unfollowed import may_act
-from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, is_unknown, tensors_in
+from ddp_audit.explore.exact.values import DTYPES, Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
+from ddp_audit.machine.graph import next_number, ready_together
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-DTYPES = {
-    "float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
-    "bool": "bool", "bfloat16": "bfloat16", "byte": "uint8",
-    **{n: n for n in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "complex64")},
-}  # fmt: skip
 _FROM_SIZES = ("zeros", "ones", "empty", "rand", "randn")
 _MOST_CHUNKS = 4_096  # of a tensor that is split
 _SAME_SHAPE = frozenset({
@@ -50,14 +47,49 @@ def dependencies(it: Interpreter, *values: Any) -> frozenset[Any]:
     if not it.grad:
         return frozenset()
     found: set[Any] = set()
+    own: dict[Param, None] = {}
     for tensor in tensors_in(list(values)):
-        if isinstance(tensor, Param):
-            if tensor.requires_grad:
-                found.add(tensor)
-                it.used.append(tensor)
-        else:
+        if not isinstance(tensor, Param):
             found |= tensor.deps
-    return frozenset(found)
+        elif tensor.requires_grad:
+            own[tensor] = None
+    return frozenset(found | uses(it, [list(own)], bool(found)) if own else found)
+
+
+def uses(it: Interpreter, nodes: Iterable[Sequence[Param]], live: bool) -> set[Any]:
+    """Uses of parameters by nodes of the graph, given in the order in which they are made, each with its parameters in order.
+
+    `live` says whether the nodes have another input that requires a gradient. Torch knows how many nodes wait in its engine, and
+    this does not, which may matter for nodes of three parameters and more.
+    """
+    found: set[Any] = set()
+    for params in nodes:
+        trained = [p for p in params if p.requires_grad]
+        # What is used last is ready first.
+        made = [Use(trained[place], next_number()) for place in reversed(ready_together(len(trained), int(live)))]
+        found.update(made)
+        it.used += made
+    return found
+
+
+def oldest(deps: Iterable[Any]) -> dict[Param, int]:
+    """The parameters among what a tensor was computed from, each with the number of its oldest use."""
+    found: dict[Param, int] = {}
+    for dep in deps:
+        if isinstance(dep, Use):
+            found[dep.param] = min(dep.number, found.get(dep.param, dep.number))
+    return found
+
+
+def again(it: Interpreter, value: Any, used: Sequence[Use]) -> Any:
+    """The value of a forward that is not run again, with tensors of its own, computed from uses that happen now."""
+    new = {use: Use(use.param, next_number()) for use in sorted(used, key=lambda use: use.number)}
+    it.used += new.values()
+    made = fresh(value)
+    for tensor in tensors_in(made):
+        if not isinstance(tensor, Param):
+            tensor.deps = frozenset(new.get(dep, dep) for dep in tensor.deps)
+    return made
 
 
 def fresh(value: Any) -> Any:
@@ -139,11 +171,6 @@ def written(tensor: Tensor, value: Any) -> None:
         tensor.local = tensor.local or other.local
     if isinstance(value, Unknown) and value.local:
         tensor.local = True
-
-
-def dtype_of(value: Any) -> str | None:
-    """The dtype that an argument names, None where it names none."""
-    return DTYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
 
 
 def size_of(args: list[Any]) -> tuple[int, ...] | None:

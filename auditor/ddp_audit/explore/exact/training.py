@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
-from ddp_audit.explore.exact import calls, hooks, layers
+from ddp_audit.events import DEFAULT_GROUP
+from ddp_audit.explore.exact import calls, hooks, layers, tensors
 from ddp_audit.explore.exact.built import built
 from ddp_audit.explore.exact.collectives import Group
 from ddp_audit.explore.exact.values import (
@@ -26,11 +27,14 @@ from ddp_audit.explore.exact.values import (
     Raised,
     Tensor,
     Unknown,
+    Use,
     error,
     tensors_in,
 )
+from ddp_audit.machine import backward as graph
 from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
+from ddp_audit.machine.graph import Handle, numbered
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 
@@ -80,7 +84,8 @@ class Wrapper:
     names: dict[int, str]
     params: list[Param]  # keeps the ids above alive
     attrs: dict[str, Any] = field(default_factory=dict)
-    joins: list[int] = field(default_factory=list)  # numbers of the join blocks that it is in
+    joins: list[tuple[str, int]] = field(default_factory=list)  # the join blocks that it is in
+
     hooks: Module = field(default_factory=lambda: Module("torch.nn.Module"))  # holds those that are its own, not its module's
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -117,46 +122,55 @@ class Wrapper:
             it.emit(self.ddp.failing_forward(grad=it.grad))
             it.events += inside
             raise failed
-        used = frozenset(
-            self.names[id(p)] for t in tensors_in(result) for p in t.deps if isinstance(p, Param) and id(p) in self.names
-        )
-        if order and it.grad:
-            self.ddp.ready_in([self.names[id(p)] for p in dict.fromkeys(order) if id(p) in self.names][::-1])
+        numbers = self._numbers({dep for t in tensors_in(result) for dep in t.deps})
+        # Where not all of the forward was followed, every parameter counts as used.
+        told = bool(numbers) and self.ddp.spec.exact and it.losses == losses
+        used: dict[str, int] | None = numbers if told else None
+        if not told and order and it.grad:
+            used = numbered(p.name for p in self.ddp.spec.params) | self._numbers(order)
         try:
-            # Where not all of the forward was followed, every parameter counts as used.
-            told = used if used and self.ddp.spec.exact and it.losses == losses else None
-            made = self.ddp.forward(grad=it.grad, training=self.in_training, used=told)
+            made = self.ddp.forward(grad=it.grad, training=self.in_training, used=used)
         except MachineError as stop:
             raise _stopped(it, stop) from None
         it.emit(made.events)
         it.events += inside
-        if it.grad and told is not None and len(told) < len(self.names):
-            unused = [n for n in self.names.values() if n not in told and self.ddp.requires_grad(n)]
+        if it.grad and told and len(numbers) < len(self.names):
+            unused = [n for n in self.names.values() if n not in numbers and self.ddp.requires_grad(n)]
             if unused and not self.ddp.find_unused_parameters:
                 it.note(f"the forward does not use {', '.join(unused[:3])}{' and others' if len(unused) > 3 else ''}")
-        return self._given(result, Output(self, made.handle), bool(used), it.grad and made.handle.grad)
+        outputs = {frozenset(numbers.items()): Output(self, made.handle)}
+        return self._given(result, outputs, made.handle, told, it.grad and made.handle.grad)
+
+    def _numbers(self, deps: Iterable[Any]) -> dict[str, int]:
+        """The wrapper's parameters among what something was computed from, each with the number of its oldest use."""
+        return {self.names[id(p)]: number for p, number in tensors.oldest(deps).items() if id(p) in self.names}
 
     @property
     def in_training(self) -> bool:
         return self.module.training if isinstance(self.module, Module) else True
 
-    def _given(self, value: Any, output: Output, told: bool, live: bool) -> Any:
-        """The output, its tensors computed from this forward."""
+    def _given(self, value: Any, outputs: dict[Any, Output], handle: Handle, told: bool, live: bool) -> Any:
+        """The output, its tensors computed from this forward, each from the parameters that it depends on."""
         match value:
             case Tensor():
-                own = {p for p in value.deps if isinstance(p, Param) and id(p) in self.names}
-                rest = value.deps - own
-                through = live and (own or not told)
-                return Tensor(value.shape, value.dtype, rest | {output} if through else rest, value.local)
+                own = self._numbers(value.deps)
+                deps = frozenset(d for d in value.deps if not (isinstance(d, Use) and id(d.param) in self.names))
+                if live and (own or not told):
+                    made = outputs[next(iter(outputs))]
+                    if told:
+                        key = frozenset(own.items())
+                        made = outputs.get(key) or outputs.setdefault(key, Output(self, self.ddp.part(handle, own)))
+                    deps |= {made}
+                return Tensor(value.shape, value.dtype, deps, value.local)
             case tuple() | list():
-                return type(value)(self._given(v, output, told, live) for v in value)
+                return type(value)(self._given(v, outputs, handle, told, live) for v in value)
             case dict():
-                return {k: self._given(v, output, told, live) for k, v in value.items()}
+                return {k: self._given(v, outputs, handle, told, live) for k, v in value.items()}
             case Instance():
-                value.attrs = {k: self._given(v, output, told, live) for k, v in value.attrs.items()}
+                value.attrs = {k: self._given(v, outputs, handle, told, live) for k, v in value.attrs.items()}
                 return value
             case Unknown():
-                return Tensor(None, None, frozenset({output}) if live else frozenset(), True)
+                return Tensor(None, None, frozenset({outputs[next(iter(outputs))]}) if live else frozenset(), True)
         return value
 
     def attribute(self, it: Interpreter, name: str) -> Any:
@@ -225,20 +239,21 @@ def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[st
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if given.get("enable", True) is False:
         return Context()
-    entered: list[tuple[int, int]] = []
+    entered: list[int] = []
 
     def enter() -> None:
-        number = len(it.joins)
-        it.joins.append([])
-        entered.append((it.frames[-1].line, number))
-        wrapper.joins.append(number)
-        if it.blocks is not None:
-            forwards = it.blocks[number].forwards
+        group = wrapper.ddp.group
+        block = group, sum(name == group for name, _ in it.joins)
+        it.joins[block] = []
+        entered.append(it.frames[-1].line)
+        wrapper.joins.append(block)
+        if it.blocks is not None and block in it.blocks:
+            forwards = it.blocks[block].forwards
             divide, throw = given.get(names[0], True) is not False, given.get(names[2]) is True
             wrapper.ddp.enter_join(JoinBlock(forwards, divide, throw), it.rank)
 
     def leave() -> None:
-        line, _ = entered.pop()
+        line = entered.pop()
         wrapper.joins.pop()
         if it.blocks is None or sys.exc_info()[0] is not None:  # torch's own end of the block does nothing then
             return
@@ -270,7 +285,11 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
             del known[name]
-    ddp = Ddp(spec, keep_sources=False, **known)
+    name = known.get("group", DEFAULT_GROUP)
+    number = name, sum(wrapper.ddp.group == name for wrapper in it.wrappers)
+    ddp = Ddp(spec, keep_sources=False, rebuilds_of_root=it.rebuilds.get(number), **known)
+    if it.rank == known.get("root", 0):
+        it.rebuilds[number] = ddp.rebuilds
     params = module.named_parameters() if isinstance(module, Module) else []
     made = Wrapper(module, ddp, {id(p): name for name, p in params}, [p for _, p in params])
     # An earlier wrapper of the same parameters is taken to be gone, as one that a function made and left, until it is called again.
@@ -376,26 +395,27 @@ def moved(it: Interpreter, module: Module, dtype: str | None) -> None:
 
 def past_wrapper(it: Interpreter, value: Any) -> Any:
     """What a call of a wrapped module, past its wrapper, gives: tensors that know which parameters they went through."""
-    handles: dict[int, Output] = {}
+    handles: dict[Any, Output] = {}
     for tensor in tensors_in(value):
         for wrapper in it.wrappers:
-            own = frozenset(p for p in tensor.deps if isinstance(p, Param) and id(p) in wrapper.names)
+            own = frozenset(d for d in tensor.deps if isinstance(d, Use) and id(d.param) in wrapper.names)
             if own:
-                handle = handles.get(id(wrapper)) or _late(it, wrapper, own, tensor.deps)
-                handles[id(wrapper)] = handle
+                handle = handles.get((id(wrapper), own)) or _late(it, wrapper, own, tensor.deps)
+                handles[id(wrapper), own] = handle
                 tensor.deps = (tensor.deps - own) | {handle}
     return value
 
 
 def _late(it: Interpreter, wrapper: Wrapper, own: frozenset[Any], deps: frozenset[Any]) -> Output:
     """The output that a use of parameters outside of the wrapper belongs to: an earlier one that it continues, or its own."""
-    names = frozenset(wrapper.names[id(p)] for p in own)
+    numbers = {wrapper.names[id(p)]: number for p, number in tensors.oldest(own).items()}
     earlier = [d for d in deps if isinstance(d, Output) and d.wrapper is wrapper]
     if earlier:
         last = max(earlier, key=lambda output: output.handle.number)
-        wrapper.ddp.extend(last.handle, names)
-        return last
-    made = wrapper.ddp.module_forward(grad=True, training=wrapper.in_training, used=names)
+        late = wrapper.ddp.part(last.handle, numbers)
+        late.uses = {**late.uses, **last.handle.uses}
+        return Output(wrapper, late)
+    made = wrapper.ddp.module_forward(grad=True, training=wrapper.in_training, used=numbers)
     it.emit(made.events)
     return Output(wrapper, made.handle)
 
@@ -416,28 +436,31 @@ def _handles(it: Interpreter, losses: list[Tensor]) -> list[tuple[Wrapper, list[
 
 def backward(it: Interpreter, losses: list[Any], retain_graph: bool = False) -> None:
     """One backward pass."""
-    tensors = [t for loss in losses for t in tensors_in(loss)]
+    behind_losses = [t for loss in losses for t in tensors_in(loss)]
     it.mark(ev.BACKWARD)
-    behind = _handles(it, tensors)
-    hooks.run_backwards(it, tensors, max((len(wrapper.ddp.bucket_sizes) for wrapper, _ in behind), default=1))
-    for wrapper, handles in behind:
-        try:
-            it.emit(wrapper.ddp.backward(handles, retain_graph=retain_graph))
-        except MachineError as stop:
-            raise _stopped(it, stop) from None
+    behind = _handles(it, behind_losses)
+    hooks.run_backwards(it, behind_losses, max((len(wrapper.ddp.bucket_sizes) for wrapper, _ in behind), default=1))
+    _pass(it, behind, retain_graph)
+
+
+def _pass(it: Interpreter, behind: list[tuple[Wrapper, list[Any]]], retain_graph: bool, accumulates: bool = True) -> None:
+    """One pass of the engine through the outputs of all wrappers."""
+    if not behind:
+        return
+    outputs = [(wrapper.ddp, handles) for wrapper, handles in behind]
+    try:
+        it.emit(graph.backward(outputs, retain_graph=retain_graph, accumulates=accumulates))
+    except MachineError as stop:
+        raise _stopped(it, stop) from None
 
 
 def autograd_grad(it: Interpreter, outputs: Any, inputs: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.autograd.grad`: local gradients, whatever stands around it."""
     retain = kwargs.get("retain_graph") is True or kwargs.get("create_graph") is True
-    tensors = list(tensors_in(outputs))
-    for wrapper, handles in _handles(it, tensors):
-        try:
-            it.emit(wrapper.ddp.autograd_grad(handles, retain_graph=retain))
-        except MachineError as stop:
-            raise _stopped(it, stop) from None
+    found = list(tensors_in(outputs))
+    _pass(it, _handles(it, found), retain, accumulates=False)
     asked = list(tensors_in(inputs))
-    kept = frozenset().union(*(t.deps for t in tensors)) if kwargs.get("create_graph") is True else frozenset()
+    kept = frozenset().union(*(t.deps for t in found)) if kwargs.get("create_graph") is True else frozenset()
     return tuple(Tensor(t.shape, t.dtype, kept, True) for t in asked) if asked else Unknown("gradients", True)
 
 

@@ -17,6 +17,11 @@ _DEEPEST = 6  # containers within each other that are looked into
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
+DTYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
+    "bool": "bool", "bfloat16": "bfloat16", "byte": "uint8",
+    **{n: n for n in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "complex64")},
+}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +46,7 @@ class Lib:
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """A tensor: its shape and dtype where known, and the parameters and forwards (`Output`) that it was computed from."""
+    """A tensor: its shape and dtype where known, and what it was computed from (`Use`, `Output`)."""
 
     shape: tuple[int, ...] | None = None
     dtype: str | None = "float32"
@@ -64,6 +69,14 @@ class Param(Tensor):
 
     def __post_init__(self) -> None:
         self.local = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A parameter that a tensor was computed from. `number` is that of the use (see `machine.graph`)."""
+
+    param: Param
+    number: int
 
 
 @dataclass(slots=True, eq=False)
@@ -396,6 +409,11 @@ def is_local(*values: Any, depth: int = 0) -> bool:
         elif isinstance(value, (list, tuple)) and depth < 4 and is_local(*value[:16], depth=depth + 1):
             return True
     return False
+
+
+def dtype_of(value: Any) -> str | None:
+    """The dtype that an argument names, None where it names none."""
+    return DTYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
 
 
 def unknown(*values: Any, why: str = "") -> Unknown:
