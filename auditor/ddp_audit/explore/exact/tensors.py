@@ -29,6 +29,7 @@ _SAME_SHAPE = frozenset({
 _REDUCTIONS = frozenset(
     {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "all", "any", "argmax", "argmin", "amax", "amin"}
 )
+_APART = frozenset({"linear", "bilinear", "instance_norm"})  # functions whose parameters are no inputs of one node
 _LOSSES = frozenset({
     "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
     "smooth_l1_loss", "kl_div", "huber_loss",
@@ -221,6 +222,18 @@ def function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]
             return Tensor(None, None, frozenset(), True)
         return like(it, inner, *everything, shape=None)
     first = tensors[0]
+    if name in _APART and it.grad:
+        # Each parameter goes through a node of its own.
+        others = [t for t in everything if not isinstance(t, Param)]
+        own = uses(it, [[t] for t in everything if isinstance(t, Param)], bool(dependencies(it, *others)))
+        result = _function(it, name, args, kwargs, everything, first)
+        result.deps = frozenset(own | dependencies(it, *others))
+        return result
+    return _function(it, name, args, kwargs, everything, first)
+
+
+def _function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any], everything: list[Any], first: Tensor) -> Tensor:
+    tensors = [t for t in everything if isinstance(t, Tensor)]
     if name in _LOSSES:
         reduced = kwargs.get("reduction", "mean")
         return like(it, first, *everything, shape=() if reduced in ("mean", "sum") else None)
