@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, Finding, Fix, Related, Span
+from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, SEVERITIES, Finding, Fix, Option, Related, Span
+from ddp_audit.program.switched_options import the_option
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
@@ -106,20 +107,40 @@ class Rule(ABC):
         fix: Fix | None = None,
         guards: Sequence[Guard] = (),
     ) -> Finding:
-        """A finding of this rule. `guards` on the way that contradict the defaults lower the confidence to possible."""
+        """A finding of this rule.
+
+        Where one option that is off by default stands among the `guards` on the way, the severity is one step lower and the
+        message names it; where several do, or one of an info, the confidence is `possible`.
+        """
+        severity = severity or self.level
+        option = None
         if any(guard.against_default for guard in guards):
-            confidence = min(confidence, "possible", key=CONFIDENCES.index)
+            option = the_option(guards)
+            if option is None or severity == "info":
+                confidence = min(confidence, "possible", key=CONFIDENCES.index)
+            else:
+                confidence = min(confidence, "likely", key=CONFIDENCES.index)
+                severity = SEVERITIES[SEVERITIES.index(severity) - 1]
+                message = f"If {_set_to(option)}: {message}"
         return Finding(
             code=self.code,
             name=self.name,
-            severity=severity or self.level,
+            severity=severity,
             confidence=confidence,
+            option=option,
             span=span,
             message=message,
             explanation=explanation,
             related=list(related),
             fix=fix or Fix("display-only", self.remedy),
         )
+
+
+def _set_to(option: Option) -> str:
+    """The option in a condition: `eval` is True (default: False)."""
+    if option.value is None:
+        return f"`{option.name}` is set" if option.default is None else f"`{option.name}` is not {option.default!r}, its default"
+    return f"`{option.name}` is {option.value!r} (default: {option.default!r})"
 
 
 def guard_relations(node: Node) -> list[Related]:

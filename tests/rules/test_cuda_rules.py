@@ -128,7 +128,7 @@ def test_an_option_that_names_a_checkpoint_of_this_script(tmp_path: Path) -> Non
     ],
 )
 def test_options_that_name_other_checkpoints(text: str, tmp_path: Path) -> None:
-    assert findings("DDP603", audited(tmp_path, text)) == []
+    assert [f for f in findings("DDP603", audited(tmp_path, text)) if f.severity != "info"] == []
 
 
 def test_a_checkpoint_of_others_is_possible(tmp_path: Path) -> None:

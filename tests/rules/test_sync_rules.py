@@ -429,7 +429,7 @@ def test_message_names_the_position(check: Check) -> None:
     assert {related.role for related in found.related} >= {"forward", "sync", "guard"}
 
 
-def test_against_the_defaults_is_only_possible(check: Check) -> None:
+def test_behind_an_option_it_is_a_warning_that_names_the_option(check: Check) -> None:
     text = (
         PLAIN
         + """
@@ -442,4 +442,5 @@ if parser.parse_args().bypass:
 """
     )
     (found,) = check(text, "DDP101")
-    assert found.confidence == "possible"
+    assert (found.severity, found.confidence) == ("warning", "likely")
+    assert found.option is not None and found.option.name == "bypass" and "`bypass` is True" in found.message

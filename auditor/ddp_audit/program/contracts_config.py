@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
@@ -88,12 +89,23 @@ def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
         lw.program.aliases.setdefault(other, name)
         if other in lw.overrides and name not in lw.overrides:
             lw.overrides = {**lw.overrides, name: lw.overrides[other]}
-    value = _argument_value(lw, node, name, kwargs)
+    if _is_required(flags, kwargs) and name not in lw.overrides and names.by_name(name) is None:
+        value: Value = Unknown(text=name)  # each run gives it one, equal on all ranks
+    else:
+        value = _argument_value(lw, node, name, kwargs)
     lw.parsers.setdefault(target.key, {})[name] = value
     lw.flags.setdefault(target.key, []).extend(flags)
     if name == "local_rank":
         lw.emit("local-rank-argument", node, args={"default": kwargs.get("default", Const(value=None))}, name=long, flags=flags)
     return Const(value=None)
+
+
+def _is_required(flags: list[str], kwargs: Mapping[str, Value]) -> bool:
+    """Whether the command line has to name a value: an option that says so, or a positional argument that may not be left out."""
+    if not all(flag.startswith("-") for flag in flags):
+        return "nargs" not in kwargs and "default" not in kwargs
+    required = kwargs.get("required")
+    return isinstance(required, Const) and required.value is True and "default" not in kwargs
 
 
 def _argument_value(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> Value:

@@ -111,9 +111,10 @@ def two_arms(
     outer = lw.block
     arms = [(then, True), (orelse, False)]
     guards = [lw.guard(value, polarity, test, via) for _, polarity in arms]
-    for (statements, _), guard in zip(arms, guards, strict=True):
+    parts = [lw.guards_of(value, polarity, test, via) for _, polarity in arms]
+    for (statements, _), own in zip(arms, parts, strict=True):
         lw.state, lw.block = before.fork(), []
-        lw.guards.append(guard)
+        lw.guards += own
         left = lw.run_block(statements)
         del lw.guards[depth:]
         outcome.append((lw.state, left))
@@ -127,7 +128,7 @@ def two_arms(
         return left_then if left_then == left_else else "return"
     if left_then or left_else:
         lw.state = (state_else if left_then else state_then).commit()
-        lw.guards.append(replace(guards[1 if left_then else 0], via="early-exit"))
+        lw.guards += [replace(guard, via="early-exit") for guard in parts[1 if left_then else 0]]
         return None
     if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
         lw.state = (state_else if guards[0].against_default else state_then).commit()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
@@ -44,10 +45,12 @@ from ddp_audit.program.operations import operation, why_too_large
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
+    RANK,
     Const,
     Func,
     Unknown,
     Value,
+    conjuncts,
     defaults_in,
     differs,
     named,
@@ -272,6 +275,30 @@ class Lowering:
         size, depth, loops = self.program.world_size, len(self.calls), len(self.loops)
         return Guard(test, polarity, self.span(node), text, via, against, size, depth, loops)
 
+    def guards_of(self, test: Value, polarity: bool, node: ast.expr, via: str) -> list[Guard]:
+        """The guards for one arm of a condition, all at the place of the whole.
+
+        The parts that ranks answer alike, those that rest on data or files of their own, and those that ask for the rank stand
+        apart, these last: an option that is off by default, a setting that is not known, or a file hides nothing of who gets here.
+        """
+        parts = conjuncts(test, polarity)
+        kinds = [0 if not part.taint else 2 if RANK in part.taint else 1 for part, _ in parts]
+        if len(set(kinds)) == 1:
+            return [self.guard(test, polarity, node, via)]
+        nodes = _operands(node, polarity)
+        if len(nodes) != len(parts):
+            nodes = [node] * len(parts)
+        found = [self.guard(*part, at, via) for part, at, kind in zip(parts, nodes, kinds, strict=True) if not kind]
+        for wanted in (1, 2):
+            own = [(part, at) for part, at, kind in zip(parts, nodes, kinds, strict=True) if kind == wanted]
+            if len(own) == 1:
+                found.append(self.guard(*own[0][0], own[0][1], via))
+            elif own:
+                joined = [value if answer == polarity else operation("not", value) for (value, answer), _ in own]
+                found.append(self.guard(operation("and" if polarity else "or", *joined), polarity, node, via))
+        whole = self.span(node)
+        return [replace(guard, span=whole) for guard in found]
+
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
         known = self.known(value)
@@ -427,3 +454,13 @@ class Lowering:
         self.muted = muted
         self.here, self.guards, self.grad, self.state = saved
         return frame
+
+
+def _operands(node: ast.expr, polarity: bool) -> list[ast.expr]:
+    """The operands of a condition as `conjuncts` takes its value apart."""
+    match node:
+        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) == polarity:
+            return [part for value in values for part in _operands(value, polarity)]
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _operands(inner, not polarity)
+    return [node]

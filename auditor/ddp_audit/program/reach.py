@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
+from ddp_audit.program.switched_options import the_option
 from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
     DATA,
@@ -30,10 +32,12 @@ from ddp_audit.program.values import (
     Unknown,
     Value,
     World,
+    defaults_in,
     differs,
     evaluate,
     holds,
     loop_leaves,
+    option_leaf,
     truth,
     worlds,
 )
@@ -161,16 +165,48 @@ def one_sided(program: Program) -> list[OneSided]:
     """
     found: dict[int, OneSided] = {}
     for traffic in _roots(program):
-        for job in worlds_by_size(program.world_size):
-            groups = {n.number: members(group_of(n), job[0]) or frozenset() for n in traffic}
-            pairs = [(job[0], world) for world in job[1:]] + list(itertools.pairwise(job[1:]))
-            for one, other in pairs:
-                shared = [n for n in traffic if {one.rank, other.rank} <= groups[n.number]]
-                for part in _between_ranks(shared, one, other):
-                    found.setdefault(part.node.number, part)
-        for part in _between_answers(traffic):
-            found.setdefault(part.node.number, part)
+        for nodes, atoms in _scenarios(traffic):
+            for part in _one_sided_in(nodes, program.world_size, atoms):
+                found.setdefault(part.node.number, part)
     return [found[number] for number in sorted(found)]
+
+
+def _scenarios(traffic: Sequence[Node]) -> Iterator[tuple[list[Node], dict[str, Any]]]:
+    """The traffic of the defaults, and with each option that brings more: the nodes there, and the value of the option.
+
+    What only several options bring is taken with the defaults, as if these were no condition.
+    """
+    switched = {node.number: option for node in traffic if (option := the_option(node.guards)) is not None}
+    yield [node for node in traffic if node.number not in switched], {}
+    for option in dict.fromkeys(switched.values()):
+        atoms = {option_leaf(option.name): True if option.value is None else option.value}
+        world = World(0, 2, 2, atoms)
+        there = [
+            node
+            for node in traffic
+            if switched.get(node.number, option) == option
+            and not any(
+                truth(g.test, world) not in (None, g.polarity)
+                for g in node.guards
+                if not g.test.taint and _asks(g.test, option.name)
+            )
+        ]
+        yield there, atoms
+
+
+def _asks(test: Value, name: str) -> bool:
+    return any(default.name == name for default in defaults_in(test))
+
+
+def _one_sided_in(traffic: Sequence[Node], world_size: int | None, atoms: dict[str, Any]) -> Iterator[OneSided]:
+    for job in worlds_by_size(world_size):
+        ranks = [replace(world, atoms=atoms) for world in job] if atoms else job
+        groups = {n.number: members(group_of(n), ranks[0]) or frozenset() for n in traffic}
+        pairs = [(ranks[0], world) for world in ranks[1:]] + list(itertools.pairwise(ranks[1:]))
+        for one, other in pairs:
+            shared = [n for n in traffic if {one.rank, other.rank} <= groups[n.number]]
+            yield from _between_ranks(shared, one, other)
+    yield from _between_answers(traffic)
 
 
 def worlds_by_size(world_size: int | None) -> list[list[World]]:

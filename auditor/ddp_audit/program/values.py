@@ -33,7 +33,8 @@ UNIFORM: Taint = frozenset()
 class World:
     """One rank's view of a job; the ranks of a node are consecutive.
 
-    `atoms` gives values to what is unknown by itself, for a what-if: loop indices by their leaf name, other unknowns by their text.
+    `atoms` gives values to what is unknown by itself, for a what-if: loop indices by their leaf name, options by
+    `option_leaf`, other unknowns by their text.
     """
 
     rank: int
@@ -241,7 +242,9 @@ def folded(op: str, parts: Sequence[Any]) -> Any:
 def evaluate(value: Value, world: World) -> Any:
     """The Python value of `value` on one rank of a job, or MISSING. Defaults count as values."""
     if isinstance(value, Const):
-        return value.value
+        if value.default is None or not world.atoms:
+            return value.value
+        return _switched(value, value.default, world)
     match value:
         case Unknown(text=text):
             return world.atoms.get(text, MISSING)
@@ -277,6 +280,19 @@ def evaluate(value: Value, world: World) -> Any:
             except (TypeError, ValueError, ArithmeticError, LookupError, TooLarge):
                 return MISSING
     return MISSING
+
+
+def option_leaf(name: str) -> str:
+    """The name under which the atoms of a world give an option another value than its default."""
+    return f"option:{name}"
+
+
+def _switched(value: Const, default: Default, world: World) -> Any:
+    """What a constant that rests on an option is in a world that may give the option another value."""
+    name = option_leaf(default.name)
+    if name not in world.atoms:
+        return value.value
+    return world.atoms[name] if value.formula is None else evaluate(value.formula, world)
 
 
 def _numbers(*bounds: Any) -> Any:
@@ -316,7 +332,7 @@ def truth(value: Value, world: World) -> bool | None:
 def holds(test: Value, world: World) -> bool | None:
     """Whether a condition holds on one rank, as far as that is what parts the ranks; None where it cannot be told.
 
-    Operands of `and` / `or` that are unknown and equal on all ranks leave the decision to the others; an index of a loop is 0.
+    Operands of `and` / `or` that are unknown and do not ask for the rank leave the decision to the others; an index of a loop is 0.
     """
     match test:
         case Expr(op="and" | "or" as op, args=args):
@@ -326,7 +342,7 @@ def holds(test: Value, world: World) -> bool | None:
                 answer = holds(arg, world)
                 if answer == decisive:
                     return decisive
-                if answer is not None or arg.taint:
+                if answer is not None or RANK in arg.taint:
                     answers.append(answer)
             return None if not answers or None in answers else not decisive
         case Expr(op="not", args=(inner,)):
@@ -340,6 +356,16 @@ def holds(test: Value, world: World) -> bool | None:
         first = dict.fromkeys(loop_leaves(test), 0)
         answer = truth(test, World(world.rank, world.world_size, world.local_world_size, first)) if first else None
     return answer
+
+
+def conjuncts(test: Value, polarity: bool) -> list[tuple[Value, bool]]:
+    """The conditions that all have to hold where bool(test) is `polarity`, each with the answer that it has to have."""
+    match test:
+        case Expr(op="and" | "or" as op, args=args) if (op == "and") == polarity:
+            return [part for arg in args for part in conjuncts(arg, polarity)]
+        case Expr(op="not", args=(inner,)):
+            return conjuncts(inner, not polarity)
+    return [(test, polarity)]
 
 
 def loop_leaves(value: Value) -> Iterator[str]:

@@ -1,0 +1,95 @@
+"""Hazards behind an option that is off by default: found one step lower, with the option named; behind two they are only possible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import HEAD, audited, findings
+
+START = (
+    HEAD
+    + """
+import argparse, yaml
+from dataclasses import dataclass
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(4, 1))
+p = argparse.ArgumentParser()
+p.add_argument("--eval", action="store_true")
+p.add_argument("--fast", action="store_false")
+p.add_argument("--every", type=int, default=0)
+p.add_argument("--resume", default=None)
+p.add_argument("--mode", choices=["train", "test"], default="train")
+p.add_argument("--task", required=True)
+p.add_argument("data")
+a = p.parse_args()
+cfg = yaml.safe_load(open("c.yaml"))
+"""
+)
+
+ONE_OPTION = {
+    "and": ("if a.eval and rank == 0:\n    dist.barrier()\n", "eval", True),
+    "rank first": ("if rank == 0 and a.eval:\n    dist.barrier()\n", "eval", True),
+    "nested": ("if a.eval:\n    if rank == 0:\n        dist.barrier()\n", "eval", True),
+    "in a variable": ("do = a.eval and rank == 0\nif do:\n    dist.barrier()\n", "eval", True),
+    "early return": ("def f():\n    if not a.eval or rank != 0:\n        return\n    dist.barrier()\nf()\n", "eval", True),
+    "switched off": ("if not a.fast and rank == 0:\n    dist.barrier()\n", "fast", False),
+    "a number": (
+        "for i in range(9):\n    if a.every > 0 and i % a.every == 0 and rank == 0:\n        dist.barrier()\n",
+        "every",
+        1,
+    ),
+    "none": ("if a.resume is not None and rank == 0:\n    dist.barrier()\n", "resume", None),
+    "inside of a function": ("def f(on):\n    if on and rank == 0:\n        dist.barrier()\nf(a.eval)\n", "eval", True),
+    "three conditions": ("if a.eval and rank == 0 and model is not None:\n    dist.barrier()\n", "eval", True),
+}
+
+
+@pytest.mark.parametrize("form", ONE_OPTION)
+def test_one_option_is_named(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    body, name, value = ONE_OPTION[form]
+    (finding,) = findings("DDP201", audited(tmp_path, START + body))
+    assert (finding.severity, finding.confidence) == ("warning", "likely")
+    assert finding.option is not None and (finding.option.name, finding.option.value) == (name, value)
+    assert finding.message.startswith(f"If `{name}` is ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if cfg['eval'] and rank == 0:\n    dist.barrier()\n",
+        "if rank == 0 and cfg['eval']:\n    dist.barrier()\n",
+        "if a.task == 'test' and rank == 0:\n    dist.barrier()\n",
+        "if rank == 0 and a.data:\n    dist.barrier()\n",
+        "if not (rank != 0 or not cfg.get('eval')):\n    dist.barrier()\n",
+        "if a.fast and rank == 0:\n    dist.barrier()\n",
+    ],
+)
+def test_what_every_run_decides_alike_takes_nothing_away(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (finding,) = findings("DDP201", audited(tmp_path, START + body))
+    assert (finding.severity, finding.confidence, finding.option) == ("error", "likely", None)
+
+
+def test_two_options_are_only_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    context = audited(tmp_path, START + "if a.eval and a.every and rank == 0:\n    dist.barrier()\n")
+    assert findings("DDP201", context, "possible") != []
+    assert findings("DDP201", context) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if a.eval and rank == 0:\n    print('here')\n",
+        "if a.eval:\n    dist.barrier()\n",
+        "if cfg['eval'] and a.task:\n    dist.barrier()\n",
+        "if a.eval and rank == 0:\n    dist.barrier()\nelif a.eval:\n    dist.barrier()\n",
+        "if cfg['eval'] and rank == 0:\n    dist.barrier()\nelif cfg['eval']:\n    dist.barrier()\n",
+    ],
+)
+def test_conditions_that_ranks_answer_alike_are_left_alone(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert findings("DDP201", audited(tmp_path, START + body)) == []
