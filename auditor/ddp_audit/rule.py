@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, SEVERITIES, Finding, Fix, Option, Related, Span
-from ddp_audit.program.switched_options import the_option
+from ddp_audit.program.switched_options import changes_ranks, the_option
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
@@ -116,7 +116,7 @@ class Rule(ABC):
         option = None
         if any(guard.against_default for guard in guards):
             option = the_option(guards)
-            if option is None or severity == "info":
+            if option is None or severity == "info" or changes_ranks(guards, option):
                 confidence = min(confidence, "possible", key=CONFIDENCES.index)
             else:
                 confidence = min(confidence, "likely", key=CONFIDENCES.index)

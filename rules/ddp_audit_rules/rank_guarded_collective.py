@@ -109,7 +109,8 @@ dist.destroy_process_group()
         alone = span == node.span and node.kind == "collective" and part.counterpart is None and len(node.rank_guards) == 1
         of_rank = RANK in part.taint and guard.ranks() not in ("some ranks", "all ranks")
         fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
-        return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=node.guards, fix=fix)
+        switched = [g for g in node.guards if g.against_default]  # the ranks were compared with the option as it is named
+        return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=switched, fix=fix)
 
     def _against(self, part: OneSided, here: str) -> str:
         other = part.counterpart

@@ -93,3 +93,37 @@ def test_two_options_are_only_possible(tmp_path: Path, monkeypatch: pytest.Monke
 def test_conditions_that_ranks_answer_alike_are_left_alone(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert findings("DDP201", audited(tmp_path, START + body)) == []
+
+
+ALL_SAVE = """
+if a.eval:
+    if not a.eval or (a.eval and rank == 0):
+        torch.save(model.state_dict(), "a.pt")
+"""
+
+
+def test_a_condition_that_the_option_changes_is_asked_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert findings("DDP701", audited(tmp_path, START + ALL_SAVE)) == []
+    every = ALL_SAVE.replace("(a.eval and rank == 0)", "a.eval")
+    (finding,) = findings("DDP701", audited(tmp_path, START + every))
+    assert finding.option is not None and finding.option.name == "eval"
+
+
+@pytest.mark.parametrize(
+    "asserted",
+    [
+        "assert rank == -1, 'not with several processes'",
+        "assert a.task and int(os.environ['LOCAL_RANK']) < 0",
+        "assert not distributed",
+        "assert a.task == 'one' and not distributed",
+    ],
+)
+def test_nothing_stands_behind_an_assertion_for_one_process(asserted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = START.replace("model = DDP(torch.nn.Linear(4, 1))", "model = torch.nn.Linear(4, 1)")
+    head += "distributed = torch.cuda.device_count() > 1\nif distributed:\n    model = DDP(model)\n"
+    body = f"if a.eval:\n    {asserted}\n    model.weight.sum()\n"
+    assert findings("DDP115", audited(tmp_path, head + body)) == []
+    (finding,) = findings("DDP115", audited(tmp_path, head + body.replace(asserted, "assert rank >= 0")))
+    assert finding.option is not None and finding.option.name == "eval"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddp_audit.program.model import Guard
-from ddp_audit.program.values import Expr, Value, World, truth
+from ddp_audit.program.values import Const, Expr, Value, World, truth
 
 Facts = Sequence[tuple[Value, bool]]
 
@@ -29,6 +29,8 @@ def _settled(guard: Guard, facts: Facts, worlds: Sequence[World]) -> bool:
 def _parts(value: Value) -> Iterator[Value]:
     """A condition and the conditions that `not`, `and` and `or` make it of."""
     yield value
+    if isinstance(value, Const) and value.formula is not None:  # `not args.x`, folded with the default
+        value = value.formula
     if isinstance(value, Expr) and value.op in ("not", "and", "or"):
         for argument in value.args:
             yield from _parts(argument)
@@ -39,6 +41,8 @@ def _holds(value: Value, world: World, facts: Facts) -> bool | None:
     for test, said in facts:
         if value == test:
             return said
+    if isinstance(value, Const) and value.formula is not None and any(test in _parts(value) for test, _ in facts):
+        value = value.formula
     if isinstance(value, Expr) and value.op in ("not", "and", "or"):
         answers = [_holds(argument, world, facts) for argument in value.args]
         if value.op == "not":

@@ -53,6 +53,7 @@ from ddp_audit.program.values import (
     conjuncts,
     defaults_in,
     differs,
+    leaves,
     named,
     truth,
     worlds,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
+
+_JOBS = (2, 3, 4, 5, 6, 8, 12, 16, 64)  # world sizes in which an assertion has to fail before nothing stands behind it
 
 _MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
@@ -299,17 +302,25 @@ class Lowering:
         whole = self.span(node)
         return [replace(guard, span=whole) for guard in found]
 
+    def _never_holds(self, test: ast.expr, value: Value) -> bool:
+        """Whether no rank of a distributed job passes an assertion: it asks for a single process (`assert local_rank == -1`)."""
+        for part in _operands(test, True):
+            if self._assumed(part) is False or distributed_runs.is_taken(self, part) is False:
+                return True
+        jobs = [world for size in _JOBS for world in worlds(size)]
+        return any(
+            leaves(part) and "?" not in leaves(part) and all(truth(part, world) is (not answer) for world in jobs)
+            for part, answer in conjuncts(value, True)
+        )
+
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
         known = self.known(value)
         if known is not None:
             return known
-        text = self.text(test)
-        opposite = text.removeprefix("not ") if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else f"not {text}"
-        if text in self.assumed:
-            return self.assumed[text]
-        if opposite in self.assumed:
-            return not self.assumed[opposite]
+        taken = self._assumed(test)
+        if taken is not None:
+            return taken
         if differs(value, self.worlds):
             return None
         taken = distributed_runs.is_taken(self, test)
@@ -320,8 +331,18 @@ class Lowering:
         if not then_makes and not else_makes:
             then_makes, else_makes = (distributed_runs.makes_elsewhere(self, arm) for arm in (then, orelse))
         if then_makes != else_makes:
-            self.assumed[text] = then_makes
+            self.assumed[self.text(test)] = then_makes
             return then_makes
+        return None
+
+    def _assumed(self, test: ast.expr) -> bool | None:
+        """What a condition was taken to be before, so that one of its arms makes the job a distributed one."""
+        text = self.text(test)
+        opposite = text.removeprefix("not ") if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else f"not {text}"
+        if text in self.assumed:
+            return self.assumed[text]
+        if opposite in self.assumed:
+            return not self.assumed[opposite]
         return None
 
     # ---- blocks
@@ -393,7 +414,11 @@ class Lowering:
                 self.emit("jump", node, what=_JUMPS[type(node)])
                 return _JUMPS[type(node)]
             case ast.Assert(test=test):
-                self.emit("assert", node, args={"test": self.eval(test)})
+                asked = self.eval(test)
+                self.emit("assert", node, args={"test": asked})
+                if self._never_holds(test, asked):
+                    self.emit("jump", node, what="raise")
+                    return "raise"
             case ast.Global(names=declared):
                 self.here.globals.update(declared)
             case ast.Import() | ast.ImportFrom():

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddp_audit.findings import Option
 from ddp_audit.program.model import Guard
-from ddp_audit.program.values import Const, Default, Expr, Items, Value, World, defaults_in, truth
+from ddp_audit.program.values import RANK, Const, Default, Expr, Items, Value, World, defaults_in, holds, truth, worlds
 
 _OTHERS = (True, 1, 2, 10, "on", False, 0, -1)  # what an option may be set to; the first that makes a condition hold is named
 
@@ -27,6 +27,17 @@ def the_option(guards: Iterable[Guard]) -> Option | None:
         if all(truth(with_option(g.test, name, other), World(0, 2, 2)) == g.polarity for g in against):
             return Option(name, default, None if default is None else other)
     return Option(name, default, None)
+
+
+def changes_ranks(guards: Iterable[Guard], option: Option) -> bool:
+    """Whether other guards let other ranks pass with the option switched, so that what was judged by its default does not hold."""
+    other = True if option.value is None else option.value
+    for guard in guards:
+        if RANK in guard.test.taint and any(default.name == option.name for default in defaults_in(guard.test)):
+            switched = with_option(guard.test, option.name, other)
+            if any(holds(guard.test, world) != holds(switched, world) for world in worlds(guard.world_size)):
+                return True
+    return False
 
 
 def default_values(value: Value, name: str) -> Iterator[Any]:

@@ -368,6 +368,18 @@ def conjuncts(test: Value, polarity: bool) -> list[tuple[Value, bool]]:
     return [(test, polarity)]
 
 
+def leaves(value: Value) -> set[str]:
+    """The names of the leaf expressions that a value was computed from; `?` where a part of it is not known."""
+    match value:
+        case Const():
+            return set()
+        case Expr(op=op, args=()):
+            return {op}
+        case Expr(args=parts) | Items(items=parts, many=False, keys=None):
+            return set().union(*(leaves(part) for part in parts))
+    return {"?"}
+
+
 def loop_leaves(value: Value) -> Iterator[str]:
     """The names of the loop indices in an expression."""
     if isinstance(value, Expr):
