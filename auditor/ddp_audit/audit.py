@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +78,13 @@ def audit(
     if options.withheld_rules:
         result.notes.append(withheld_note(options.withheld_rules))
     documents = {path: text for entry in entries for path, text in entry.documents.items()}
-    result.findings, result.suppressed = _settle(found, project, documents, selection, options)
+    outside = frozenset() if options.show_imported else _outside(project, entries)
+    result.findings, result.suppressed, hidden = _settle(found, project, documents, selection, options, outside)
+    if hidden:
+        result.notes.append(_hidden_note(hidden))
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.cell or 0, error.line or 0))
     result.sources, result.notebooks = _sources(project, documents, result.findings), _notebooks(project)
+    result.left_out = outside
     result.looked_at = {*(file.path for file in project.files), *map(display_path, project.passed_by)}
     if selection.is_loaded:
         result.rules, result.codes = selection.by_code, selection.codes
@@ -180,8 +184,9 @@ def _settle(
     documents: Mapping[str, str],
     selection: Selection,
     options: Options,
-) -> tuple[list[Finding], int]:
-    """Findings in their final order, once each, without the suppressed ones; and how many those were."""
+    outside: Set[str],
+) -> tuple[list[Finding], int, list[Finding]]:
+    """Findings in their final order, once each, without the suppressed ones; how many those were; and those in files outside."""
     unique = _once(found)
     by_path: dict[str, list[Finding]] = {}
     for finding in unique:
@@ -211,12 +216,32 @@ def _settle(
     kept = [finding for finding in kept if CONFIDENCES.index(finding.confidence) >= least]
     kept = _without_ignored(kept, options, selection)
     _set_levels(kept, options, selection)
+    hidden = [finding for finding in kept if finding.span.path in outside]
+    kept = [finding for finding in kept if finding.span.path not in outside]
+    suppressed = [finding for finding in suppressed if finding.span.path not in outside]
     notebooks = _notebooks(project)
     if notebooks:
         kept = [_in_cells(finding, notebooks) for finding in kept]
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
-    return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed)
+    return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed), hidden
+
+
+def _outside(project: Project, entries: Sequence[EntryResult]) -> frozenset[str]:
+    """The files that were imported and are not reported on: none in a given folder, nor in the project of a given script."""
+    own = {file.abspath for file in project.files if file.abspath in project.given or project.is_in_given_folder(file.abspath)}
+    for entry, result in zip(project.entries, entries, strict=True):
+        if entry.abspath in project.scripts:
+            own |= {path for path in result.paths if project.shares_project(entry.abspath, path)}
+    return frozenset(file.path for file in project.files if file.abspath not in own)
+
+
+def _hidden_note(hidden: Sequence[Finding]) -> str:
+    """The line about findings that are left out because of where they are."""
+    paths = sorted({finding.span.path for finding in hidden})
+    named = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    findings = "1 finding" if len(hidden) == 1 else f"{len(hidden)} findings"
+    return f"{findings} in imported files outside of the given paths left out (--show-imported shows them): {named}."
 
 
 def _notebooks(project: Project) -> dict[str, Notebook]:

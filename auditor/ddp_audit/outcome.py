@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,6 +67,7 @@ class Options:
     withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too
     helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
+    show_imported: bool = False  # findings in imported files outside of the given folders too
     origins: Sequence[tuple[str, str]] = ()  # names of rules in the settings, and where they stand, for messages
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
@@ -105,7 +106,8 @@ class AuditResult:
     `looked_at` are the paths of the Python files that were read, `sources` the lines of files that findings name, by path, and
     `notebooks` those of them whose lines are the joined code of a notebook's cells;
     `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what was found and a baseline
-    holds; that is not among the findings. `coverage` says how far the audit came, and `predicted` is the outcome of the predicted
+    holds; that is not among the findings. `left_out` are paths among `looked_at` whose findings are not reported, since they lie
+    outside of what was given. `coverage` says how far the audit came, and `predicted` is the outcome of the predicted
     run as the JSON form documents it; both are None where nobody asked.
     """
 
@@ -119,6 +121,7 @@ class AuditResult:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     codes: Collection[str] = frozenset()
+    left_out: Set[str] = frozenset()
     coverage: Coverage | None = None
     predicted: Mapping[str, Any] | None = None
 

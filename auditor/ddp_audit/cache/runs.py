@@ -62,8 +62,19 @@ def cached_audit(
 def _of_entries(options: Options) -> str:
     """The options that a result of an entry depends on; the others choose entries and findings."""
     off = [name for name, level in options.levels if level == "off"]
-    rest = replace(options, jobs=1, min_confidence="", exclude=(), force_exclude=False, home="", per_file_ignores=(), levels=())
-    rest = replace(rest, respect_gitignore=True)
+    rest = replace(
+        options,
+        jobs=1,
+        min_confidence="",
+        exclude=(),
+        force_exclude=False,
+        home="",
+        per_file_ignores=(),
+        levels=(),
+        origins=(),
+        show_imported=False,
+        respect_gitignore=True,
+    )
     return repr((rest, off))
 
 
@@ -130,6 +141,7 @@ def _load(run: Path, folders: Sequence[str], began: int, held: unchanged.Held) -
             rules=Late(lambda: _rules(kept["rules"], folders)),
             looked_at=set(kept["looked_at"]),
             codes=Late(lambda: _codes(folders)) if kept["codes"] is None else set(kept["codes"]),
+            left_out=frozenset(kept["left_out"]),
             coverage=None if kept["coverage"] is None else _coverage(kept["coverage"]),
             predicted=kept["predicted"],
         )
@@ -178,6 +190,7 @@ def _document(result: AuditResult) -> dict[str, object]:
         "rules": None if all_rules else sorted(result.rules),
         "looked_at": sorted(result.looked_at),
         "codes": None if all_rules else sorted(result.codes),
+        "left_out": sorted(result.left_out),
         "coverage": None if result.coverage is None else result.coverage.to_json(),
         "predicted": None if result.predicted is None else dict(result.predicted),
     }

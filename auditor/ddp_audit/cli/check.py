@@ -46,6 +46,11 @@ def add_parser(subparsers: Subparsers) -> None:
     rules.add_argument("--select", action="append", metavar="RULES", help="only these: codes, names or prefixes, by commas")
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these")
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
+    rules.add_argument(
+        "--show-imported",
+        action="store_true",
+        help="of folders: findings in files that are imported from outside of them too",
+    )
     rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
     rules.add_argument(
         "--respect-gitignore",
@@ -224,6 +229,7 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         exclude=[*config.exclude, *(args.exclude or [])],
         respect_gitignore=_respects_gitignore(args, config),
         force_exclude=args.force_exclude,
+        show_imported=args.show_imported,
         min_confidence=args.min_confidence or config.min_confidence or "likely",
         world_size=world_size,
         launch=args.launch,

@@ -31,7 +31,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("path", metavar="FILE", help="a script")
     parser.add_argument("--all", action="store_true", help="every place, where otherwise the first ones of each kind are shown")
-    parser.set_defaults(select=None, ignore=None, exclude=None, force_exclude=False, min_confidence=None, jobs=1)
+    parser.set_defaults(
+        select=None, ignore=None, exclude=None, force_exclude=False, min_confidence=None, show_imported=False, jobs=1
+    )
     add_rules_option(parser)
     add_job_options(parser)
 

@@ -37,7 +37,12 @@ class Known:
         """Takes the known findings out of a result and says in a note how many those were."""
         name = self._name or ""
         self._last = compare(
-            result.findings, self._entries or [], result.looked_at, result.codes, baseline=name, folders=self._folders
+            result.findings,
+            self._entries or [],
+            result.looked_at - result.left_out,
+            result.codes,
+            baseline=name,
+            folders=self._folders,
         )
         if self._entries is not None:
             result.findings = self._last.new

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program.model import BufferSite, Program
 from ddp_audit.source.files import SourceFile
+from ddp_audit.source.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
     from ddp_audit.source.project import Project
     from ddp_audit.source.told import Told
-
-_FRAMEWORKS = {
-    "accelerate": "accelerate", "lightning": "lightning", "pytorch_lightning": "lightning", "lightning_fabric": "lightning",
-    "deepspeed": "deepspeed", "transformers": "transformers", "apex": "apex", "horovod": "horovod", "dgl": "dgl",
-    "composer": "composer", "fairscale": "fairscale", "colossalai": "colossalai", "mpi4py": "mpi",
-}  # fmt: skip
 
 
 def lower(
@@ -53,7 +48,7 @@ def lower(
     program.contents = contents(lowering)
     program.buffer_writes = buffer_writes(lowering)
     program.frameworks = frozenset(
-        framework for library in lowering.libraries for root, framework in _FRAMEWORKS.items() if library.split(".")[0] == root
+        framework for library in lowering.libraries for root, framework in FRAMEWORKS.items() if library.split(".")[0] == root
     ) | ({"fsdp"} if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries) else frozenset())
     return program
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
+from ddp_audit.source.frameworks import MARKS, binds
 from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
 from ddp_audit.source.gitignore import Ignored
 from ddp_audit.source.notebook import SUFFIX
@@ -72,9 +73,11 @@ class Project:
         self._wanted: dict[str, None] = {}  # files asked for since `begin`
         self._modules: dict[tuple[str, str], tuple[str | None, Seen]] = {}
         self._roots: dict[str, tuple[tuple[str, ...], Seen]] = {}
+        self._frameworks: dict[str, tuple[bool, Seen]] = {}
         self._script_folders: dict[str, None] = {}
         self._folders: set[str] = set()  # absolute paths of the folders that the user named
         self.given: set[str] = set()  # absolute paths that the user named, or that lie in a folder named
+        self.scripts: set[str] = set()  # absolute paths of files that the user named
         self.passed_by: set[str] = set()  # absolute paths of files that parse and have nothing to do with distributed training
         self.entries: list[SourceFile] = []
         chosen: dict[str, None] = {}
@@ -147,6 +150,24 @@ class Project:
         absolute = os.path.abspath(path)
         return any(absolute.startswith(os.path.join(folder, "")) for folder in self._folders)
 
+    def shares_project(self, script: str, path: str) -> bool:
+        """Whether a file belongs to the project of a script: its repository, or what the script's settings name as roots.
+
+        Without a repository the highest folder above the script with a mark of a project counts; without any, every file does.
+        """
+        home = self._project_folder(os.path.dirname(script))
+        return any(path.startswith(os.path.join(root, "")) for root in (home, *self._own_roots))
+
+    def _project_folder(self, folder: str) -> str:
+        found, current = "", folder
+        while True:
+            marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
+            if marks:
+                found = current
+            if ".git" in marks or os.path.dirname(current) == current:
+                return found
+            current = os.path.dirname(current)
+
     def resolve_import(self, module: str, level: int, importer: SourceFile) -> SourceFile | None:
         """The project file that `import module`, or `from <level dots>module import ..`, in `importer` would load.
 
@@ -189,6 +210,7 @@ class Project:
     def _given_file(self, path: Path) -> list[Path]:
         self._script_folders[os.path.dirname(os.path.abspath(path))] = None
         self.given.add(os.path.abspath(path))
+        self.scripts.add(os.path.abspath(path))
         return [path]
 
     def _walk(self, folder: Path) -> Iterator[Path]:
@@ -308,8 +330,28 @@ class Project:
         for root in roots:
             found = self._in_folder(root, module)
             if found is not None:
-                return found
+                return None if self._is_framework(root, module.split(".")[0], folder) else found
         return None
+
+    def _is_framework(self, root: str, package: str, importer: str) -> bool:
+        """Whether a package in a folder is a framework's own source, for a file in the folder `importer` outside of it."""
+        if package not in MARKS:
+            return False
+        top = os.path.join(root, package)
+        if os.path.join(importer, "").startswith(os.path.join(top, "")):
+            return False
+        return seen.remembered(self._frameworks, top, lambda: self._has_mark(top, MARKS[package]))
+
+    def _has_mark(self, top: str, mark: str) -> bool:
+        package = os.path.join(top, "__init__.py")
+        if not self._is_package(top):
+            return False
+        if mark.startswith("/"):
+            return self._in_folder(top, mark[1:].replace("/", ".")) is not None
+        try:
+            return binds(decode(self._read(package), display_path(package)), mark)
+        except SourceError:
+            return False
 
     def _roots_of(self, folder: str) -> tuple[str, ...]:
         """Folders that an absolute import is looked up in: a script's own, the ones above it up to the repository, the cwd."""
