@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddp_audit.explore.exact import ALWAYS, RANK, Interpreter, Job, OpenOption
+from ddp_audit.source.paths import place_of
 
 _TRIAL_TICKS = 3_000  # statements of one trial
 _ALL_TICKS = 40_000  # statements of all trials of a script
@@ -76,7 +77,7 @@ def _flips(it: Interpreter, job: Job) -> Iterator[Flip]:
     for key, assumption in it.assumptions.items():
         if not assumption.local and key not in job.contrary:
             other = "false" if assumption.taken == "true" else "true"
-            yield Flip(f"{assumption.path}:{assumption.line} {assumption.text}: {other}", contrary={key: ALWAYS})
+            yield Flip(f"{place_of(assumption.path, assumption.line)} {assumption.text}: {other}", contrary={key: ALWAYS})
 
 
 def _values(option: OpenOption, job: Job) -> list[Any]:

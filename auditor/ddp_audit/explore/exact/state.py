@@ -264,7 +264,7 @@ class State:
         `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds.
         """
         if since is None and self.frames:
-            what = f"{self.frames[-1].source.path}:{self.frames[-1].line}: {what}"
+            what = f"{place_of(self.frames[-1].source.path, self.frames[-1].line)}: {what}"
         self.bounds.setdefault(what)
         self.astray = self.astray or since is None
         self.doubt(OPAQUE if since is None else BOUNDED, what)
