@@ -126,17 +126,26 @@ def test_trace_and_diff_tell_whether_the_prediction_holds(script: Path) -> None:
     pytest.importorskip("torch")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py", "--width", "5"]
-    words = [sys.executable, "-m", "ddp_audit", "trace", "--", *launch]
+    words = [sys.executable, "-m", "ddp_audit", "trace", "--prediction", "full", "--", *launch]
     done = subprocess.run(words, cwd=script.parent, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert "Prediction and trace agree on 13 collectives of each rank." in done.stdout
+    assert "Prediction and trace agree to the end: 13 collectives of each rank, then exit." in done.stdout
     assert "    0 =  all_gather i64[1]  constructor :11 | all_gather i64[1]  constructor :11" in done.stdout
-    assert "   ..    this one 6 times more, to number 12" in done.stdout
+    assert "   12 =  " in done.stdout
     words = [sys.executable, "-m", "ddp_audit", "diff", "ddp-trace", "--format", "json"]
     told = subprocess.run(words, cwd=script.parent, env=environment, capture_output=True, text=True, timeout=100)
     prediction = json.loads(told.stdout)["prediction"]
     (both,) = prediction.pop("sequences")
-    assert prediction == {"agrees": True, "compared": {"0": 13, "1": 13}, "whole": True, "difference": None}
+    compared = {"0": 13, "1": 13}
+    assert prediction == {
+        "result": "agreed-to-end",
+        "agrees": True,
+        "compared": compared,
+        "why": None,
+        "kind": None,
+        "difference": None,
+        "assumed": [],
+    }
     assert both["ranks"] == [0, 1]
     assert sum(block["times"] * len(block["rows"]) for block in both["blocks"]) == 13
     assert all(row["agrees"] and row["recorded"]["op"] for block in both["blocks"] for row in block["rows"])

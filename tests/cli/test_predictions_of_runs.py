@@ -49,6 +49,15 @@ PROGRAMS = {
         "agreed-until",
         "agree on 4 collectives of each rank, and no further is known: a loop of unknown length",
     ),
+    "machine": (  # the torch and the files of the machine decide
+        "import os\nimport torch.nn.functional as F\n"
+        "if not hasattr(F, 'scaled_dot_product_attention'):\n    dist.all_reduce(torch.ones(3))\n"
+        "if torch.__version__.startswith('1.'):\n    dist.all_reduce(torch.ones(4))\n"
+        "if os.path.exists('data.txt'):\n    dist.all_reduce(torch.ones(5))\n"
+        f"if os.path.isdir('no_such_folder') or os.path.isdir('data.txt'):\n    dist.all_reduce(torch.ones(6))\n{END}",
+        "agreed-to-end",
+        "agree to the end: 2 collectives of each rank, then exit.",
+    ),
     "missing": (
         f"open('no_such_file').read()\ndist.barrier()\n{END}",
         "disagrees",
@@ -62,6 +71,8 @@ PROGRAMS = {
 def test_a_prediction_is_held_to_how_the_run_ended(name: str, tmp_path: Path) -> None:
     text, result, says = PROGRAMS[name]
     (tmp_path / "train.py").write_text(HEAD + text)
+    (tmp_path / "data.txt").write_text("")
+    os.utime(tmp_path / "data.txt", (1e9, 1e9))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
     words = [sys.executable, "-m", "ddp_audit", "trace", "--stall-after", "3", "--on-stall", "kill", "--", *launch]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,14 @@ from ddp_audit.launch.model import PYTHON
 from ddp_audit.outcome import Options, UsageError
 from ddp_audit.report import sides
 from ddp_audit.source.paths import place_of
+from ddp_audit.source.plain_pickle import MOST_BYTES, load_plain
 
 if TYPE_CHECKING:
-    from ddp_audit.explore.exact.state import Assumption
+    from ddp_audit.explore.exact.state import Assumption, Machine
 
 FILE = "prediction.json"
 _TRIES = 12  # other answers to conditions on local data that are tried where the first prediction differs
+_MOST_ASSUMED = 6  # that a disagreement shows
 _MOST_RANKS = 4  # ranks that are interpreted where a run has many
 
 
@@ -33,6 +36,7 @@ class Foretold:
 
     agreement: Agreement
     other: str = ""
+    assumed: list[str] = field(default_factory=list)  # what the source leaves open and the prediction took for granted
 
 
 def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
@@ -52,9 +56,10 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
         return None
     if job is None:
         return None
-    job = replace(job, world_size=recorded.world_size)
+    job = replace(job, world_size=recorded.world_size, torch=torch_of(recorded) or job.torch, machine=machine_of(recorded))
     run = predict(job)
-    found = Foretold(against_record(run, recorded))
+    assumed = [f"{a.path}:{a.line} {a.text}: {a.taken}" for a in run.assumptions]
+    found = Foretold(against_record(run, recorded), assumed=[*assumed, *run.notes])
     if not isinstance(found.agreement.result, Disagrees):
         return found
     runs = interpreted(job)
@@ -67,6 +72,36 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
     return found
 
 
+def torch_of(recorded: RecordedRun) -> tuple[int, int] | None:
+    """The major and minor version of torch that a run had; None where the record does not say."""
+    parts = str(recorded.meta.get("torch") or "").split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and all(one.isdecimal() for one in parts[:2]) else None
+
+
+def machine_of(recorded: RecordedRun) -> Machine:
+    """What the record and the disk tell of the machine that ran: its torch, and the files that were there before the run."""
+    root, start = Path(str(recorded.meta.get("cwd") or ".")), float(recorded.meta.get("start") or 0)
+
+    def kind_at(path: str) -> str | None:
+        try:
+            found = (root / path).stat()
+        except FileNotFoundError:
+            return ""  # what the run itself has removed is told as missing
+        except (OSError, ValueError):
+            return None
+        if found.st_mtime >= start:
+            return None  # the run may have made it
+        return "file" if stat.S_ISREG(found.st_mode) else "folder" if stat.S_ISDIR(found.st_mode) else None
+
+    from ddp_audit.explore.exact.state import Machine
+
+    def unpickle(path: str) -> object:
+        with (root / path).open("rb") as stream:
+            return load_plain(stream.read(MOST_BYTES + 1))
+
+    return Machine(str(recorded.meta.get("torch") or ""), kind_at, unpickle)
+
+
 def _said(assumption: Assumption, rank: int, asked: int) -> str:
     answer = "false" if assumption.taken == "true" else "true"
     return f"{place_of(assumption.path, assumption.line)} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
@@ -75,7 +110,9 @@ def _said(assumption: Assumption, rank: int, asked: int) -> str:
 def told(found: Foretold, *, full: bool = False) -> list[str]:
     """How far prediction and record agree; where they do not, or if `full`, both of them side by side, event by event."""
     table = full or isinstance(found.agreement.result, Disagrees)
-    return [*_summary(found), *(sides.lines(found.agreement, full=full) if table else ())]
+    assumed = found.assumed[:_MOST_ASSUMED] if isinstance(found.agreement.result, Disagrees) else []
+    granted = ["It took for granted:", *(f"  {one}" for one in assumed)] if assumed else []
+    return [*_summary(found), *granted, *(sides.lines(found.agreement, full=full) if table else ())]
 
 
 def _summary(found: Foretold) -> list[str]:
@@ -124,6 +161,7 @@ def as_object(found: Foretold, *, full: bool = False) -> dict[str, Any]:
     from ddp_audit.report.run_json import agreement_object
 
     out = agreement_object(found.agreement, full=full)
+    out["assumed"] = found.assumed
     if found.other:
         out["with"] = found.other
     return out

@@ -72,7 +72,7 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
     if full == "sys.argv":
         return [it.frames[0].source.path, *it.arguments] if it.frames else [*it.arguments]
     if full == "torch.__version__":
-        return f"{it.torch_version()[0]}.{it.torch_version()[1]}.0"
+        return it.machine.torch or f"{it.torch_version()[0]}.{it.torch_version()[1]}.0"
     if full.endswith("__version__"):
         return Unknown("a version")
     return Lib(full)

@@ -12,7 +12,7 @@ from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
 from ddp_audit.explore.exact import generators
 from ddp_audit.explore.exact.built import Unlike, unlike
 from ddp_audit.explore.exact.interpreter import Interpreter
-from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Taken
+from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Machine, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
 
@@ -150,6 +150,7 @@ class Job:
     without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing, for a what-if
     settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
     contrary: Contrary = field(default_factory=dict)  # open conditions that are
+    machine: Machine = field(default_factory=Machine)
 
     def run(
         self, rank: int, contrary: Contrary | None = None, blocks: Blocks | None = None, before: Sequence[Interpreter] = ()
@@ -162,7 +163,7 @@ class Job:
         overrides = {**self.overrides, **settings}
         it = Interpreter(self.project, rank, self.world_size, self.limits, overrides, list(self.arguments))
         it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.torch, self.without
-        it.blocks = blocks
+        it.blocks, it.machine = blocks, self.machine
         for other in before:
             it.rebuilds = {**other.rebuilds, **it.rebuilds}
         try:

@@ -18,7 +18,9 @@ from ddp_audit.explore.exact.values import (
     Lib,
     Module,
     Native,
+    Opened,
     Unknown,
+    is_local,
     unknown,
 )
 
@@ -141,9 +143,45 @@ def _getenv(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return it.environment.get(args[0], args[1] if len(args) > 1 else kwargs.get("default")) if args else Unknown()
 
 
-@model("os.path.exists", "os.path.isfile", "os.path.isdir")
+@model("os.path.exists")
 def _exists(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return Unknown("whether a file is there", True)
+    return _stood_at(it, args, ("file", "folder"))
+
+
+@model("builtins.open")
+def _open(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    reads = isinstance(mode, str) and mode.startswith("r") and "+" not in mode
+    if reads and _stood_at(it, args, ("file",)) is True:
+        return Opened("a file", path=args[0])
+    return Unknown("a file", is_local(*args))
+
+
+@model("pickle.load")
+def _unpickled(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """The plain values of a pickle of the machine, which all ranks are taken to read alike."""
+    if args and isinstance(args[0], Opened) and it.machine.unpickle is not None:
+        try:
+            return it.machine.unpickle(args[0].path)
+        except (OSError, ValueError) as error:
+            it.note(f"{args[0].path} is not read: {error}")
+    return Unknown("what a file holds", is_local(*args))
+
+
+@model("os.path.isfile")
+def _isfile(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return _stood_at(it, args, ("file",))
+
+
+@model("os.path.isdir")
+def _isdir(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return _stood_at(it, args, ("folder",))
+
+
+def _stood_at(it: Interpreter, args: Args, kinds: tuple[str, ...]) -> Any:
+    """Whether something of these kinds is at a path, where the machine is known; a file may be there on some ranks alone."""
+    known = it.machine.kind_at(args[0]) if it.machine.kind_at is not None and args and isinstance(args[0], str) else None
+    return Unknown("whether a file is there", True) if known is None else known in kinds
 
 
 @model("packaging.version.parse", "packaging.version.Version", "distutils.version.LooseVersion", "pkg_resources.parse_version")

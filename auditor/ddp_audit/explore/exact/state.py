@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -81,6 +81,20 @@ class OpenOption:
     is_number: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is known of the machine that ran the job.
+
+    `torch` is the text of its version (`2.13.0+cpu`). `kind_at` says what stood at a path when the run began: `file`, `folder`,
+    empty for nothing, None where that is not known. `unpickle` gives the plain values of such a file, and raises OSError or
+    ValueError.
+    """
+
+    torch: str = ""
+    kind_at: Callable[[str], str | None] | None = None
+    unpickle: Callable[[str], Any] | None = None
+
+
 @dataclass(slots=True)
 class Frame:
     """A call under way: its file, its function, and the line that it is in."""
@@ -147,6 +161,7 @@ class State:
     limits: Limits = field(default_factory=Limits)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
+    machine: Machine = field(default_factory=Machine)
     torch: tuple[int, int] | None = None  # the version that the program runs with, where somebody said which
     without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing
     events: list[Event] = field(default_factory=list)

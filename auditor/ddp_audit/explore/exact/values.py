@@ -37,6 +37,13 @@ class Unknown:
     quiet: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class Opened(Unknown):
+    """A file of the machine that was opened to read; what is read of it is not known, but for plain values in a pickle."""
+
+    path: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Lib:
     """A thing of a library by its full name, `torch.distributed.all_reduce`."""
