@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ddp_audit.launch import Launch
     from ddp_audit.launch.overrides import Override
     from ddp_audit.program.model import Program
+    from ddp_audit.program.observation import Observer
     from ddp_audit.rule import Context, Rule
 
 Lower = Callable[..., "Program"]
@@ -204,14 +206,17 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
             from ddp_audit.program import lower as installed
 
             lower = installed
-        program = lower(
+        told: dict[str, Any] = {} if job.told == Told() else {"told": job.told}
+        lowered = functools.partial(
+            lower,
             job.project,
             entry,
             overrides=overrides,
             world_size=None if job.launch is None else job.launch.world_size,
             defaults_hold=job.defaults_hold,
-            **({} if job.told == Told() else {"told": job.told}),
+            **told,
         )
+        program = lowered()
     except (RecursionError, MemoryError):
         raise
     except Exception as error:
@@ -222,7 +227,17 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
     documented += spawned_launches(program)
     beside = documents_beside(entry.abspath, frozenset(job.project.read_paths))
     launches = [*documented, *beside.launches]
-    return Context(program, job.launch, launches, beside.texts, lambda: _predicted(job, entry, overrides))
+    predict = functools.partial(_predicted, job, entry, overrides)
+    return Context(program, job.launch, launches, beside.texts, predict, lambda: _observed(lowered, program))
+
+
+def _observed(lowered: Lower, program: Program) -> Observer:
+    """What is seen at each place of a program that is lowered once more. What its observer cannot reach is unknown there."""
+    from ddp_audit.program.observation import Observer
+
+    observer = Observer(program.world_size)
+    lowered(observer=observer)
+    return observer
 
 
 def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Predicted:

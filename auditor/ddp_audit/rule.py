@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
     from ddp_audit.launch.model import Launch
     from ddp_audit.program.model import Guard, Node, Program
+    from ddp_audit.program.observation import Observer
 
 
 @dataclass(slots=True)
@@ -32,7 +33,8 @@ class Context:
 
     `launch` is the one that the user named (`--launch`, `--world-size`, or the traced command), None where none was named;
     `documented` are those found in docstrings and comments of the audited files, and in the documents beside them (README, shell
-    scripts, manifests), whose texts are in `texts` by path. `interpret` runs the script value by value, for the exploration.
+    scripts, manifests), whose texts are in `texts` by path. `interpret` runs the script value by value, for the exploration;
+    `observe` lowers it once more and notes what is seen at each place.
     """
 
     program: Program
@@ -40,7 +42,9 @@ class Context:
     documented: Sequence[Launch] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     interpret: Callable[[], Predicted] | None = field(default=None, repr=False)
+    observe: Callable[[], Observer] | None = field(default=None, repr=False)
     _exploration: Exploration | None = field(default=None, repr=False)
+    _observed: Observer | None = field(default=None, repr=False)
 
     @property
     def exploration(self) -> Exploration:
@@ -50,6 +54,13 @@ class Context:
 
             self._exploration = explore(self.program, self.interpret)
         return self._exploration
+
+    @property
+    def observed(self) -> Observer | None:
+        """What the lowering saw at each place; made at the first use. None where the program was not made from source."""
+        if self._observed is None and self.observe is not None:
+            self._observed = self.observe()
+        return self._observed
 
     @property
     def was_predicted(self) -> Predicted | None:

@@ -11,6 +11,7 @@ from ddp_audit.source.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+    from ddp_audit.program.observation import Observer
     from ddp_audit.source.project import Project
     from ddp_audit.source.told import Told
 
@@ -23,12 +24,13 @@ def lower(
     overrides: Mapping[str, Any] | None = None,
     defaults_hold: bool = False,
     told: Told | None = None,
+    observer: Observer | None = None,
 ) -> Program:
     """Lowers one entry script with the project files that it imports.
 
     `overrides` are the configuration values of the job at hand (objects with `value`, `where`, `path`, `line`). `defaults_hold`
     says that options which it does not name keep their defaults, as they do in a launch that is about to run. `told` is what the
-    settings of the project say of its helpers and of its torch.
+    settings of the project say of its helpers and of its torch. `observer` notes what is seen at each place.
     """
     from ddp_audit.program.buffer_writes import buffer_writes
     from ddp_audit.program.contracts_random import contents, random_sites
@@ -36,7 +38,7 @@ def lower(
     from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
-    lowering = Lowering(project, world_size, overrides or {}, defaults_hold, told)
+    lowering = Lowering(project, world_size, overrides or {}, defaults_hold, told, observer)
     program = lowering.program
     program.entry = entry.path
     lowering.run_module(entry, main=True)

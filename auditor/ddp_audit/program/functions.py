@@ -102,7 +102,7 @@ def call_function(
         )
         return unknown
     known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
-    if known.stands_for(values, receiver):
+    if lw.observer is None and known.stands_for(values, receiver):
         return known.result if known.result is not None and not values else unknown
     before = lw.effects
     lw.steps += 1

@@ -62,6 +62,7 @@ from ddp_audit.source.files import SourceFile
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
+    from ddp_audit.program.observation import Observer
     from ddp_audit.program.uses import Looking
     from ddp_audit.source.project import Project
 
@@ -91,8 +92,10 @@ class Lowering:
         overrides: Mapping[str, Any],
         defaults_hold: bool = False,
         told: Told | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.project = project
+        self.observer = observer
         self.program = Program(entry="", world_size=world_size)
         self.worlds = worlds(world_size)
         self.overrides = overrides
@@ -212,6 +215,8 @@ class Lowering:
         if kind is None:
             return Unknown()
         value = kind(self, node)
+        if self.observer is not None:
+            self.observer.expression(self, node, value)
         reason = why_too_large(value)
         if reason and reason not in self.refused:
             self.refused.add(reason)
@@ -363,6 +368,8 @@ class Lowering:
 
     def statement(self, node: ast.stmt) -> str | None:
         """Lowers one statement."""
+        if self.observer is not None:
+            self.observer.statement(self, node)
         match node:
             case ast.Expr(value=value):
                 result = self.eval(value)
