@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
 from ddp_audit.cli.check import add_job_options, options_for
 from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
+from ddp_audit.entries import Job, context_of
+from ddp_audit.graphs import lines_of
+from ddp_audit.program.model import Branch, CallItem, Item, LoopItem, Program, TryItem
 from ddp_audit.report.columns import say
 from ddp_audit.report.summary import count
 from ddp_audit.selection import withheld_note
 from ddp_audit.source.config import ConfigError, find_config
+from ddp_audit.source.deep import with_room
+from ddp_audit.source.files import SourceError, display_path
 from ddp_audit.source.paths import place_of
+from ddp_audit.source.project import Project
 
 if TYPE_CHECKING:
-    from ddp_audit.program.model import Program
+    import networkx
+
     from ddp_audit.rule import Context, Rule
 
 _MOST = 12  # places listed of one kind
@@ -30,6 +37,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "debug", help="what was read, found, followed and given up on", description="Shows what the auditor makes of one script."
     )
     parser.add_argument("path", metavar="FILE", help="a script")
+    parser.add_argument(
+        "--graph", choices=("imports", "calls"), help="only a graph: which files import which, or which functions call which"
+    )
     parser.add_argument("--all", action="store_true", help="every place, where otherwise the first ones of each kind are shown")
     parser.set_defaults(
         select=None, ignore=None, exclude=None, force_exclude=False, min_confidence=None, show_imported=False, jobs=1
@@ -42,19 +52,20 @@ def run(args: argparse.Namespace) -> int:
     """Prints what was made of a script. Raises Usage."""
     if not Path(args.path).is_file():
         raise Usage(f"{args.path}: no such file")
-    context, rules, read, errors = _lowered(args)
-    say(_report(context, rules, read, None if args.all else _MOST) if context is not None else ["nothing could be read"])
+    project, context, rules, errors = _lowered(args)
+    if context is None:
+        say(["nothing could be read"])
+    elif args.graph is not None:
+        say(lines_of(_import_graph(project) if args.graph == "imports" else _call_graph(context.program)))
+    else:
+        read = sorted(display_path(Path(path)) for path in project.read_paths)
+        say(_report(context, rules, read, None if args.all else _MOST))
     say(f"error: {error}" for error in errors)
     return 2 if errors or context is None else 0
 
 
-def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list[str], list[str]]:
-    """The script as the rules are given it, the files that were read, and what went wrong. Raises Usage."""
-    from ddp_audit.entries import Job, context_of
-    from ddp_audit.source.deep import with_room
-    from ddp_audit.source.files import SourceError, display_path
-    from ddp_audit.source.project import Project
-
+def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Rule], list[str]]:
+    """The files that were read, the script as the rules are given it, and what went wrong. Raises Usage."""
     try:
         options = options_for(args, find_config(Path(args.path)))
         launch, explicit, told = launch_of(options), explicit_overrides(options), told_by(options)
@@ -73,7 +84,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Context | None, list[Rule], list
         except (RecursionError, MemoryError):
             failures.append(SourceError(project.entries[0].path, None, "is nested too deeply to be audited"))
     errors = [f"{place_of(e.path, e.line or 1, cell=e.cell)}: {e.message}" for e in [*project.errors, *failures]]
-    return context, rules, sorted(display_path(Path(path)) for path in project.read_paths), errors
+    return project, context, rules, errors
 
 
 def _report(context: Context, rules: list[Rule], read: list[str], most: int | None) -> Iterator[str]:
@@ -112,3 +123,50 @@ def _nodes(program: Program, most: int | None) -> Iterator[str]:
             yield f"    {node.place}: {node.text}{guards}{calls}"
         if most is not None and len(nodes) > most:
             yield f"    and {len(nodes) - most} more"
+
+
+# ---- graphs
+
+
+def _import_graph(project: Project) -> networkx.DiGraph:
+    """Which of the files that were read import which, by the paths that reports show."""
+    import networkx
+
+    shown = {file.abspath: file.path for file in project.files}
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(shown.values())
+    for file in project.files:
+        graph.add_edges_from((file.path, shown[path]) for path in project.imports_of(file) if path in shown)
+    return graph
+
+
+def _call_graph(program: Program) -> networkx.DiGraph:
+    """Which functions of the project call which, as far as calls were followed, from the script (`<module>`) on.
+
+    The attribute `places` of an edge holds the places of the calls.
+    """
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_node("<module>")
+    for caller, called, place in _calls(program.tree, "<module>"):
+        if not graph.has_edge(caller, called):
+            graph.add_edge(caller, called, places=[])
+        if place not in graph.edges[caller, called]["places"]:
+            graph.edges[caller, called]["places"].append(place)
+    return graph
+
+
+def _calls(items: Iterable[Item], caller: str) -> Iterator[tuple[str, str, str]]:
+    """(caller, called, place) of each call below some items of a program's tree."""
+    for item in items:
+        match item:
+            case CallItem(span=span, function=function, body=body):
+                yield caller, function, span.place
+                yield from _calls(body, function)
+            case Branch(then=then, orelse=orelse):
+                yield from _calls([*then, *orelse], caller)
+            case LoopItem(body=body):
+                yield from _calls(body, caller)
+            case TryItem(body=body, handlers=handlers, final=final):
+                yield from _calls([*body, *(inner for handler in handlers for inner in handler), *final], caller)

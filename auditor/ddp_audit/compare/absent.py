@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ddp_audit.compare import explain
 from ddp_audit.compare.ended import absent_for_cause, exited_in_order, failed_by_peer, has_ended
 from ddp_audit.compare.run import KILLED, WAITING, RankRun
 from ddp_audit.compare.sequence import Divergence, Group, Key, events_of, forwards_of, minority
 from ddp_audit.events import DDP_BUCKET, DDP_UNUSED_MAP, Event
+from ddp_audit.graphs import shortest_cycle
 
 Position = tuple[Key, int]  # a group and an index in it
 
@@ -82,7 +83,7 @@ def wait_cycle(
         group = groups[key]
         waits[rank] = [r for r in blocked if r != rank and r in group.ranks() and group.ends.get(r, 0) <= index]
     for start in waits:
-        cycle = cycle_through(start, waits)
+        cycle = shortest_cycle(start, waits)
         if len({blocked[rank][0] for rank in cycle}) > 1:
             return _other_groups(groups, {rank: blocked[rank] for rank in sorted(cycle)})
     return None
@@ -93,18 +94,6 @@ def is_blocked(run: RankRun, stalled: bool) -> bool:
     if run.state == WAITING or run.waiting is not None or failed_by_peer(run):
         return True
     return stalled and (run.state == KILLED or not has_ended(run))
-
-
-def cycle_through(start: int, waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """A shortest cycle through `start` in the graph of who waits for whom; empty where there is none."""
-    import networkx  # late: few runs come here, and its import takes longer than most comparisons
-
-    graph = networkx.DiGraph((rank, other) for rank, others in waits.items() for other in others)
-    if start not in graph:
-        return []
-    back = dict(networkx.single_target_shortest_path(graph, start))
-    ways: list[list[int]] = [back[other] for other in graph.successors(start) if other in back]
-    return min(ways, key=len, default=[])
 
 
 def inversion(groups: Mapping[Key, Group]) -> Divergence | None:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ddp_audit.compare import explain_messages as explain
-from ddp_audit.compare.absent import Position, cycle_through, is_blocked
+from ddp_audit.compare.absent import Position, is_blocked
 from ddp_audit.compare.ended import absent_for_cause, exited_in_order, has_ended
 from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of
 from ddp_audit.compare.run import MISSING, RecordedRun, backwards, last_issued
 from ddp_audit.compare.sequence import Divergence, Group, Key
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
+from ddp_audit.graphs import shortest_cycle
 
 _BEFORE = 3  # messages shown before one
 _IN_ROW = 64  # messages of one place around a mismatch, among which a backend without tags may have another order
@@ -103,7 +104,7 @@ class Partners:
                     stands[rank] = event
                     waits[rank] = [r for r in sorted(group.ranks()) if r != rank and group.ends.get(r, 0) <= index]
         for start in [rank for rank, held in stands.items() if isinstance(held, Open)]:
-            cycle = cycle_through(start, waits)
+            cycle = shortest_cycle(start, waits)
             if cycle:
                 return self._circle({rank: stands[rank] for rank in sorted(cycle)})
         return None

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ddp_audit.graphs import parts_of
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
@@ -21,7 +22,6 @@ from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
 from ddp_audit.source.gitignore import Ignored
 from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.paths import leads_out
-from ddp_audit.source.rings import rings
 from ddp_audit.source.seen import Seen
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
@@ -280,7 +280,7 @@ class Project:
         while fresh:
             for path_name in fresh:
                 file = self.load(path_name)
-                imports[path_name] = set() if file is None else set(self._imports_of(file))
+                imports[path_name] = set() if file is None else set(self.imports_of(file))
             stems = {stem for path_name in fresh for stem in _stems(path_name)}
             wanted = set(fresh)
             fresh = []
@@ -291,14 +291,15 @@ class Project:
                     continue
                 self._bytes[path_name] = data
                 file = self.load(path_name)
-                if file is not None and wanted.intersection(self._imports_of(file)):
+                if file is not None and wanted.intersection(self.imports_of(file)):
                     fresh.append(path_name)
                     matter[path_name] = None
                     del rest[path_name]
         self.passed_by.update(rest)
         return [Path(name) for name in _tops(sorted(matter), imports, self._is_main)]
 
-    def _imports_of(self, file: SourceFile) -> Iterator[str]:
+    def imports_of(self, file: SourceFile) -> Iterator[str]:
+        """The absolute paths of the project files that a file imports, wherever in it."""
         for module, level in self._facts.imports(file, imported_modules):
             path = self._locate(module, level, file.abspath)
             if path is not None and path != file.abspath:
@@ -469,7 +470,7 @@ def _tops(paths: Sequence[str], imports: dict[str, set[str]], is_main: Callable[
     if not any(imports.values()):
         return sorted(paths)
     tops: set[str] = set()
-    for members, is_imported in rings({path: imports.get(path, set()) for path in paths}):
+    for members, is_imported in parts_of({path: imports.get(path, set()) for path in paths}):
         scripts = [path for path in members if is_main(path)]
         tops.update(scripts or ([] if is_imported else [min(members)]))
     return sorted(tops.intersection(paths))
