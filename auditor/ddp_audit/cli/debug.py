@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         read = sorted(display_path(Path(path)) for path in project.read_paths)
         say(_report(context, rules, read, None if args.all else _MOST))
-    say(f"error: {error}" for error in errors)
+    if errors:
+        say(f"error: {error}" for error in errors)
     return 2 if errors or context is None else 0
 
 
