@@ -198,6 +198,40 @@ def test_one_rank_that_is_not_as_the_others(changes: dict[str, Any], kind: str, 
     assert problem.fix.endswith(".")
 
 
+def test_arguments_that_say_a_ranks_own_place_do_not_differ() -> None:
+    def with_arguments(words: list[list[str]]) -> list[str]:
+        return [one.kind for one in found(*(state(rank, arguments=words[rank]) for rank in range(4)))]
+
+    assert with_arguments([["--rank", str(rank), f"--node-rank={rank // 2}", "--lr", "1"] for rank in range(4)]) == []
+    assert with_arguments([["--host", f"gpu{rank // 2}", f"--local={rank % 2}"] for rank in range(4)]) == []
+    assert with_arguments([["--seed", str(rank + 1)] for rank in range(4)]) == ["arguments-differ"]
+    assert with_arguments([[f"--{'ab'[rank % 2]}={rank}"] for rank in range(4)]) == ["arguments-differ"]
+    assert with_arguments([["--rank", "0"], ["--rank", "1"], ["--rank", "2"], ["--rank", "2"]]) == ["arguments-differ"]
+
+
+def test_the_facts_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from ddp_audit.preflight.environment import Place, describe
+
+    def properties(index: int) -> Any:
+        return type("Properties", (), {"name": f"GPU-{index}", "uuid": "1234"})()
+
+    def failing(index: int) -> Any:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy\nmore")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (30, 80))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    device = describe(Place(3, 4, 1, 2, "node 1", "RANK"))["device"]
+    assert (device["index"], device["name"], device["uuid"], device["free"], device["total"]) == (1, "GPU-1", "1234", 30, 80)
+    assert describe(Place(4, 8, 2, 4, "node 1", "RANK"))["device"]["index"] is None
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert describe(Place(3, 4, 1, 2, "node 1", "RANK"))["device"]["index"] == 0
+    monkeypatch.setattr(torch.cuda, "mem_get_info", failing)
+    assert describe(Place(0, 4, 0, 2, "node 0", "RANK"))["device"]["error"] == "CUDA error: all CUDA-capable devices are busy more"
+
+
 def test_no_gpu_where_the_script_asks_for_nccl() -> None:
     states = [state(rank, device={"count": 0, "index": None}) for rank in range(4)]
     (problem,) = found(*states, plan={"backend": "gloo"})

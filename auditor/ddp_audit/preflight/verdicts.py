@@ -265,16 +265,35 @@ def _differences(known: Known) -> Iterator[Problem]:
                 "Set it alike on all nodes, in the job's script.",
                 odd_ones(values),
             )
-    arguments = {rank: tuple(state["arguments"]) for rank, state in known.states.items()}
-    if len(set(arguments.values())) > 1:
-        words = {rank: " ".join(one) or "none" for rank, one in arguments.items()}
+    if _arguments_differ(known):
+        words = {rank: " ".join(state["arguments"]) or "none" for rank, state in known.states.items()}
         yield Problem(
             "arguments-differ",
-            ERROR,
+            WARNING,
             f"The script's arguments differ: {_by_value(words)}.",
             "Give every node the same arguments.",
             odd_ones(words),
         )
+
+
+def _arguments_differ(known: Known) -> bool:
+    """Whether the ranks have other arguments, apart from words that are each rank's own place: `--rank $SLURM_PROCID`."""
+    states = [state for state in known.states.values() if "facts" in state]
+    if len({len(state["arguments"]) for state in states}) > 1:
+        return True
+    places = [
+        [str(state["rank"]) for state in states],
+        [str(state["facts"]["local_rank"]) for state in states],
+        [str(state["node"]).removeprefix("node ") for state in states],
+        [str(state["facts"]["host"]) for state in states],
+    ]
+    for words in zip(*(state["arguments"] for state in states), strict=True):
+        parts = [word.partition("=") for word in words]
+        values = [value if equals else name for name, equals, value in parts]
+        named_alike = len({(name, equals) if equals else ("", "") for name, equals, _ in parts}) == 1
+        if len(set(words)) > 1 and not (named_alike and values in places):
+            return True
+    return False
 
 
 def _by_value(values: Mapping[int, Any]) -> str:
