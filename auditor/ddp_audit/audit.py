@@ -67,10 +67,12 @@ def audit(
     found = [finding for entry in entries for finding in entry.findings]
     failures = [failure for entry in entries for failure in entry.failures]
     runs = [entry.predicted for entry in entries if entry.predicted is not None]
-    result.predicted = {"runs": runs} if runs else None
+    result.predicted = {"runs": [_with_cells(run, _notebooks(project)) for run in runs]} if runs else None
     result.notes = list(dict.fromkeys(note for entry in entries for note in entry.notes))
     result.notes += [
-        f"{file.path}: {file.notebook.skipped} lines of magics and shell commands were passed over."
+        f"{file.path}: "
+        + ("1 line" if file.notebook.skipped == 1 else f"{file.notebook.skipped} lines")
+        + " of magics and shell commands not read."
         for file in project.files
         if file.notebook is not None and file.notebook.skipped
     ]
@@ -263,6 +265,15 @@ def _in_cells(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
     if span.path in notebooks:
         cell, span = notebooks[span.path].span(span)
     return replace(finding, span=span, cell=cell, related=related, places=places)
+
+
+def _with_cells(run: dict[str, Any], notebooks: Mapping[str, Notebook]) -> dict[str, Any]:
+    """A predicted run whose findings have the places that the findings themselves have."""
+    findings = []
+    for one in run["findings"]:
+        cell, line = notebooks[one["path"]].place(one["line"]) if one["path"] in notebooks else (None, one["line"])
+        findings.append({"code": one["code"], "path": one["path"], "cell": cell, "line": line})
+    return {**run, "findings": findings}
 
 
 def _complaints(

@@ -84,7 +84,7 @@ def test_findings_tell_cell_and_line(capsys: pytest.CaptureFixture[str]) -> None
     assert [(r["cell"], r["line"], r["role"]) for r in found["related"]] == [(4, 3, "guard")]
     assert main(["check", "--format", "text", "."]) == 1
     said = capsys.readouterr().out
-    assert "train.ipynb: 7 lines of magics and shell commands were passed over." in said
+    assert "train.ipynb: 7 lines of magics and shell commands not read." in said
     assert "DDP201" in said
 
 
@@ -149,6 +149,21 @@ def test_every_text_names_the_line_of_the_cell(capsys: pytest.CaptureFixture[str
     assert "  nb.ipynb:cell 3" in shown and "     3 | model = DDP(torch.nn.Sequential(" in "\n".join(shown)
     run = report(capsys, "--format", "text", "--explain-run", "nb.ipynb")
     assert "nb.ipynb:cell 3:3" in run and "nb.ipynb:1" not in run
+
+
+def test_a_predicted_run_names_the_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    late = [
+        (kind, text.replace("range(20)", "range(5000)").replace("== 0:", "== 0 and step % 1000 == 999:")) for kind, text in TRAINING
+    ]
+    Path("nb.ipynb").write_text(notebook(late, indent=1))
+    document = json.loads(report(capsys, "--format", "json", "--explain-run", "nb.ipynb"))
+    assert any(text.startswith("DDP401 (line 8 of cell 4 of nb.ipynb) is not reached here") for text in document["run"]["beyond"])
+    assert "(line 7 of cell 4)" in " ".join(document["run"]["beyond"])
+    Path("nb.ipynb").write_text(notebook([*TRAINING[:3], ("code", "if dist.get_rank() == 0:\n    dist.barrier()\n")]))
+    for _ in range(2):  # the second time from the cache
+        document = json.loads(report(capsys, "--format", "json", "nb.ipynb"))
+        (run,) = document["predicted"]["runs"]
+        assert run["findings"] == [{"code": "DDP201", "path": "nb.ipynb", "cell": 4, "line": 2}]
 
 
 def test_findings_come_in_the_order_of_the_cells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,4 +61,4 @@ def explained(
     if job is None:
         return None
     found = predicted(job, both_ways=True)
-    return Explained(display_path(paths[0]), found, list(beyond(found, of_runs(result.findings, rules), result.sources)))
+    return Explained(display_path(paths[0]), found, list(beyond(found, of_runs(result.findings, rules), result)))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.explore.proof import sites_of
-from ddp_audit.findings import Finding
+from ddp_audit.findings import Finding, Related
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
+    from ddp_audit.outcome import AuditResult
     from ddp_audit.rule import Rule
+    from ddp_audit.source.notebook import Notebook
 
 _OF_RUNS = frozenset({"hang", "abort", "gradients-local", "parameters-differ"})  # outcomes that a predicted run can show
 
@@ -29,13 +32,14 @@ def _words(rule: Rule) -> set[str]:
     return {part.split()[0] for part in rule.outcome.split(";") if part.strip()}
 
 
-def beyond(predicted: Predicted, findings: Iterable[Finding], sources: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A sentence for each finding that the run does not show: not reached, or reached and taken alike by all ranks."""
+def beyond(predicted: Predicted, findings: Iterable[Finding], result: AuditResult) -> Iterator[str]:
+    """A sentence for each finding of a result that the run does not show: not reached, or reached and taken alike by all ranks."""
     shown = set() if predicted.parting is None else set(sites_of(predicted.parting))
     if predicted.parting is not None and predicted.parting.condition is not None:
         shown.add((predicted.parting.condition.path, predicted.parting.condition.line))
     shown |= {(step.event.site.path, step.event.site.line) for step in predicted.steps if step.event.site is not None}
-    for finding in findings:
+    notebooks = result.notebooks
+    for finding in (_in_joined_code(finding, notebooks) for finding in findings):
         span = finding.span
         lines = {(span.path, line) for line in range(span.line, span.end_line + 1)}
         related = {(place.path, place.line) for place in finding.related if place.role != "call"}
@@ -45,16 +49,30 @@ def beyond(predicted: Predicted, findings: Iterable[Finding], sources: Mapping[s
         if lines & predicted.run.lines:
             yield f"{place} is reached, and this run does not show it: it takes an option, a version or data otherwise."
             continue
-        why = _kept_from(predicted, span.path, span.line, sources.get(span.path, ()))
+        why = _kept_from(predicted, span.path, span.line, result.sources.get(span.path, ()), notebooks.get(span.path))
         yield f"{place} is not reached here{f': {why}' if why else ''}."
 
 
-def _kept_from(predicted: Predicted, path: str, line: int, source: Sequence[str]) -> str:
+def _in_joined_code(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
+    """A finding with the lines that the run has, which in a notebook are those of the joined cells."""
+
+    def line(place: Related) -> int:
+        return place.line if place.cell is None else notebooks[place.path].joined(place.cell, place.line)
+
+    if not notebooks:
+        return finding
+    span = finding.span if finding.cell is None else notebooks[finding.span.path].joined_span(finding.cell, finding.span)
+    return replace(finding, span=span, related=[replace(place, line=line(place)) for place in finding.related])
+
+
+def _kept_from(predicted: Predicted, path: str, line: int, source: Sequence[str], notebook: Notebook | None) -> str:
     """The condition around a line that the run asked and that never led there."""
     try:
         tree = ast.parse("\n".join(source))
     except SyntaxError:
         return ""
+    if notebook is not None:
+        notebook.mark(tree)
     around = [node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno < line <= (node.end_lineno or 0)]
     for node in sorted(around, key=lambda found: found.lineno):
         wanted = any(part.lineno <= line <= (part.end_lineno or 0) for part in node.body)

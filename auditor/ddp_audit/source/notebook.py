@@ -59,6 +59,14 @@ class Notebook:
         """A line of the text that is written as the line of its cell."""
         return CellLine(line, *self.place(line))
 
+    def joined(self, cell: int, line: int) -> CellLine:
+        """Return the line of the text that a line of a cell is."""
+        return next((CellLine(start + line - 1, cell, line) for start, number in self.starts if number == cell))
+
+    def joined_span(self, cell: int, span: Span) -> Span:
+        """Return a span with lines of a cell as one of the text."""
+        return replace(span, line=self.joined(cell, span.line), end_line=self.joined(cell, span.end_line))
+
     def mark(self, tree: ast.AST) -> None:
         """Lets the lines of a tree of the text be written as lines of their cells."""
         marked: dict[int, CellLine] = {}
