@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ddp_audit.compare.faults import PARAMETERS_DIFFER
+from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
@@ -14,6 +14,7 @@ from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import Key, module_of, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
 from ddp_audit.program.values import Const, Obj
+from ddp_audit_rules._evidence import has_fault
 
 _OF_GRADIENTS = pattern(r"grad", re.IGNORECASE)
 _OF_PARAMETERS = pattern(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
@@ -147,11 +148,7 @@ def replicas_drift(run: RecordedRun, places: Iterable[Related] = ()) -> str:
     steps = [e for _, e in run.all_events() if e.kind == STEP]
     if not (seen or steps):
         return "not-exercised"
-    if reducer_gave_up(run) or any(e.detail.get("unreduced") for e in steps):
-        return "confirmed"
-    from ddp_audit.compare.silent import silent_faults  # which an audit does not need
-
-    return "confirmed" if any(f.kind == PARAMETERS_DIFFER for f in silent_faults(run)) else "not-observed"
+    return "confirmed" if reducer_gave_up(run) or has_fault(run, GRADIENTS_NOT_REDUCED, PARAMETERS_DIFFER) else "not-observed"
 
 
 def reducer_gave_up(run: RecordedRun) -> bool:

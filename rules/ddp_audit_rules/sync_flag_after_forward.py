@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import FORWARD, STEP
+from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import arms_reducer_by_hand, late_flags
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import has_fault
 
 
 class SyncFlagAfterForward(Rule):
@@ -95,5 +97,4 @@ dist.destroy_process_group()
         ]
         if not forwards:
             return "not-exercised"
-        unreduced = any(e.kind == STEP and e.detail.get("unreduced") for _, e in run.all_events())
-        return "confirmed" if unreduced else "not-observed"
+        return "confirmed" if has_fault(run, GRADIENTS_NOT_REDUCED) else "not-observed"

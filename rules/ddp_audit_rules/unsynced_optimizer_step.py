@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import late_flags, names_of_loops
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import faults_at
 from ddp_audit_rules._gradients import is_of_gradients
 from ddp_audit_rules._windows import Pass, contradiction, never, passes_before
 
@@ -122,4 +124,4 @@ dist.destroy_process_group()
         steps = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == STEP]
         if not steps:
             return "not-exercised"
-        return "confirmed" if any(e.detail.get("unreduced") for e in steps) else "not-observed"
+        return "confirmed" if faults_at(run, GRADIENTS_NOT_REDUCED, finding.span) else "not-observed"

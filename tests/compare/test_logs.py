@@ -20,6 +20,7 @@ from ddp_audit.report import log_lines
 LINES = {
     "gloo-timeout": "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete",
     "gloo-size-mismatch": "  what():  [enforce fail at ../gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 64 vs 20. Received data size doesn't match expected size.",
+    "gloo-all-to-all-splits": "[rank1]: RuntimeError: inLengthPerRank[myRank] == outLengthPerRank[myRank]. ",
     "gloo-peer-closed": "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:12172. This is typically caused by a remote worker crashing.",
     "gloo-peer-reset": "pair.cc:537] Read error [127.0.0.1]:1234: Connection reset by peer. This is typically caused by a remote worker hanging",
     "gloo-pair-closure": "RuntimeError: Application timeout caused pair closure",

@@ -79,7 +79,7 @@ def test_the_hash_of_an_optimizers_state() -> None:
     assert hashes()[1] == hashes(change=1.0)[1] != hashes(amsgrad=True)[1]
     net = nn.Linear(3, 2)
     assert fingerprint.of_optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.parameters())[0] == 0
-    assert "lr 0.25" in fingerprint.settings_of(torch.optim.SGD(net.parameters(), lr=0.25))
+    assert "lr 0.25" in fingerprint.settings_of(torch.optim.SGD(net.parameters(), lr=0.25), net.parameters())
 
 
 class Wrapped(nn.Module):

@@ -7,7 +7,7 @@ steps, the steps are counted anew from its end, where all ranks meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddp_audit.compare.explain import frames, rank_list
@@ -61,18 +61,19 @@ class _Parted:
         return f"; {rank_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the majority" if odd else ""
 
 
-def drifts(run: RecordedRun, groups: Groups, unreduced: bool) -> Iterator[SilentFault]:
-    """What parts, in the order of cause and consequence. `unreduced`: a step used gradients of single ranks, which explains it."""
-    gradients = {found.model: found for found in _first(run, groups, GRADIENTS, _hash)}
+def drifts(run: RecordedRun, groups: Groups, unreduced: bool, averaged: Collection[str] = ()) -> Iterator[SilentFault]:
+    """What parts, in the order of cause and consequence. `unreduced`: a step used gradients of single ranks, which explains it.
+    `averaged` wrappers are those whose replicas are meant to differ for some steps."""
+    gradients = {found.model: found for found in _first(run, groups, GRADIENTS, _hash) if found.model not in averaged}
     for one in gradients.values():
         yield _gradients_differ(one)
     optimizers: dict[str, _Parted] = {}
     for found in _first(run, groups, OPTIMIZER, _state):
         grads = gradients.get(found.model)
-        if not unreduced and (grads is None or grads.key[:2] > found.key[:2]):
+        if found.model not in averaged and not unreduced and (grads is None or grads.key[:2] > found.key[:2]):
             optimizers[found.model] = found
             yield _optimizer_differs(found)
-    for found in _first(run, groups, PARAMETERS, _hash):
+    for found in (one for one in _first(run, groups, PARAMETERS, _hash) if one.model not in averaged):
         yield _parameters_differ(found, _cause(found, unreduced, gradients, optimizers))
 
 

@@ -36,6 +36,12 @@ TEXTS = (
         "or in one with different sizes or types. gloo ends the process by SIGABRT (exit code -6), without an exception.",
     ),
     _text(
+        "gloo-all-to-all-splits",
+        r"inLengthPerRank\[myRank\] == outLengthPerRank\[myRank\]",
+        "The splits of an all_to_all do not fit: what this rank sends to itself is not as much as it expects from itself. Exchange "
+        "the sizes first, and pass them as output_split_sizes.",
+    ),
+    _text(
         "gloo-peer-closed",
         r"Connection closed by peer",
         "Another rank's process ended, or timed out first, while this one waited for it. It is a consequence: look for the rank "

@@ -7,10 +7,11 @@ detail of each kind of event is documented in `ddp_audit.trace.store`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, cast
 
+from ddp_audit.compare.averaged import averaged_models
 from ddp_audit.compare.drift import drifts
 from ddp_audit.compare.evaluated import buffers_apart, saved_apart, statistics_apart
 from ddp_audit.compare.explain import capital, frames, rank_list
@@ -18,7 +19,7 @@ from ddp_audit.compare.factors import wrong_factors
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, SAME_DEVICE, SAME_SAMPLES, SilentFault
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import Looked, RecordedRun, tally
-from ddp_audit.compare.unequal import same_stream, unequal_labels
+from ddp_audit.compare.unequal import LEAST, same_stream, unequal_labels
 from ddp_audit.events import FORWARD, ORDER, PLACE, SAMPLER, STEP, Event, Site
 
 _MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
@@ -29,12 +30,15 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     """The silent faults of a run, in the order of cause and consequence. A run of one rank has none."""
     if run.world_size < 2:
         return []
-    unreduced = list(_unreduced(run))
+    steps = [event for one in run.ranks.values() for event, _ in tally(one.events, STEP) if event.detail.get("unreduced")]
+    local = {str(model) for event in steps for model in event.detail.get("models") or ()}
+    averaged = averaged_models(run, local)
+    unreduced = list(_unreduced(run, averaged))
     groups = Groups(run)
     return [
         *_same_device(run),
         *unreduced,
-        *drifts(run, groups, bool(unreduced)),
+        *drifts(run, groups, bool(unreduced), averaged),
         *statistics_apart(run, groups),
         *buffers_apart(run, groups),
         *saved_apart(run, groups),
@@ -71,14 +75,16 @@ def _same_device(run: RecordedRun) -> Iterator[SilentFault]:
             yield SilentFault(SAME_DEVICE, ranks, site, text)
 
 
-def _unreduced(run: RecordedRun) -> Iterator[SilentFault]:
+def _unreduced(run: RecordedRun, averaged: Collection[str]) -> Iterator[SilentFault]:
+    """Steps on gradients of single ranks, but for wrappers whose parameters are averaged afterwards."""
     local: dict[Site | None, Counter[int]] = {}  # steps on gradients that were not reduced, by line and rank
     every: dict[Site | None, Counter[int]] = defaultdict(Counter)
     for rank, rank_run in sorted(run.ranks.items()):
         for event, count in tally(rank_run.events, STEP):
             site = next(iter(frames(event)), None)
             every[site][rank] += count
-            if event.detail.get("unreduced") is True:
+            models = event.detail.get("models") or ()
+            if event.detail.get("unreduced") is True and not (models and averaged and set(models) <= set(averaged)):
                 local.setdefault(site, Counter())[rank] += count
     for site in every:
         if site not in local:
@@ -130,7 +136,9 @@ def _same_samples(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
         guilty = [
             rank
             for rank in sorted(shared)
-            if len(distinct[rank]) > 1 and (shared[rank] > _MOST_SHARED * compared[rank] or longest[rank] >= _LONG_STREAK)
+            if len(distinct[rank]) > 1
+            and shared[rank] >= LEAST
+            and (shared[rank] > _MOST_SHARED * compared[rank] or longest[rank] >= _LONG_STREAK)
         ]
         if len(guilty) > 1:
             first = guilty[0]

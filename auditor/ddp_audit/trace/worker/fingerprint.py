@@ -211,11 +211,13 @@ def of_optimizer(optimizer: Any, parameters: Iterable[torch.Tensor]) -> tuple[in
     return int.from_bytes(digest.digest(), "little") or 1, int.from_bytes(layout.digest(), "little")
 
 
-def settings_of(optimizer: Any) -> tuple[str, ...]:
-    """The numbers that an optimizer's groups of parameters are set to, such as `lr 0.1`; those in tensors are left out."""
+def settings_of(optimizer: Any, parameters: Iterable[torch.Tensor]) -> tuple[str, ...]:
+    """The numbers that an optimizer's groups with some parameters are set to, such as `lr 0.1`; those in tensors are left out."""
+    chosen = {id(p) for p in parameters}
     found = dict.fromkeys(
         f"{name} {value!r}"
         for group in optimizer.param_groups
+        if any(id(p) in chosen for p in group["params"])
         for name, value in sorted(group.items())
         if isinstance(value, (bool, int, float)) or (isinstance(value, tuple) and all(isinstance(v, (int, float)) for v in value))
     )

@@ -131,7 +131,7 @@ class Looks:
                 **detail,
                 optimizer=type(optimizer).__name__,
                 layout=f"{kept:016x}",
-                settings=fingerprint.settings_of(optimizer),
+                settings=fingerprint.settings_of(optimizer, shared),
             )
             rest = self._wrappers.beside(optimizer)
             if rest:
