@@ -65,6 +65,20 @@ class Job:
             text=True,
         )
 
+    def start_rank(self, rank: int, world: int, timeout: str) -> subprocess.Popen[str]:
+        """One rank that something else starts, with the variables of torch in its environment."""
+        place = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(world)}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), "OMP_NUM_THREADS": "1"}
+        state = ("--dir", f"state{rank}", "--format", "json", "--quick", "--timeout", timeout)
+        return subprocess.Popen(
+            [sys.executable, "-m", "ddp_audit", "preflight", *state, "--", sys.executable, "train.py"],
+            cwd=self.root / f"node{rank}",
+            env={**os.environ, **place, **where},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def both(
         self, *options: str, first: dict[str, Any] | None = None, second: dict[str, Any] | None = None
     ) -> list[tuple[int, dict[str, Any]]]:
@@ -406,3 +420,24 @@ if __name__ == "__main__":
     report = alone(job, *PREFLIGHT, "--", sys.executable, "train.py")
     assert list(report["ranks"]) == ["0", "1"]
     assert report["communication"]["ring"]["wrong"] == []
+
+
+def test_a_rank_that_does_not_come(job: Job) -> None:
+    code, report = ended(job.start_rank(0, 2, "12"))
+    assert code == 1
+    missing = problems(report)["rank-missing"]
+    assert missing["ranks"] == [1]
+    assert "has not come to the store after" in missing["what"]
+    assert report["ranks"]["0"]["error"] is None
+    code, report = ended(job.start_rank(1, 2, "12"))
+    assert code == 1
+    assert list(problems(report)) in (["rank-stopped"], ["rank-failed"])
+    assert f"127.0.0.1:{job.port}" in report["problems"][0]["what"]
+
+
+def test_ranks_that_something_else_starts(job: Job) -> None:
+    started = [job.start_rank(rank, 2, "60") for rank in range(2)]
+    (code, report), (other_code, _) = [ended(process) for process in started]
+    assert (code, other_code) == (0, 0), report["problems"]
+    assert list(report["ranks"]) == ["0", "1"]
+    assert report["job"]["update"]["world_size"] == 2

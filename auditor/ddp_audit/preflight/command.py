@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ddp_audit.launch import Launch, LaunchError, named_launch, read_command
@@ -18,6 +19,10 @@ def read_launch(command: Sequence[str]) -> Launch:
     """What a command says, together with torchrun's variables (PET_NNODES, ..) of this environment. Raises LaunchError."""
     pet = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PET_")]
     launch = read_command([*pet, *command])
+    world = os.environ.get("WORLD_SIZE", "")
+    if launch.kind == PYTHON and "RANK" in os.environ and world.isdecimal() and int(world) > 1:
+        # Something else starts a Python for each rank, and this is one of them.
+        return replace(launch, nnodes="unstated", nproc_per_node="unstated", world_size=int(world))
     if launch.config_file is not None:  # accelerate's own
         import shlex
 

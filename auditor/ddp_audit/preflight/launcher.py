@@ -154,7 +154,7 @@ def _run_command(flight: Preflight, words: Sequence[str], folder: StateFolder) -
     """Runs the command with the probe until rank 0 has the report, the command has ended, or the time is over."""
     settings = encode(flight.settings)
     launch = flight.reading.launch if flight.reading is not None else flight.launch
-    spawns = launch.kind == PYTHON and (launch.world_size or 1) > 1
+    spawns = launch.kind == PYTHON and flight.launch.world_size == 1 and (launch.world_size or 1) > 1
     probe = spawning(launch, settings) if spawns else with_probe(words, flight.launch, settings)
     flight.started = True
     with folder.file(OUTPUT, "log").open("wb") as output:

@@ -146,7 +146,8 @@ class _Rank:
             self.enter("the files")
             self.state["files"] = source_hashes(settings, self.state["arguments"])
             self.state["data"] = {path: data_facts(path) for path in settings.data}
-        self.enter("the connection to the store")
+        address, port, _ = group.meeting_address(place)
+        self.enter(f"the connection to the store at {address}:{port}")
         self._board = group.Board(place, self._left() / 2)
         self.state["address_named"] = self._board.is_named
         self.enter("the roll")

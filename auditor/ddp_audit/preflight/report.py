@@ -61,7 +61,7 @@ def _command_problems(flight: Preflight, known: Known) -> Iterator[Problem]:
         yield Problem(
             "world-differs",
             ERROR,
-            f"The command says {size} processes, but the ranks see a world size of {listed(sorted(worlds))}.",
+            f"The command says a world size of {size}, but the ranks see {listed(sorted(worlds))}.",
             "Check what starts the ranks: a launcher inside another one, or variables of an earlier job.",
         )
 
@@ -242,7 +242,7 @@ def _time(seconds: float) -> str:
 
 
 def _speed(rate: float) -> str:
-    return f"{rate / 1e9:.2f} GB/s" if rate >= 1e8 else f"{rate / 1e6:.2f} MB/s"
+    return f"{rate / 1e9:.2f} GB/s" if rate >= 1e8 else f"{rate / 1e6:.2f} MB/s" if rate >= 1e5 else f"{rate / 1e3:.2f} kB/s"
 
 
 def _sameness(known: Known) -> Iterator[str]:
