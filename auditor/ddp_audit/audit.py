@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.budget import bounded_memory
 from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
@@ -50,7 +51,7 @@ def audit(
     with seen.part() as asked:
         launch = launch_of(options)
         explicit = explicit_overrides(options)
-    with no_collection():
+    with no_collection(), bounded_memory():
         project = project_of(paths, options, overlay, memory, tell)
         known = {} if memory is None else memory.recall(project)
         needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit import budget
 from ddp_audit.carried import as_object, carry
 from ddp_audit.findings import Finding
 from ddp_audit.source import seen
@@ -159,12 +160,17 @@ def _noted(job: Job, entry: SourceFile) -> EntryResult:
 
 
 def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
+    """The audit of an entry, or what kept it from one."""
     try:
-        return with_room(lambda: _audited(job, entry))
-    except (RecursionError, MemoryError):
-        return EntryResult(
-            failures=[SourceError(entry.path, None, "is nested too deeply to be audited")], paths=job.project.read_paths
-        )
+        with budget.bounded_memory(), budget.bounded_time():
+            return with_room(lambda: _audited(job, entry))
+    except RecursionError:
+        why = "is nested too deeply to be audited"
+    except MemoryError:
+        why = budget.TOO_MUCH_MEMORY
+    except budget.GaveUp:
+        why = budget.too_slow()
+    return EntryResult(failures=[SourceError(entry.path, None, why)], paths=job.project.read_paths)
 
 
 def _audited(job: Job, entry: SourceFile) -> EntryResult:
@@ -175,7 +181,7 @@ def _audited(job: Job, entry: SourceFile) -> EntryResult:
         for rule in job.rules:
             try:
                 result.findings += rule.check(context)
-            except RecursionError:
+            except (RecursionError, MemoryError):
                 raise
             except Exception as error:
                 result.failures.append(_internal(entry, f"rule {rule.code} {rule.name}", error))

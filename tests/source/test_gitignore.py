@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -88,12 +87,11 @@ def test_what_git_ignores_is_what_git_says(seed: int, tmp_path: Path) -> None:
 
 
 def test_no_pattern_takes_long() -> None:
+    """Tried way by way, each of these takes centuries."""
     (pattern,) = parse(b"*a" * 60 + b"*b\n")
     (path,) = parse(b"x/" + b"**/*a*/" * 40 + b"b\n")
-    began = time.process_time()
     assert not pattern.fits(b"a" * 255)
     assert not path.fits(b"x/" + b"aa/" * 1_000 + b"c")
-    assert time.process_time() - began < 60  # some centuries, if it were tried way by way
 
 
 HAZARD = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\nif dist.get_rank() == 0:\n    dist.barrier()\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_audit import budget
 from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
 from ddp_audit.cli.check import add_job_options, options_for
 from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
@@ -81,9 +82,14 @@ def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Ru
     if project.entries:
         job = Job(project, rules, launch, explicit, told=told)
         try:
-            context = with_room(lambda: context_of(job, project.entries[0], failures))
-        except (RecursionError, MemoryError):
+            with budget.bounded_memory(), budget.bounded_time():
+                context = with_room(lambda: context_of(job, project.entries[0], failures))
+        except RecursionError:
             failures.append(SourceError(project.entries[0].path, None, "is nested too deeply to be audited"))
+        except MemoryError:
+            failures.append(SourceError(project.entries[0].path, None, budget.TOO_MUCH_MEMORY))
+        except budget.GaveUp:
+            failures.append(SourceError(project.entries[0].path, None, budget.too_slow()))
     errors = [f"{place_of(e.path, e.line or 1, cell=e.cell)}: {e.message}" for e in [*project.errors, *failures]]
     return project, context, rules, errors
 

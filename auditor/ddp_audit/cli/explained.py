@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Usage
-from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.outcome import AuditResult, Options, UsageError
 from ddp_audit.source.paths import display_path
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def explained(
 
     It is the run that the findings of the audit rest on, and in addition what comes of conditions on local data.
     """
+    from ddp_audit import budget
     from ddp_audit.explore.proof import CHECKED, predicted
     from ddp_audit.predicted import job_of
     from ddp_audit.report.run_findings import beyond, of_runs
@@ -60,5 +61,11 @@ def explained(
     job = job_of(paths, options, bounds=CHECKED, overlay=overlay)
     if job is None:
         return None
-    found = predicted(job, both_ways=True)
+    try:
+        with budget.bounded_memory(), budget.bounded_time():
+            found = predicted(job, both_ways=True)
+    except MemoryError:
+        raise UsageError(f"{display_path(paths[0])}: {budget.TOO_MUCH_MEMORY} (--explain-run)") from None
+    except budget.GaveUp:
+        raise UsageError(f"{display_path(paths[0])}: {budget.too_slow()} (--explain-run)") from None
     return Explained(display_path(paths[0]), found, list(beyond(found, of_runs(result.findings, rules), result)))

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from ddp_audit import budget
+
 _Result = TypeVar("_Result")
 _DEPTH = 30_000  # calls inside each other; Python itself gives up on parsing what is nested deeper than about that
 _STACK = 512 * 1024 * 1024  # bytes of address space; what is not used takes no memory
@@ -32,7 +34,8 @@ def _deep(call: Callable[[], _Result]) -> _Result:
 
     def run() -> None:
         try:
-            results.append(call())
+            with budget.in_this_thread():
+                results.append(call())
         except BaseException as error:
             raised.append(error)
 
@@ -41,8 +44,9 @@ def _deep(call: Callable[[], _Result]) -> _Result:
         threading.stack_size(_STACK)
         sys.setrecursionlimit(max(_DEPTH, usual_depth))
         thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        thread.join()
+        with budget.room_for(_STACK):
+            thread.start()
+            thread.join()
     except RuntimeError:  # no room for the stack
         raise RecursionError("nested too deeply") from None
     finally:

@@ -6,6 +6,7 @@ import ast
 import io
 import itertools
 import os
+import re
 import sys
 import tokenize
 import warnings
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
@@ -153,7 +155,9 @@ def _line_of_bad_byte(data: bytes) -> int:
 
 
 def parse_text(text: str, shown: str) -> ast.Module:
-    """The tree of a file's text. Raises SourceError where Python cannot parse it."""
+    """The tree of a file's text. Raises SourceError where Python cannot parse it, or the tree would take too much memory."""
+    if len(text) > MOST_TOKENS and _has_more_tokens(text):
+        raise SourceError(shown, None, f"is too large to be audited: it has more than {MOST_TOKENS:,} tokens")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
@@ -173,6 +177,15 @@ def parse_text(text: str, shown: str) -> ast.Module:
         raise SourceError(shown, None, message) from None
     except (RecursionError, MemoryError):
         raise SourceError(shown, None, "is nested too deeply to be parsed") from None
+
+
+MOST_TOKENS = 500_000  # a tree takes about a kilobyte for each
+_TOKEN = pattern(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|\'(?:[^\'\\\n]|\\.)*\'|\"(?:[^\"\\\n]|\\.)*\"|#[^\n]*|\w+|[^\w\s]", re.DOTALL)
+
+
+def _has_more_tokens(text: str) -> bool:
+    """Whether a text has more tokens than a tree may be made of, about."""
+    return next(itertools.islice(_TOKEN.finditer(text), MOST_TOKENS, None), None) is not None
 
 
 def check_text(text: str, shown: str) -> None:

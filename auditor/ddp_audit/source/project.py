@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ddp_audit.budget import TOO_MUCH_MEMORY
 from ddp_audit.graphs import parts_of
 from ddp_audit.source import seen
 from ddp_audit.source.facts import Facts
@@ -137,6 +138,9 @@ class Project:
             file = parse_file(Path(absolute), name, data, parses=self._facts.parses(absolute, data))
         except SourceError as error:
             self.errors.append(error)
+            return None
+        except MemoryError:
+            self.errors.append(SourceError(display_path(absolute), None, TOO_MUCH_MEMORY))
             return None
         self._facts.learn(absolute, data)
         return file

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.events import COLLECTIVE, USER, Event
 from ddp_audit.explore.exact import messages
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
+from ddp_audit.folding import count_of
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.contracts_torch import COLLECTIVES
 
@@ -24,6 +25,8 @@ _PAYLOAD = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "a
             "all_to_all_single": "input", "reduce_scatter_tensor": "input", "reduce_scatter_single": "input",
             "reduce_scatter": "input_list", "all_to_all": "input_tensor_list", "all_reduce_coalesced": "tensors"}  # fmt: skip
 _OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
+
+_MOST_RANKS = 100_000  # of a group
 
 
 @dataclass(slots=True, eq=False)
@@ -192,7 +195,8 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = args[0] if args else kwargs.get("ranks")
     ranks: tuple[int, ...] | None = None
     if given is not None:
-        found: list[Any] = list(given) if isinstance(given, (list, tuple, range, set)) else [None]
+        few = isinstance(given, (list, tuple, range, set)) and count_of(given) <= _MOST_RANKS
+        found: list[Any] = list(given) if few else [None]
         if not all(isinstance(r, int) for r in found):
             it.bound("a group of ranks that are not known")
             return Unknown("a group")

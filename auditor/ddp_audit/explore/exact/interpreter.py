@@ -68,6 +68,8 @@ class Interpreter(Iteration):
             self.cut = cut.why
         except RecursionError:
             self.cut = "the nesting of its calls and expressions is too deep"
+        except MemoryError:
+            raise
         except Exception as failure:
             if os.environ.get("DDP_AUDIT_DEBUG"):
                 raise

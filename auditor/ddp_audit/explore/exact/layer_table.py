@@ -133,6 +133,9 @@ def _recurrent(m: Module, a: dict[str, Any]) -> None:
     if size is None or hidden is None or count is None or projected is None or not _known_flags(a, "bias", "bidirectional"):
         m.opaque = True
         return
+    if count > _MOST_COPIES:
+        m.opaque = True
+        return
     out = projected or hidden
     directions = ("", "_reverse") if a.get("bidirectional") is True else ("",)
     for number in range(min(count, _MOST_COPIES)):
@@ -214,7 +217,7 @@ _LAYERS["TransformerDecoderLayer"] = (_BLOCK, _blocks(("self_attn", "multihead_a
 
 def _stack(m: Module, a: dict[str, Any]) -> None:
     inner, count = a.get("encoder_layer", a.get("decoder_layer")), _size(a.get("num_layers"))
-    if not isinstance(inner, Module) or count is None or count > _MOST_COPIES:
+    if not isinstance(inner, Module) or count is None or count * sum(1 for _ in inner.walk()) > _MOST_MODULES:
         m.opaque = True
         return
     layers = Module("torch.nn.ModuleList")
@@ -285,6 +288,7 @@ def nodes(module: Module, live: bool) -> list[tuple[list[Param], bool]]:
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _APART = ("Linear", "Bilinear")  # the weight goes through a node of its own before the one that takes the bias
 _MOST_COPIES = 256  # layers of a stack
+_MOST_MODULES = 20_000  # in all of them
 
 
 def _recurrent_nodes(module: Module, live: bool) -> list[tuple[list[Param], bool]]:

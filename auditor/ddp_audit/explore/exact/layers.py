@@ -217,6 +217,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 def call_module(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A call of a module, past any wrapper around it."""
 
+    it.tick()  # a library's module does not count itself, and one module can be in many places
     it.module_depth += 1
     try:
         inner = remembered_forward if it.module_depth == 1 else hooked_forward

@@ -76,6 +76,7 @@ class Counted:
 
     def elements(self, it: Interpreter) -> Iterator[Any]:
         """Pairs of position and element."""
+        it.tick()
         for position, element in enumerate(it.iterate(self.inner)):
             yield expressions_add(self.start, position), element
 
@@ -102,6 +103,7 @@ class Zipped:
 
     def elements(self, it: Interpreter) -> Iterator[Any]:
         """Tuples, until the shortest ends."""
+        it.tick()  # one of these may be in another many times
         yield from zip(*(it.iterate(part) for part in self.parts), strict=False)
 
 

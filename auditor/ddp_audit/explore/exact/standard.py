@@ -210,6 +210,9 @@ def _machine(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _copy(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     value = args[0] if args else Unknown()
+    copied = value.module if isinstance(value, training.Wrapper) else value
+    for _ in copied.walk() if isinstance(copied, Module) else ():
+        it.tick()
     if isinstance(value, Module):
         return layer_table.clone(value)
     if isinstance(value, training.Wrapper) and isinstance(value.module, Module):

@@ -1,0 +1,132 @@
+"""The last net under an audit: memory and processor time that one script may take, whatever its text.
+
+Work is counted where it is done, so that audits come out alike on every machine. What escapes the count is ended here: memory by
+the system's limit on this process, which makes Python raise MemoryError, and time by a thread that looks at the clock of the
+process now and then and raises GaveUp in the thread that audits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+MEMORY = 900 * 1024 * 1024  # bytes that an audit may take, beside what the process has
+SECONDS = 60.0  # of processor time, for one script
+_LOOKS = 1.0  # seconds between two looks at the clock, at least
+TOO_MUCH_MEMORY = f"was not audited: it needs more than {MEMORY // 1024 // 1024} MB of memory"
+
+
+class GaveUp(BaseException):
+    """The time is spent. No `except Exception` of the auditor holds it up."""
+
+
+def too_slow() -> str:
+    """Return what is said of a script whose time is spent."""
+    return f"was not audited: it takes more than {SECONDS:g} seconds of processor time"
+
+
+@contextlib.contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Let this process take no more than MEMORY in addition to what it has. A lower limit that it has already stays."""
+    try:
+        import resource
+
+        with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123  pathlib costs more than the read
+            now = int(stream.read().split()[0]) * resource.getpagesize()
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = min(limit for limit in (now + MEMORY, soft, hard) if limit != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    except (ImportError, OSError, ValueError):  # not Linux
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let this process reserve `size` bytes more than it may: address space that is not all used, as that of a deep stack."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if soft == resource.RLIM_INFINITY:
+            raise ValueError
+        resource.setrlimit(resource.RLIMIT_AS, (soft + size if hard == resource.RLIM_INFINITY else min(soft + size, hard), hard))
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+class _Watch:
+    """Raises GaveUp in a thread once the process has taken its time since `since`."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.since = time.process_time()
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+        self.is_spent = False
+        threading.Thread(target=self._run, name="ddp-audit-budget", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self.ended.wait(max(_LOOKS, SECONDS - (time.process_time() - self.since))):
+            with self.lock:
+                if not self.ended.is_set() and time.process_time() - self.since >= SECONDS:
+                    self.is_spent = True
+                    _raise_in(self.thread, GaveUp)
+                    return
+
+    def end(self) -> None:
+        with self.lock:
+            self.ended.set()
+        if self.is_spent:
+            _raise_in(self.thread, None)  # what was raised too late to arrive
+
+
+_watches: list[_Watch] = []
+
+
+@contextlib.contextmanager
+def bounded_time() -> Iterator[None]:
+    """Raise GaveUp inside the block once it has taken its processor time. A block inside another one counts to it."""
+    if _watches or sys.implementation.name != "cpython":
+        yield
+        return
+    watch = _Watch()
+    _watches.append(watch)
+    try:
+        yield
+    finally:
+        _watches.remove(watch)
+        watch.end()
+
+
+@contextlib.contextmanager
+def in_this_thread() -> Iterator[None]:
+    """The work under a bound of time goes on in the thread that enters this block."""
+    before = [(watch, watch.thread) for watch in _watches]
+    for watch, _ in before:
+        watch.thread = threading.get_ident()
+    try:
+        yield
+    finally:
+        for watch, thread in before:
+            watch.thread = thread
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    import ctypes  # a tenth of the audit of a script, and seldom needed
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind))

@@ -1,0 +1,140 @@
+"""One script takes no more than its memory and time, whatever it holds; the others are audited, and the exit code is 2."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_audit import budget
+from ddp_audit.audit import audit
+from ddp_audit.cli import main
+from ddp_audit.program import lower
+from ddp_audit.source.deep import with_room
+from ddp_audit.source.files import MOST_TOKENS
+
+PREAMBLE = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+"""
+HAZARD = "if dist.get_rank() == 0:\n    dist.barrier()\n"
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A script that the lowering of the test takes badly, between two that are ordinary."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "heavy.py", "z.py"):
+        Path(name).write_text(PREAMBLE + HAZARD)
+    return ["a.py", "heavy.py", "z.py"]
+
+
+def _spin(*_: Any) -> None:
+    while True:
+        try:
+            sum(range(1_000))
+        except Exception:  # as an auditor's own handler, which must not hold it up
+            continue
+
+
+def _deeply(depth: int) -> None:
+    if depth:
+        _deeply(depth - 1)
+    _spin()
+
+
+def _hoard(*_: Any) -> None:
+    held = []
+    while True:
+        held.append(bytearray(1 << 20))
+
+
+@pytest.mark.parametrize("heavy", [_spin, lambda: _deeply(2_000)], ids=["spins", "spins in a deep stack"])
+def test_a_script_that_takes_too_long_is_given_up(scripts: list[str], heavy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "SECONDS", 1.0)
+
+    def lowering(project: Any, entry: Any, **options: Any) -> Any:
+        return heavy() if entry.path == "heavy.py" else lower(project, entry, **options)
+
+    result = audit(scripts, lower=lowering)
+    assert [str(error) for error in result.errors] == ["heavy.py: was not audited: it takes more than 1 seconds of processor time"]
+    assert result.exit_code() == 2
+    assert {f.span.path for f in result.findings if f.code == "DDP201"} == {"a.py", "z.py"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is Linux's")
+def test_a_script_that_takes_too_much_memory_is_given_up(scripts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "MEMORY", 100 * 1024 * 1024)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def lowering(project: Any, entry: Any, **options: Any) -> Any:
+        return _hoard() if entry.path == "heavy.py" else lower(project, entry, **options)
+
+    result = audit(scripts, lower=lowering)
+    assert [str(error) for error in result.errors] == [f"heavy.py: {budget.TOO_MUCH_MEMORY}"]
+    assert {f.span.path for f in result.findings if f.code == "DDP201"} == {"a.py", "z.py"}
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_nothing_is_raised_once_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "SECONDS", 0.0)
+    monkeypatch.setattr(budget, "_LOOKS", 0.001)
+    for _ in range(20):
+        try:
+            with budget.bounded_time():
+                time.sleep(0.002)
+        except budget.GaveUp:
+            pass
+        time.sleep(0.002)
+    assert with_room(lambda: sum(range(1_000_000))) == 499999500000
+
+
+def test_a_file_with_too_many_tokens_is_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("big.py").write_text(PREAMBLE + "x = [" + "0," * MOST_TOKENS + "]\n")
+    Path("text.py").write_text(PREAMBLE + "x = '" + "0," * MOST_TOKENS + "'\n" + HAZARD)
+    assert main(["check", "big.py", "text.py"]) == 2
+    said = capsys.readouterr().out
+    assert f"big.py: is too large to be audited: it has more than {MOST_TOKENS:,} tokens" in said
+    assert "text.py:7" in said and "DDP201" in said
+
+
+ZIPPED = "z = [1, 2]\n" + "z = zip(z, enumerate(z))\n" * 60 + "for x in z:\n    dist.barrier()\n"
+COPIED = (
+    "import copy\ns = torch.nn.Linear(4, 4)\nfor i in range(60):\n"
+    "    s = torch.nn.Sequential(copy.deepcopy(s), copy.deepcopy(s))\nmodel = DDP(s)\n"
+)
+SHARED = (
+    "s = torch.nn.Linear(4, 4)\nfor i in range(60):\n    s = torch.nn.Sequential(s, s)\nmodel = DDP(s)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for step in range(3):\n    model(torch.ones(2, 4)).sum().backward()\n    optimizer.step()\n"
+)
+LAYERS = (
+    "inner = torch.nn.TransformerEncoderLayer(8, 2)\nmodel = DDP(torch.nn.TransformerEncoder(inner, 10**9))\n"
+    "model = DDP(torch.nn.LSTM(3, 3, 10**9))\n"
+)
+GROUPS = "g = dist.new_group(range(10**9))\ndist.barrier(g)\na, b = torch.zeros(10**9).chunk(10**9)[:2]\n"
+SPLIT = (
+    "from torch.utils.data import TensorDataset, random_split\n"
+    "a, b = random_split(TensorDataset(torch.zeros(10**12)), [1e-9, 1e-9])\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [ZIPPED, COPIED, SHARED, LAYERS, GROUPS, SPLIT], ids=["zip", "copy", "shared", "layers", "groups", "split"]
+)
+def test_a_short_script_that_stands_for_much(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PREAMBLE + text)
+    assert main(["check", "--explain-run", "--no-cache", "train.py"]) in (0, 1)
+    assert "error in ddp-audit" not in capsys.readouterr().out
