@@ -133,9 +133,6 @@ def _recurrent(m: Module, a: dict[str, Any]) -> None:
     if size is None or hidden is None or count is None or projected is None or not _known_flags(a, "bias", "bidirectional"):
         m.opaque = True
         return
-    if count > _MOST_COPIES:
-        m.opaque = True
-        return
     out = projected or hidden
     directions = ("", "_reverse") if a.get("bidirectional") is True else ("",)
     for number in range(min(count, _MOST_COPIES)):
