@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,11 +12,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
 from case import Program, programs
 
 from ddp_audit.audit import audit
+from ddp_audit.cli import main
 from ddp_audit.explore.exact import NOTHING
 from ddp_audit.explore.proof import CHECKED, Predicted, predicted
 from ddp_audit.outcome import Options
 from ddp_audit.predicted import job_of
+from ddp_audit.report.run_findings import of_runs
+from ddp_audit.rule import load_rules
 
+RULES = {rule.code: rule for rule in load_rules()}
 PROGRAMS = [program for program in programs() if all(o.word != "not-run" for o in program.outcomes)]
 # Programs that hang or are aborted, without a framework: how many of them the predicted run finds. The others do so by local data, by
 # files, or by an exception. A count that goes up is to be written here.
@@ -81,6 +86,29 @@ def test_as_many_hangs_as_before_are_predicted(monkeypatch: pytest.MonkeyPatch) 
     hanging = [p for p in PROGRAMS if not p.needs and {o.word for o in p.outcomes} & {"hang", "abort"}]
     found = [p.name for p in hanging if (run := judged(p, monkeypatch)).parting is not None and not run.parting.rests_on]
     assert len(found) == FOUND, f"of {len(hanging)}: {found}"
+
+
+BAD = [program for program in PROGRAMS if {outcome.word for outcome in program.outcomes} & {"hang", "abort", "gradients-local"}]
+
+
+@pytest.mark.parametrize("program", BAD, ids=[program.name for program in BAD])
+def test_the_report_does_not_contradict_its_findings(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(program.path.parent)
+    launch = ["--launch", program.launch] if program.launch else []
+    code = main(["check", program.path.name, "--explain-run", "--format", "json", "--no-cache", *launch])
+    report = json.loads(capsys.readouterr().out)
+    errors = [finding["code"] for finding in report["findings"] if finding["severity"] == "error"]
+    run = report["run"]
+    assert code == bool(errors)
+    assert errors or run["outcome"] not in ("hangs", "aborts") or run["rests_on"]
+    assert run["outcome"] == report["predicted"]["runs"][0]["outcome"] if report["predicted"] else True
+    main(["check", program.path.name, "--explain-run", "--format", "text", "--no-cache", *launch])
+    text = " ".join(capsys.readouterr().out.split())
+    found = of_runs(audit([program.path.name], Options(launch=program.launch or None)).findings, RULES)
+    promised = [finding.code for finding in found if {"hang", "abort"} & set(RULES[finding.code].outcome.split())]
+    assert not ("none waits for another" in text and promised), promised
 
 
 # ---- how ranks end

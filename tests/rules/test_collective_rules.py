@@ -245,9 +245,33 @@ for x in loader:
     if loss < 0.1:
         sys.exit(0)  # HERE
 """,
+    ("DDP203", "exit with success by raising"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    if loss < 0.1:
+        raise SystemExit(0)  # HERE
+""",
+    ("DDP203", "exit with success by raising a class"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    if loss < 0.1:
+        raise SystemExit  # HERE
+""",
 }  # fmt: skip
 
 QUIET = {
+    ("DDP203", "an exit with failure, which the launcher answers"): TRAIN + """
+for x in loader:
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    if loss < 0.1:
+        raise SystemExit(1)
+""",
     ("DDP203", "a list of local values whose length is that of the steps"): TRAIN + """
 losses = []
 for x in loader:

@@ -415,6 +415,8 @@ class Lowering:
             case ast.Raise(exc=exc):
                 if exc is not None:
                     self.eval(exc)
+                    if names.leaves_by_raising(self, node, exc):
+                        return "exit"
                 self.emit("jump", node, what="raise")
                 return "raise"
             case ast.Break() | ast.Continue():

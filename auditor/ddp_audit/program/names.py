@@ -14,6 +14,7 @@ from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
     Const,
+    Ext,
     Value,
     leaf,
 )
@@ -134,6 +135,19 @@ def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
     if not isinstance(node, ast.Call) or not is_exit(node):
         return False
     lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
+    return True
+
+
+def leaves_by_raising(lowering: Lowering, node: ast.Raise, raised: ast.expr) -> bool:
+    """Whether a raise statement ends the process as sys.exit() does: it raises SystemExit, as a class or with an exit code."""
+    call = raised if isinstance(raised, ast.Call) else None
+    target = raised if call is None else call.func
+    if not isinstance(target, ast.Name):
+        return False
+    found = lowering.eval(target)
+    if not isinstance(found, Ext) or found.name != "builtins.SystemExit":
+        return False
+    lowering.emit("jump", node, what="exit", code=lowering.eval(call.args[0]) if call is not None and call.args else None)
     return True
 
 
