@@ -213,3 +213,21 @@ def test_no_sync_blocks(lowered: Lowered, source: str) -> None:
 def test_gradients(lowered: Lowered, source: str, grad: bool) -> None:
     program = lowered(f"model = DDP(torch.nn.Linear(2, 1))\nx = torch.ones(2)\n{source}\n")
     assert only(program, "forward").grad is grad
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "reached"),
+    [
+        ("torch.cuda.is_available()", "torch.cuda.is_available()", True),
+        ("torch.cuda.is_available()", "not torch.cuda.is_available()", False),
+        ("len(os.environ) > 3 and torch.cuda.is_available()", "torch.cuda.is_available() and True", True),
+        ("torch.cuda.is_available()", "torch.cuda.is_bf16_supported()", None),
+        ("True", "not torch.cuda.is_available()", None),
+    ],
+)
+def test_what_the_group_rests_on_is_answered_alike_later(lowered: Lowered, made: str, asked: str, reached: bool | None) -> None:
+    text = f"def init():\n    if {made}:\n        dist.init_process_group('nccl')\ninit()\nif {asked}:\n    dist.barrier()\n"
+    found = [node.guards for node in lowered(text).of("collective")]
+    assert found == ([] if reached is False else found)
+    assert bool(found) is (reached is not False)
+    assert not found or bool(found[0]) is (reached is None)

@@ -68,9 +68,12 @@ def note_assignment(lw: Lowering, node: ast.AST, owner: Obj, attr: str, old: Val
 
 
 def replace_layer(lw: Lowering, node: ast.AST, owner: Value, index: Value, value: Value) -> None:
-    """Notes `model.module[2] = layer` where the container is wrapped by now."""
+    """Notes that `container[2] = layer` puts a layer into the container, and that it is wrapped by now where it is."""
     container, new = the_object(owner, "module"), the_object(value, "module")
-    if container is not None and new is not None and inside_wrapper(lw, container) is not None:
+    if container is None or new is None:
+        return
+    lw.children.setdefault(container.key, set()).add(new.key)
+    if inside_wrapper(lw, container) is not None:
         old = lw.program.modules.layer(container, index) or Unknown()
         lw.emit("change", node, target=container, args={"value": value, "old": old}, what="replaced", name=lw.text(node))
 

@@ -13,6 +13,7 @@ from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.names import called
 from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.uses import is_container
 from ddp_audit.program.values import (
     UNIFORM,
     Bound,
@@ -492,7 +493,13 @@ def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Valu
     return Unknown(text=lw.text(node))
 
 
-def _scaler_update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`scaler.update()`, and `modules.update(others)` of a ModuleDict, which holds the others from then on."""
+    container = is_container(bound.receiver)
+    if container is not None:
+        for value in args:
+            lookup.adopt(lw, container, value)
+        return Const(value=None)
     if the_object(bound.receiver, "scaler") is None:
         return None
     lw.emit("scaler", node, target=bound.receiver, args=dict(kwargs), what="update")
@@ -501,7 +508,7 @@ def _scaler_update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value]
 
 BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
 BY_METHOD.update(
-    clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_scaler_update,
+    clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, state_dict=_state_dict,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),

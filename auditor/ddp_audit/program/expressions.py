@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -198,7 +198,22 @@ def _logic(lw: Lowering, node: ast.BoolOp) -> Value:
             then: list[Item] = inner_block if op == "and" else []
             orelse: list[Item] = [] if op == "and" else inner_block
             lw.block.append(Branch(replace(guard, polarity=True), then, orelse))
-    return operation(op, *values, text=lw.text(node))
+    chosen = _chosen(op, values)
+    return operation(op, *values, text=lw.text(node)) if chosen is None else chosen
+
+
+def _chosen(op: str, values: Sequence[Value]) -> Value | None:
+    """The operand that `and` or `or` gives, where what stands before it is an object, or a constant that nobody overrides."""
+    for value in values[:-1]:
+        if isinstance(value, (Obj, Func, Ext)):
+            holds = True
+        elif isinstance(value, Const) and value.default is None:
+            holds = bool(value.value)
+        else:
+            return None
+        if holds == (op == "or"):
+            return value
+    return values[-1]
 
 
 def _conditional(lw: Lowering, node: ast.IfExp) -> Value:

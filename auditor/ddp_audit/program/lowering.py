@@ -17,6 +17,7 @@ from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program import (
     changes,
+    conditions,
     contexts,
     contracts_config,
     contracts_data,  # noqa: F401  registers contracts
@@ -53,7 +54,6 @@ from ddp_audit.program.values import (
     conjuncts,
     defaults_in,
     differs,
-    leaves,
     named,
     truth,
     worlds,
@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
-
-_JOBS = (2, 3, 4, 5, 6, 8, 12, 16, 64)  # world sizes in which an assertion has to fail before nothing stands behind it
 
 _MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
@@ -123,6 +121,7 @@ class Lowering:
         self.inlined: set[int] = set()  # id() of definitions that were reached
         self.children = self.program.modules.children  # module objects inside module objects
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
+        self.premises: list[tuple[Value, bool]] = []  # what had to hold for the job to become a distributed one
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
         self.deciding: dict[str, distributed_runs.Setting] = {}  # settings that decide whether the run is distributed
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
@@ -293,7 +292,7 @@ class Lowering:
         kinds = [0 if not part.taint else 2 if RANK in part.taint else 1 for part, _ in parts]
         if len(set(kinds)) == 1:
             return [self.guard(test, polarity, node, via)]
-        nodes = _operands(node, polarity)
+        nodes = conditions.operands(node, polarity)
         if len(nodes) != len(parts):
             nodes = [node] * len(parts)
         found = [self.guard(*part, at, via) for part, at, kind in zip(parts, nodes, kinds, strict=True) if not kind]
@@ -307,23 +306,12 @@ class Lowering:
         whole = self.span(node)
         return [replace(guard, span=whole) for guard in found]
 
-    def _never_holds(self, test: ast.expr, value: Value) -> bool:
-        """Whether no rank of a distributed job passes an assertion: it asks for a single process (`assert local_rank == -1`)."""
-        for part in _operands(test, True):
-            if self._assumed(part) is False or distributed_runs.is_taken(self, part) is False:
-                return True
-        jobs = [world for size in _JOBS for world in worlds(size)]
-        return any(
-            leaves(part) and "?" not in leaves(part) and all(truth(part, world) is (not answer) for world in jobs)
-            for part, answer in conjuncts(value, True)
-        )
-
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""
         known = self.known(value)
         if known is not None:
             return known
-        taken = self._assumed(test)
+        taken = self.assumption(test)
         if taken is not None:
             return taken
         if differs(value, self.worlds):
@@ -337,10 +325,11 @@ class Lowering:
             then_makes, else_makes = (distributed_runs.makes_elsewhere(self, arm) for arm in (then, orelse))
         if then_makes != else_makes:
             self.assumed[self.text(test)] = then_makes
+            self.premises += conjuncts(value, then_makes)
             return then_makes
-        return None
+        return conditions.premised(self, value)
 
-    def _assumed(self, test: ast.expr) -> bool | None:
+    def assumption(self, test: ast.expr) -> bool | None:
         """What a condition was taken to be before, so that one of its arms makes the job a distributed one."""
         text = self.text(test)
         opposite = text.removeprefix("not ") if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else f"not {text}"
@@ -425,7 +414,7 @@ class Lowering:
             case ast.Assert(test=test):
                 asked = self.eval(test)
                 self.emit("assert", node, args={"test": asked})
-                if self._never_holds(test, asked):
+                if conditions.never_holds(self, test, asked):
                     self.emit("jump", node, what="raise")
                     return "raise"
             case ast.Global(names=declared):
@@ -488,13 +477,3 @@ class Lowering:
         self.muted = muted
         self.here, self.guards, self.grad, self.state = saved
         return frame
-
-
-def _operands(node: ast.expr, polarity: bool) -> list[ast.expr]:
-    """The operands of a condition as `conjuncts` takes its value apart."""
-    match node:
-        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) == polarity:
-            return [part for value in values for part in _operands(value, polarity)]
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return _operands(inner, not polarity)
-    return [node]

@@ -374,7 +374,9 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
                 partner[0].remove(partner[1])
     for ours, others in left_over:
         if ours and others:
-            yield ours[0], others[0], "operation"
+            # One operation, in a loop on one side alone: who sends how often is the matter of a protocol that is not followed.
+            if _token(ours[0])[0] != _token(others[0])[0]:
+                yield ours[0], others[0], "operation"
         else:
             for node in (*ours, *others):
                 yield node, None, ""

@@ -1,0 +1,91 @@
+"""Shapes of public code that were judged wrongly at first sight, each with a form in which the hazard is real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import HEAD, audited, findings
+
+START = HEAD + "dist.init_process_group('nccl')\nrank = dist.get_rank()\nds = TensorDataset(torch.randn(64, 4))\n"
+WRAPPED = (
+    "model = DDP({inner})\nopt = torch.optim.SGD({parameters}, lr=0.1)\nmodel(torch.randn(2, 4)).sum().backward()\nopt.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "ts or idx",
+        "(None or ts) or idx",
+        "ts and ts",
+        "ts if ts else idx",
+    ],
+)
+def test_a_sampler_that_or_chooses_shards(sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = START + "ts = DistributedSampler(ds)\nidx = list(range(64))\n"
+    loop = f"for (x,) in DataLoader(ds, sampler={sampler}):\n    model(x).sum().backward()\n    opt.step()\n"
+    model = "model = DDP(torch.nn.Linear(4, 1))\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    assert findings("DDP301", audited(tmp_path, text + model + loop)) == []
+    unsharded = loop.replace(sampler, "None or torch.utils.data.RandomSampler(ds)")
+    assert len(findings("DDP301", audited(tmp_path, text + model + unsharded))) == 1
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "box = torch.nn.ModuleDict()\nfor n in (1, 2):\n    c = torch.nn.Linear(4, 4)\n    box[f'c_{n}'] = c\n    own.append(c)\n",
+        "box = torch.nn.ModuleDict()\nc = torch.nn.Linear(4, 4)\nbox.update({'c': c})\nown.append(c)\n",
+        "inner = torch.nn.ModuleDict()\nc = torch.nn.Linear(4, 4)\ninner['c' + str(rank * 0)] = c\nbox = torch.nn.ModuleDict()\n"
+        "box.update(inner)\nown.append(c)\n",
+        "box = torch.nn.ModuleList([torch.nn.Linear(4, 4)])\nc = torch.nn.Linear(4, 4)\nbox[0] = c\nown.append(c)\n",
+    ],
+    ids=["a key that is computed", "update with a dict", "update with a ModuleDict", "an index"],
+)
+def test_a_module_in_a_container_is_inside_of_its_wrapper(held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = "class Net(torch.nn.Module):\n    def __init__(self, box):\n        super().__init__()\n        self.box = box\n"
+    net += "    def forward(self, x):\n        return sum(layer(x) for layer in self.box.children())\n"
+    groups = "[{'params': c.parameters()} for c in own]"
+    text = START + net + "own = []\n" + held + WRAPPED.format(inner="Net(box)", parameters="c.parameters()")
+    assert findings("DDP102", audited(tmp_path, text)) == []
+    outside = (
+        text.replace("DDP(Net(box))", "DDP(torch.nn.Linear(4, 4))")
+        .replace("model(torch", "model(c(torch")
+        .replace("4)).sum", "4))).sum")
+    )
+    assert len(findings("DDP102", audited(tmp_path, outside))) == 1, groups
+
+
+SERVED = """
+signal = torch.zeros(1)
+def closure():
+    if rank == 0:
+        dist.broadcast(signal, src=0)
+    dist.all_reduce(signal)
+if rank == 0:
+    closure()
+    dist.broadcast(signal, src=0)
+else:
+    while True:
+        dist.broadcast(signal, src=0)
+        if signal.item() == 0:
+            break
+        closure()
+"""
+
+
+def test_a_rank_that_others_serve_in_a_loop_is_no_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert findings("DDP201", audited(tmp_path, START + SERVED)) == []
+    other = SERVED.replace("        dist.broadcast(signal, src=0)\n        if", "        dist.barrier()\n        if")
+    assert findings("DDP201", audited(tmp_path, START + other)) != []
+
+
+def test_a_group_under_cuda_has_no_collectives_without_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = HEAD + "def init():\n    if torch.cuda.is_available():\n        dist.init_process_group('nccl')\ninit()\n"
+    text += "if torch.cuda.is_available():\n    dist.all_reduce(torch.ones(1).cuda())\nelse:\n    dist.all_reduce(torch.ones(1))\n"
+    assert findings("DDP207", audited(tmp_path, text)) == []
+    assert len(findings("DDP207", audited(tmp_path, text.replace("torch.ones(1).cuda()", "torch.ones(1)")))) == 1
