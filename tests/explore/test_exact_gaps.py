@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from ddp_audit.audit import Options
+from ddp_audit.compare.predicted import AgreedToEnd
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.exact import Bounds, Run, predict
 from ddp_audit.explore.exact.optimizers import DEFAULTS
-from ddp_audit.predicted import job_of
-from explore.test_exact_runs import HERE, _split, held, trace
+from ddp_audit.predicted import against_record, job_of
+from explore.test_exact_runs import HERE, _split, trace
 
 # What each program sends behind the constructors of its wrappers: B is a bucket with its elements, R the broadcasts of a rebuild,
 # a number an all-reduce of the program's own.
@@ -38,6 +39,14 @@ SENT = {
     "recurrent_state": "B914 R23 R1 B914 B914",
     "text_of_an_object": "B20 5 6 7",
 }
+# Programs of which what they send is not predicted yet, with what is missing; until then their runs are bounded.
+OPEN = {
+    "dropped_generator": ("5 B20", "when the last reference to a generator goes"),
+    "generator_expression": ("5 B20 6 R3 R1 B20", "generator expressions that are asked for one element at a time"),
+    "parameter_hook": ("5 B20 R3 R1 5 B20", "hooks on parameters, among the buckets"),
+}
+STATED = {**SENT, **{name: sent for name, (sent, _) in OPEN.items()}}
+PROGRAMS = {path.stem: path for folder in ("gaps", "gaps_open") for path in (HERE / folder).glob("*.py")}
 HEAD = """\
 import torch
 import torch.distributed as dist
@@ -82,29 +91,53 @@ def test_what_a_program_sends_is_predicted(name: str) -> None:
     assert (run.kind, run.raised, run.cut, run.certain, run.assumptions) == ("completes", {}, {}, {}, [])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=f"the one engine: {missing}"))
+        for name, (_, missing) in OPEN.items()
+    ],
+)
+def test_what_is_not_predicted_yet(name: str) -> None:
+    run = predicted(PROGRAMS[name])
+    assert {rank: sent(events) for rank, events in run.sequences.items()} == {0: STATED[name], 1: STATED[name]}
+
+
+@pytest.mark.parametrize("name", sorted(OPEN))
+def test_what_is_not_predicted_yet_bounds_the_run_and_says_where(name: str) -> None:
+    run = predicted(PROGRAMS[name])
+    assert run.raised == {} and run.kind != "hangs"
+    assert all(any(d.kind == "opaque" and f"{name}.py:" in d.what for d in doubts) for doubts in run.doubts.values())
+    first = min(doubt.at for doubts in run.doubts.values() for doubt in doubts)
+    right = STATED[name].split()
+    certain = sent(run.sequences[0][:first]).split()
+    assert certain == right[: len(certain)]  # nothing is certain that is wrong
+
+
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RecordedRun]:
     """Each program's part of one recorded run of all of them."""
     folder = tmp_path_factory.mktemp("gaps")
-    whole = trace(folder, str(HERE / "folklore_driver.py"), str(folder), *(str(HERE / "gaps" / f"{n}.py") for n in sorted(SENT)))
+    whole = trace(folder, str(HERE / "folklore_driver.py"), str(folder), *(str(PROGRAMS[name]) for name in sorted(STATED)))
     parts = {rank: _split(run.events) for rank, run in whole.ranks.items()}
-    assert all(len(found) == len(SENT) for found in parts.values())
+    assert all(len(found) == len(STATED) for found in parts.values())
     return {
         name: RecordedRun(2, {rank: RankRun(rank, found[number], EXITED, 0) for rank, found in parts.items()})
-        for number, name in enumerate(sorted(SENT))
+        for number, name in enumerate(sorted(STATED))
     }
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("name", sorted(SENT))
+@pytest.mark.parametrize("name", sorted(STATED))
 def test_what_a_program_sends_is_recorded(name: str, record: dict[str, RecordedRun]) -> None:
-    assert {rank: sent(run.events) for rank, run in record[name].ranks.items()} == {0: SENT[name], 1: SENT[name]}
-    agreement = held(predicted(HERE / "gaps" / f"{name}.py"), record[name])
-    assert agreement.difference is None and agreement.whole
+    assert {rank: sent(run.events) for rank, run in record[name].ranks.items()} == {0: STATED[name], 1: STATED[name]}
+    if name in SENT:
+        agreement = against_record(predicted(PROGRAMS[name]), record[name])
+        assert isinstance(agreement.result, AgreedToEnd), agreement.result
 
 
 def test_every_program_is_stated() -> None:
-    assert sorted(SENT) == sorted(path.stem for path in (HERE / "gaps").glob("*.py"))
+    assert sorted(STATED) == sorted(PROGRAMS)
 
 
 def test_the_defaults_of_optimizers_are_those_of_torch() -> None:

@@ -85,6 +85,18 @@ def _listed(it: Interpreter, node: ast.ListComp | ast.GeneratorExp, scope: Scope
     return list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt))
 
 
+def _generated(it: Interpreter, node: ast.GeneratorExp, scope: Scope) -> Any:
+    """The elements of a generator expression, all at once. Where making them sends, when they are asked for is not followed."""
+    start = len(it.events)
+    made = _listed(it, node, scope)
+    if len(it.events) > start:
+        later = it.events[start:]
+        del it.events[start:]
+        it.bound("a generator expression sends, and when its elements are asked for is not followed")
+        it.events += later
+    return made
+
+
 def _set_of(it: Interpreter, node: ast.SetComp, scope: Scope) -> Any:
     return _hashed(set, list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt)))
 
@@ -150,7 +162,8 @@ def _call(it: Interpreter, node: ast.Call, scope: Scope) -> Any:
             listed = value if isinstance(value, Unknown) else it.listed(value)
             args += [listed] if isinstance(listed, Unknown) else listed
         else:
-            args.append(evaluate(it, part, scope))
+            # What takes a generator expression as its argument mostly asks for all elements at once.
+            args.append(_listed(it, part, scope) if isinstance(part, ast.GeneratorExp) else evaluate(it, part, scope))
     for keyword in node.keywords:
         value = evaluate(it, keyword.value, scope)
         if keyword.arg is not None:
@@ -476,7 +489,7 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Any, Any, Scope], Any]] = {
     ast.JoinedStr: lambda it, node, scope: _format(it, node.values, scope),
     ast.Subscript: lambda it, node, scope: get_item(it, evaluate(it, node.value, scope), evaluate(it, node.slice, scope)),
     ast.Slice: _slice, ast.Lambda: lambda it, node, scope: calls.define(it, node, scope, None),
-    ast.ListComp: _listed, ast.GeneratorExp: _listed, ast.SetComp: _set_of, ast.DictComp: _dict_of, ast.NamedExpr: _named,
+    ast.ListComp: _listed, ast.GeneratorExp: _generated, ast.SetComp: _set_of, ast.DictComp: _dict_of, ast.NamedExpr: _named,
     ast.Starred: lambda it, node, scope: evaluate(it, node.value, scope),
     ast.Await: lambda it, node, scope: evaluate(it, node.value, scope), ast.Yield: _given_on, ast.YieldFrom: _all_given_on,
 }  # fmt: skip

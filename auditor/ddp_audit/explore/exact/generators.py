@@ -7,11 +7,12 @@ the consumer runs on while the generator stands still, and only a second stack c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
 from ddp_audit.explore.exact.values import Cut, Generating, error
+from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -21,12 +22,13 @@ END: Any = object()
 
 
 class Running:
-    """A generator under way. `run` runs its function with what is to be called at each `yield`, which says False to end it."""
+    """A generator under way."""
 
-    def __init__(self, it: Interpreter, run: Callable[[Callable[[Any], bool]], None], grad: bool | None) -> None:
+    def __init__(self, it: Interpreter, made: Generating) -> None:
+        self.at = 0  # events before it was left standing
+        self.place = place_of(made.function.scope.source.path, made.function.node.lineno)
         self._it = it
-        self._run = run
-        self._grad = grad  # the gradient mode that a decorator sets
+        self._made = made
         self._resumed, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._value: Any = END
         self._raised: BaseException | None = None
@@ -41,7 +43,8 @@ class Running:
         if self._is_running:
             raise error("ValueError", "generator already executing")
         outside, grad = self._exchange(self._stacks), self._it.grad
-        self._it.grad = grad if self._grad is None else self._grad
+        mode = self._made.function.grad  # of a decorator
+        self._it.grad = grad if mode is None else mode
         if not self._thread.is_alive():
             self._start()
         self._is_running = True
@@ -49,6 +52,7 @@ class Running:
         self._stopped.acquire()
         self._is_running = False
         self._stacks = self._exchange(outside)
+        self.at = len(self._it.events)
         self._it.grad = grad
         return self._end() if self._has_ended() else self._value
 
@@ -82,7 +86,7 @@ class Running:
         self._resumed.acquire()
         try:
             if not self._is_closed:
-                self._run(self._yielded)
+                calls.generate(self._it, self._made, self._yielded)
         except BaseException as error:  # the consumer's thread raises it
             self._raised = error
         self._is_over = True
@@ -114,18 +118,27 @@ def elements(it: Interpreter, made: Generating) -> Iterator[Any]:
 def running_of(it: Interpreter, made: Generating) -> Running:
     """The state of a generator, which begins with the first element that is asked for."""
     if made.running is None:
-        made.running = Running(it, lambda yielded: calls.generate(it, made, yielded), made.function.grad)
+        made.running = Running(it, made)
     found: Running = made.running
     return found
 
 
 def close_all(it: Interpreter) -> None:
-    """Ends every generator that was left standing; what they do at their end is no part of the run."""
-    events = len(it.events)
+    """Ends every generator that was left standing.
+
+    A real one ends when nobody holds it any longer, which is not followed: where it sends at its end, nothing is certain from the
+    last element on that it gave.
+    """
+    end, it.initialized = len(it.events), True  # it would have sent before the group was destroyed
     for running in list(it.generators):
         running.close()
+        sends = len(it.events) > end
+        later = it.events[running.at : end]
+        del it.events[running.at :]
+        if sends:
+            it.bound(f"the generator of {running.place} sends at its end, and when that comes is not followed")
+        it.events += later
     it.generators.clear()
-    del it.events[events:]
 
 
 __all__ = ["END", "Running", "close_all", "elements", "running_of"]
