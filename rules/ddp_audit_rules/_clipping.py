@@ -8,7 +8,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Bound, Const, Expr, Value
-from ddp_audit_rules._accumulation import WINDOW
+from ddp_audit_rules._accumulation import passes_of
 from ddp_audit_rules._training import excludes
 
 _NORM = pattern(r"norm", re.IGNORECASE)
@@ -47,7 +47,7 @@ def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node
         return waits and bool(zeros) and not cleared
     if len(clip.loops) == len(step.loops) + 1 and clip.loops == backward.loops and clip.loops[:-1] == step.loops:
         inner = clip.loops[-1]
-        return bool(WINDOW.search(inner.text)) and not any(inner in z.loops for z in zeros)
+        return passes_of(inner) is not None and not any(inner in z.loops for z in zeros)
     return False
 
 

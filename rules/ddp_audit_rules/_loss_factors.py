@@ -34,10 +34,10 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
     name = _name(window, "the window")
     if count == 0:
         return (
-            f"The gradients of `{name}` micro-batches are added up and none of the losses is divided by `{name}`, so a step uses "
-            "as many times the gradient of the whole batch."
+            f"The gradients of {name} micro-batches are added up and no loss is divided by {name}, so a step uses {name} times the "
+            "gradient of the whole batch."
         )
-    return f"The loss is divided by `{name}` {count} times before this backward, so the gradient is that much too small."
+    return f"The loss is divided by {name} {count} times before this backward, so the gradient is that much too small."
 
 
 def divided_before_engine(backward: Node) -> str:
@@ -50,10 +50,12 @@ def divided_before_engine(backward: Node) -> str:
     if not any(is_window_itself(divisor, window) for divisor in loss_of(backward.target).divisors):
         return ""
     return (
-        f"The loss is divided by `{_name(window, 'its number of micro-batches')}` before this backward, and Accelerator.backward "
+        f"The loss is divided by {_name(window, 'its number of micro-batches')} before this backward, and Accelerator.backward "
         "divides by its gradient_accumulation_steps as well, so the gradient is that much too small."
     )
 
 
 def _name(window: Value, otherwise: str) -> str:
-    return window.text or (str(window.value) if isinstance(window, Const) else otherwise)
+    if isinstance(window, Const) and not window.text.isidentifier():
+        return str(window.value)
+    return f"`{window.text}`" if window.text else otherwise

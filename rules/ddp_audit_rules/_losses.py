@@ -9,7 +9,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Alt, Const, Expr, Made, Unknown, Value, World, evaluate
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, evaluate
 
 MEAN, SUM, NONE = "mean", "sum", "none"
 _LOSS = pattern(
@@ -39,6 +39,7 @@ class Loss:
     averaged: list[Value] = field(default_factory=list)  # operands of mean()
     named: dict[str, Value] = field(default_factory=dict)  # keywords of the loss function
     opaque: bool = False
+    program: Program | None = None  # whose wrapped models are looked into, where a forward gives the loss
 
     @property
     def is_global(self) -> bool:
@@ -48,9 +49,9 @@ class Loss:
         )
 
 
-def loss_of(value: Value | None) -> Loss:
-    """Reads a loss from the outside in."""
-    loss = Loss()
+def loss_of(value: Value | None, program: Program | None = None) -> Loss:
+    """Reads a loss from the outside in; with a program on into the forward of the wrapped model that computes it."""
+    loss = Loss(program=program)
     if value is not None:
         _read(value, loss, 0)
     return loss
@@ -58,7 +59,7 @@ def loss_of(value: Value | None) -> Loss:
 
 def adds_up(program: Program, value: Value | None) -> bool:
     """Whether a loss is the sum over its elements, or may be: where that is not seen, and some loss of the program is one."""
-    reduced = loss_of(value).reduced
+    reduced = loss_of(value, program).reduced
     return reduced == SUM or (reduced != MEAN and has_line(program, r"""reduction\s*=\s*["']sum["']"""))
 
 
@@ -98,7 +99,7 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         (loss.averaged if mean else loss.summed).append(operand)
         if whole and not loss.reduced:
             loss.reduced = MEAN if mean else SUM
-        inner = Loss()
+        inner = Loss(program=loss.program)
         _read(operand, inner, depth + 1)
         loss.worlds += inner.worlds
         loss.divisors += inner.divisors if not whole or inner.reduced in (MEAN, SUM) else []
@@ -118,12 +119,41 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         _read(rest[0], loss, depth + 1)
     elif by.name == "returned":
         _read(rest[0], loss, depth + 1)
+    elif (inner_value := _of_forward(by, loss.program)) is not None:
+        _read(inner_value, loss, depth + 1)
     elif by.name in _THROUGH or "reduce" in by.name or by.name == "broadcast":
         main = next((a for a in rest if a.deps), None)
         if main is not None:
             _read(main, loss, depth + 1)
     else:
         loss.opaque = loss.opaque or not loss.reduced
+
+
+def _of_forward(by: Made, program: Program | None) -> Value | None:
+    """What the forward of a wrapped model returns, or the part of it that is taken out; None where it was not followed."""
+    if program is None:
+        return None
+    if by.name == "forward":
+        number = by.argument("node")
+        wrapper = program.node(number.value).object if isinstance(number, Const) else None
+        inside = None if wrapper is None else program.inside.get(wrapper.key)
+        return None if inside is None else inside.result
+    if by.name in ("[]", "get") or by.name.startswith("."):
+        owner = by.args[0]
+        whole = _of_forward(owner.by, program) if isinstance(owner, Unknown) and owner.by is not None else None
+        key = by.args[1] if len(by.args) > 1 else Const(value=by.name.removeprefix("."))
+        return None if whole is None else _part(whole, key)
+    return None
+
+
+def _part(whole: Value, key: Value) -> Value | None:
+    if not isinstance(whole, Items) or whole.many or not isinstance(key, Const):
+        return None
+    if whole.keys is not None:
+        pairs = zip(whole.keys, whole.items, strict=True)
+        return next((item for name, item in pairs if isinstance(name, Const) and name.value == key.value), None)
+    index = key.value
+    return whole.items[index] if isinstance(index, int) and -len(whole.items) <= index < len(whole.items) else None
 
 
 def _divide(divisor: Value, loss: Loss) -> None:
@@ -154,13 +184,14 @@ def _sum_of(parts: Iterable[Value], loss: Loss, depth: int, together: bool = Fal
 
     A factor on one term of a sum is the weight of that term.
     """
-    terms = [part for part in parts if part.deps]
+    parts = list(parts)
+    terms = [part for part in parts if part.deps] or [part for part in parts if not isinstance(part, Const)]
     if not terms:
         loss.opaque = True
         return
     read = []
     for term in terms:
-        one = Loss()
+        one = Loss(program=loss.program)
         _read(term, one, depth + 1)
         read.append(one)
     powers = {one.worlds for one in read}

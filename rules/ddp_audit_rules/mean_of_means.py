@@ -89,7 +89,7 @@ dist.destroy_process_group()
         for backward in first_of_each_place(program.of("backward")):
             if not trained_by_ddp(program, backward):
                 continue
-            loss = loss_of(backward.target)
+            loss = loss_of(backward.target, program)
             if loss.is_global:
                 continue
             found = local_count(loss)

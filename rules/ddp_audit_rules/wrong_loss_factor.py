@@ -87,7 +87,7 @@ dist.destroy_process_group()
                 if message:
                     yield self.finding(backward.span, message, _BY_ENGINE, guards=backward.guards)
                 continue
-            loss = loss_of(backward.target)
+            loss = loss_of(backward.target, program)
             if not trained_by_ddp(program, backward) or loss.is_global or loss.reduced == SUM:
                 continue
             message = scaled_by_world(loss) if loss.worlds else scaled_by_window(program, backward, loss)

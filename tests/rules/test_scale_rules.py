@@ -60,7 +60,37 @@ FACTOR = {
     "inner loop": f"{SETUP}accum = int(os.environ.get('ACCUM', 4))\nfor step in range(9):\n    for micro in range(accum):\n"
     f"        x, y = next(batches)\n        F.mse_loss(model(x), y).backward()\n{STEP}",
 }
+NESTED = f"{SETUP}def batch():\n    return torch.randn(8, 4), torch.randn(8, 3)\nfor step in range(9):\n"
+PASSES = {
+    "a number": f"{NESTED}    for j in range(4):\n        x, y = batch()\n        F.mse_loss(model(x), y).backward()\n{STEP}",
+    "a name": f"n = 4\n{NESTED}    for j in range(n):\n        x, y = batch()\n        F.mse_loss(model(x), y).backward()\n{STEP}",
+    "drawn in the call": f"{NESTED}    for j in range(4):\n        model(torch.randn(8, 4)).square().mean().backward()\n{STEP}",
+    "fetched ahead": f"{NESTED}    x, y = batch()\n    for j in range(4):\n        loss = F.mse_loss(model(x), y)\n        x, y = batch()\n"
+    f"        loss.backward()\n{STEP}",
+    "zip": f"{NESTED}    for j, (x, y) in zip(range(4), loader):\n        F.mse_loss(model(x), y).backward()\n{STEP}",
+    "a counter": f"{SETUP}seen = 0\nfor x, y in loader:\n    F.mse_loss(model(x), y).backward()\n    seen += 1\n    if seen == 4:\n"
+    "        optimizer.step()\n        optimizer.zero_grad()\n        seen = 0\n",
+    "a loss of the model": f"{SETUP}class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.line = nn.Linear(4, 3)\n    def forward(self, x, y=None):\n        out = self.line(x)\n        loss = None\n"
+    "        if y is not None:\n            loss = F.mse_loss(out, y)\n        return out, loss\nmodel = DDP(Net())\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor step in range(9):\n    for j in range(4):\n"
+    f"        x, y = torch.randn(8, 4), torch.randn(8, 3)\n        _, loss = model(x, y)\n        loss.backward()\n{STEP}",
+}
+FACTOR |= {f"passes, {name}": text for name, text in PASSES.items()}
+DIVIDED = {
+    name: text.replace("F.mse_loss(model(x), y)", "(F.mse_loss(model(x), y) / 4)")
+    .replace("square().mean()", "square().mean().div(4)")
+    .replace("_, loss = model(x, y)", "_, loss = model(x, y)\n        loss = loss / 4")
+    for name, text in PASSES.items()
+}
 RIGHT = {
+    **{f"divided, {name}": text for name, text in DIVIDED.items()},
+    "divided by an equal number": f"{NESTED}    a = 8 // 2\n    for j in range(a):\n        x, y = batch()\n        loss = F.mse_loss(model(x), y) / (8 // 2)\n"
+    f"        loss.backward()\n{STEP}",
+    "views of one batch": f"{NESTED}    x, y = batch()\n    for j in range(3):\n        F.mse_loss(model(x * j), y).backward()\n{STEP}",
+    "parts of one batch": f"{NESTED}    x, y = batch()\n    for j in range(3):\n        part = x[j].float()\n        model(part).mean().backward()\n{STEP}",
+    "one pass": f"{NESTED}    for j in range(1):\n        x, y = batch()\n        F.mse_loss(model(x), y).backward()\n{STEP}",
+    "an epoch": f"{NESTED}    for x, y in loader:\n        F.mse_loss(model(x), y).backward()\n{STEP}",
     "mean": f"{LOOP}    loss = F.mse_loss(model(x), y)\n{AFTER}",
     "logged": f"{LOOP}    loss = F.mse_loss(model(x), y)\n    loss.backward()\n{STEP}    print(loss.item() / world)\n",
     "sum": f"{LOOP}    loss = F.mse_loss(model(x), y, reduction='sum') / world\n{AFTER}",

@@ -152,7 +152,7 @@ def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
 def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     number = lw.emit("forward", node, target=wrapper, args=contracts.numbered(args, kwargs), through=through, method="")
     module = the_object(wrapper.info)
-    by: Made | None = None
+    by = None if number is None else Made("forward", (), (("node", Const(value=number)),))
     if module is not None and isinstance(module.cls, ClassInfo) and contracts.mentions_collectives(module.cls):
         found = module.cls.find("forward")
         if found is not None:

@@ -61,9 +61,9 @@ def _forward_of(lw: Lowering, module: Obj, call: Node | None) -> Inside | None:
     args = [] if call is None else [value for name, value in call.args.items() if name.isdigit()]
     kwargs = {} if call is None else {name: value for name, value in call.args.items() if not name.isdigit()}
     info = FunctionInfo("forward", found[1], found[0].frame, found[0])
-    call_function(lw, info, args, kwargs, found[1], receiver=module, unknown_arguments=call is None)
+    result = call_function(lw, info, args, kwargs, found[1], receiver=module, unknown_arguments=call is None)
     whole = program.limits == limits
-    made = Inside(program.nodes, looking.followed, call is not None, looking.asked)
+    made = Inside(program.nodes, looking.followed, call is not None, looking.asked, result)
     program.nodes, program.limits[:] = nodes, limits
     for name, value in kept.items():
         setattr(lw, name, value)

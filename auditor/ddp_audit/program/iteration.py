@@ -45,7 +45,8 @@ def item(value: Value, index: int) -> Value:
         found = [item(o, index) for o in value.options]
         if any(isinstance(f, Obj) for f in found):
             return next(f for f in found if isinstance(f, Obj))
-    return Unknown(taint=value.taint, deps=value.deps)
+    by = Made("[]", (value, Const(value=index))) if value.deps else None  # a part of what a forward gives
+    return Unknown(taint=value.taint, deps=value.deps, by=by)
 
 
 def environment(variable: str, default: Value | None = None) -> Value:

@@ -311,13 +311,14 @@ class Inside:
 
     `followed` are the modules whose own forward was followed; all that is inside another module counts as used with it. `called`
     says that the arguments are those of a forward of the program; `asked` are the attributes that it reads, also where it is
-    not known what they are, as where the defaults make none.
+    not known what they are, as where the defaults make none. `result` is what it returns.
     """
 
     nodes: list[Node]
     followed: set[tuple[Any, ...]]
     called: bool
     asked: set[str]
+    result: Value | None = None
 
 
 @dataclass(slots=True)

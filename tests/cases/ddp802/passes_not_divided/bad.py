@@ -1,0 +1,34 @@
+# expects: DDP802:31
+# outcome: wrong-factor 4
+"""An inner loop adds up the gradients of 4 micro-batches; the model computes each mean loss, and nothing divides it."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self.line(x)
+        return out, torch.nn.functional.mse_loss(out, y)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = iter(torch.randn(2, 8, 8, 4)[dist.get_rank()])
+passes = 4
+for step in range(2):
+    for micro_step in range(passes):
+        x = next(batches)
+        model.require_backward_grad_sync = micro_step == passes - 1
+        out, loss = model(x, x.sum(1, keepdim=True))
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
