@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.model import Loop, Node, Program
@@ -55,22 +56,31 @@ def _takes_new_batches(program: Program, loop: Loop, backward: Node) -> bool:
     if not given:  # the forward is in a function that the loop calls
         kinds = ("iterate", "draw", "own-draw", "random")
         return any(n.kind in kinds and loop in n.loops for n in program.nodes)
-    return any(_is_new(argument, stored, index, new, sources, 0) for argument in given)
+    body = _Body(stored, frozenset(index), frozenset(new), frozenset(sources))
+    return any(_is_new(argument, body) for argument in given)
 
 
-def _is_new(
-    value: ast.expr, stored: dict[str, list[ast.expr]], index: set[str], new: set[str], sources: set[str], depth: int
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The body of a loop: what it binds to each name, the names of its index, those that hold a new batch, and modules."""
+
+    stored: Mapping[str, Sequence[ast.expr]]
+    index: frozenset[str]
+    new: frozenset[str]
+    sources: frozenset[str]
+
+
+def _is_new(value: ast.expr, body: _Body, depth: int = 0) -> bool:
     """Whether an expression takes something anew in each pass: by a call, or by a name that the loop binds to one."""
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-    if names & new:
+    if names & body.new:
         return True
-    if any(isinstance(node, ast.Subscript) and names & index for node in ast.walk(value)) or depth > 4:
+    if any(isinstance(node, ast.Subscript) and names & body.index for node in ast.walk(value)) or depth > 4:
         return False
     calls = (node.func for node in ast.walk(value) if isinstance(node, ast.Call))
-    if any(not isinstance(function, ast.Attribute) or _root(function) in sources for function in calls):
+    if any(not isinstance(function, ast.Attribute) or _root(function) in body.sources for function in calls):
         return True
-    return any(_is_new(bound, stored, index, new, sources, depth + 1) for name in names for bound in stored.get(name, ()))
+    return any(_is_new(bound, body, depth + 1) for name in names for bound in body.stored.get(name, ()))
 
 
 def _root(node: ast.expr) -> str:
