@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world, remainders
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Program
-from ddp_audit.program.values import MISSING, Expr, Value, World, defaults_in, evaluate
+from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.values import MISSING, RANK, Expr, Value, World, defaults_in, evaluate
+from ddp_audit_rules._losses import loss_of
 
 _GLOBAL_BATCH = pattern(
     r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
@@ -43,6 +45,43 @@ def _is_same(one: Value, other: Value) -> bool:
     """Whether two values are equal in every job, whatever they are called."""
     found = [(evaluate(one, world), evaluate(other, world)) for world in (World(0, 2, 2), World(0, 3, 3))]
     return all(left is not MISSING and left == right for left, right in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A total that is dealt out to the ranks with its remainder: a job of a size, and the share of each rank."""
+
+    loop: Loop
+    size: int
+    shares: tuple[int, ...]
+    weighs: bool  # whether a micro-batch counts more on a rank that has fewer
+
+
+def dealt_out(program: Program, left: Value, size: int | None) -> Shares | None:
+    """How the remainder of a division is dealt out, by the loops that lead to a backward; None where it is not."""
+    total = evaluate(left, World(0, 1, 1))
+    sizes = [size] if size is not None else [n for n in range(2, 17) if type(total) is int and total % n]
+    for backward in program.of("backward") if type(total) is int and total > 0 else ():
+        for loop in (one for one in backward.loops if one.count is not None and RANK in one.count.taint):
+            for number in sizes[:3]:
+                shares = _evaluated(loop.count, number)
+                if shares is not None and sum(shares) == total and len(set(shares)) > 1:
+                    return Shares(loop, number, shares, _by_own_share(program, backward, total, number))
+    return None
+
+
+def _evaluated(value: Value | None, size: int) -> tuple[int, ...] | None:
+    found = [MISSING if value is None else evaluate(value, World(rank, size, size)) for rank in range(size)]
+    return tuple(int(share) for share in found) if all(isinstance(share, int) for share in found) else None
+
+
+def _by_own_share(program: Program, backward: Node, total: int, size: int) -> bool:
+    """Whether the loss is not divided by the one number with which all micro-batches weigh alike: the total over the size."""
+    for divisor in loss_of(backward.target, program).divisors:
+        by = [evaluate(divisor, World(rank, size, size)) for rank in range(size)]
+        if all(isinstance(number, (int, float)) and abs(number * size - total) < 1e-6 * total for number in by):
+            return False
+    return True
 
 
 def counts_one_node(value: Value) -> bool:

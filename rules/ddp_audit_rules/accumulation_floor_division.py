@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.scaling import ACCUMULATION, Job, assigned_number, depends_on_world, division_parts
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.program.values import MISSING, Const, Value, World, evaluate
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules._floor_divisions import counts_one_node, example_of, is_remainder_checked, severity_of
+from ddp_audit_rules._floor_divisions import Shares, counts_one_node, dealt_out, example_of, is_remainder_checked, severity_of
 
 _WORLD_NAMES = pattern(
     r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count", re.IGNORECASE
@@ -24,7 +24,8 @@ class AccumulationFloorDivision(Rule):
     level = "warning"
     what = (
         "An accumulation count or a global batch that is divided by the number of processes with `//`, without a check that "
-        "nothing remains. The batch of a process (`batch_size // world_size`) is an info: there a smaller batch may be meant."
+        "nothing remains; also one whose remainder is dealt out to some ranks. The batch of a process (`batch_size // world_size`) "
+        "is an info: there a smaller batch may be meant."
     )
     why = (
         "The quotient is rounded down on every rank: an update has fewer micro-batches than configured, with fewer than processes "
@@ -82,7 +83,10 @@ dist.destroy_process_group()
             raw = [left.default.name] if isinstance(left, Const) and left.default is not None and "." not in dividend else []
             names = " ".join([dividend, *raw])
             severity = severity_of(target, names, after)
-            if severity is None or is_remainder_checked(program, left, dividend):
+            shares = dealt_out(program, left, job.world_size) if severity is not None else None
+            if shares is not None and shares.weighs:
+                yield self._dealt(node, dividend, shares)
+            if severity is None or shares is not None or is_remainder_checked(program, left, dividend):
                 continue
             if target:
                 quotients.add((node.span.path, target))
@@ -90,6 +94,26 @@ dist.destroy_process_group()
             if job.world_size is not None and by_world and type(value) is int and type(by) is int and by > 0 and value % by == 0:
                 continue
             yield self._finding(context, node, left, right, (dividend, divisor), severity)
+
+    def _dealt(self, node: Node, dividend: str, shares: Shares) -> Finding:
+        most, least = max(shares.shares), min(shares.shares)
+        message = (
+            f"The remainder of {dividend} is dealt out: on {shares.size} processes some ranks do {most} micro-batches and the "
+            f"others {least}, which weigh more."
+        )
+        explanation = "DDP takes the mean over the ranks, whatever each of them did. "
+        if least:
+            explanation += (
+                f"Where each rank divides by its own number, a micro-batch of a rank with {least} weighs {most / least:.3g} times "
+                f"as much as one of a rank with {most}."
+            )
+        else:
+            explanation += "A rank without a micro-batch counts as one all the same."
+        explanation += " All of them weigh alike where each loss is divided by the total over the number of processes."
+        place = shares.loop.span
+        related = [Related(place.path, place.line, "loop", shares.loop.text)]
+        fix = Fix("display-only", f"divide each loss by {dividend} over the number of processes, or make the count divisible")
+        return self.finding(node.span, message, explanation, related=related, severity="warning", guards=node.guards, fix=fix)
 
     def _finding(self, context: Context, node: Node, left: Value, right: Value, texts: tuple[str, str], severity: str) -> Finding:
         dividend, divisor = texts

@@ -91,3 +91,28 @@ def test_an_assert_is_called_one() -> None:
 def test_a_check_of_something_else_leaves_the_division_unchecked(text: str) -> None:
     Path("train.py").write_text(HEAD + text + DIVIDES + REST)
     assert "DDP502" in {f.code for f in audit(["train.py"], Options(world_size=16)).findings}
+
+
+DEALT = {
+    "added": "a = gradient_accumulation_steps // W + (rank < gradient_accumulation_steps % W)\n",
+    "ternary": "a = gradient_accumulation_steps // W + (1 if rank < gradient_accumulation_steps % W else 0)\n",
+    "if": "rest = gradient_accumulation_steps % W\na = gradient_accumulation_steps // W\nif rank < rest:\n    a += 1\n",
+    "divmod": "a, rest = divmod(gradient_accumulation_steps, W)\na += int(rank < rest)\n",
+    "to the last": "a = gradient_accumulation_steps // W\nif rank == W - 1:\n    a += gradient_accumulation_steps % W\n",
+}
+OF_EACH = REST.replace("range(gradient_accumulation_steps)", "range(a)").replace(
+    "range(a):\n", "range(a):\n        model.require_backward_grad_sync = micro == a - 1\n"
+)
+
+
+@pytest.mark.parametrize("form", DEALT)
+def test_a_remainder_that_is_dealt_out_makes_the_ranks_weigh_differently(form: str) -> None:
+    text = HEAD + "rank = dist.get_rank()\n" + DEALT[form] + OF_EACH
+    Path("train.py").write_text(text.replace("/ gradient_accumulation_steps)", "/ a)"))
+    [finding] = [f for f in audit(["train.py"], Options()).findings if f.code == "DDP502"]
+    assert "on 3 processes some ranks do" in finding.message and "are done" not in finding.message
+    assert finding.severity == "warning"
+    Path("train.py").write_text(text.replace("/ gradient_accumulation_steps)", "/ (gradient_accumulation_steps / W))"))
+    assert "DDP502" not in {f.code for f in audit(["train.py"], Options()).findings}
+    Path("train.py").write_text(text)
+    assert "DDP502" not in {f.code for f in audit(["train.py"], Options(world_size=8)).findings}

@@ -82,6 +82,13 @@ def asks_the_size(value: Value) -> bool:
     return any(map(asks_the_size, value.args)) if value.args else value.op in ("world_size", "local_world_size", "device_count")
 
 
+def asks_a_remainder(value: Value) -> bool:
+    """Whether a condition asks what a division by the number of processes leaves."""
+    if not isinstance(value, Expr):
+        return False
+    return (value.op == "%" and asks_the_size(value.args[1])) or any(map(asks_a_remainder, value.args))
+
+
 def ends_the_process(lw: Lowering, node: ast.stmt) -> bool:
     """Whether a statement raises, or ends the process by a call: of sys.exit and its like, or of a function that ends with one."""
     if isinstance(node, ast.Raise):

@@ -74,6 +74,9 @@ _MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
 
 
+_ODD_JOBS = tuple(world for size in (3, 5, 7) for world in worlds(size))
+
+
 class _Way:
     """Calls that lead to a place, as a part of keys: hashed without a look at the places."""
 
@@ -267,7 +270,10 @@ class Lowering:
         if any(d.origin == "default" for d in defaults_in(test)) and not self.defaults_hold:
             return None
         first = truth(test, self.worlds[0])
-        return first if first is not None and all(truth(test, world) == first for world in self.worlds[1:]) else None
+        asked = self.worlds[1:]
+        if self.program.world_size is None and flow.asks_a_remainder(test):
+            asked = (*asked, *_ODD_JOBS)  # of which the number that most counts are divisible by is no part
+        return first if first is not None and all(truth(test, world) == first for world in asked) else None
 
     def guard(self, test: Value, polarity: bool, node: ast.AST, via: str) -> Guard:
         """A guard for one arm of a condition."""
