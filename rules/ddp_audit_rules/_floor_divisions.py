@@ -72,7 +72,8 @@ def dealt_out(program: Program, left: Value, size: int | None) -> Shares | None:
 
 def _evaluated(value: Value | None, size: int) -> tuple[int, ...] | None:
     found = [MISSING if value is None else evaluate(value, World(rank, size, size)) for rank in range(size)]
-    return tuple(int(share) for share in found) if all(isinstance(share, int) for share in found) else None
+    shares = tuple(int(share) for share in found if isinstance(share, int))
+    return shares if len(shares) == size else None
 
 
 def _by_own_share(program: Program, backward: Node, total: int, size: int) -> bool:

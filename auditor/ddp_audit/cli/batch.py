@@ -240,6 +240,8 @@ def option_lines(
         lines.append("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + mark)
     if len(found) > limit:
         lines.append(f"  and {len(found) - limit} more (--limit)")
+    if arithmetic.needs_memory(found[:limit], near):
+        lines.append(arithmetic.NO_ROOM)
     return lines
 
 

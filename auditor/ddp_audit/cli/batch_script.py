@@ -142,7 +142,8 @@ def _json(script: Script, launch: Launch, found: Answer, limit: int | None, uneq
         "script": script.entry.path, "unit": found.unit, "launch": launch_row(launch, found.now),
         "before": None, "instead": [option.to_json() for option in found.instead],
         "quantities": found.quantities,
-        "numbers": [{"name": n.name, "value": n.value, "where": n.where} for n in found.numbers], "notes": found.notes,
+        "numbers": [{"name": n.name, "value": n.value, "where": n.where} for n in found.numbers],
+        "notes": found.notes + [arithmetic.NO_ROOM] * arithmetic.needs_memory(found.options[:limit], found.batch),
     }  # fmt: skip
     if found.before is not None:
         before = found.before

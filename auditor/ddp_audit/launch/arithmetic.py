@@ -6,6 +6,7 @@ ranks, a = A / W those of one rank, and K the tokens an update. All are whole nu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -140,3 +141,14 @@ def batch_json(
         "current": now.to_json() if now else None,
         "options": [option.to_json() for option in found[:limit]],
     }
+
+
+NO_ROOM = (
+    "A larger B needs more memory in each process, and more processes bring none: DDP keeps the whole model, its gradients and the "
+    "optimizer state in each of them."
+)
+
+
+def needs_memory(found: Sequence[Option], near: int | None) -> bool:
+    """Whether some choice takes more memory a process than the micro-batch that there is now."""
+    return near is not None and any(option.batch > near for option in found)
