@@ -17,6 +17,9 @@ _COMPARISONS = (
 )  # fmt: skip
 _COUNTS = ("sum", "count_nonzero", "torch.sum", "torch.count_nonzero", "builtins.sum")
 _PARTS = ("[]", "masked_select", "torch.masked_select")
+_IGNORED = -100  # the default of ignore_index
+_WITH_IGNORED = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
+_PUTS = ("[]=", "masked_fill", "masked_fill_", "torch.masked_fill", "where", "torch.where", "torch.nn.utils.rnn.pad_sequence")
 _SHAPES = pattern(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|block_size|seq_len")
 
 
@@ -30,10 +33,28 @@ def local_count(loss: Loss) -> tuple[Value, bool] | None:
             index = operand.by.args[-1]
             if _is_selection(index):
                 return index, True
+    if loss.reduced == "mean" and _leaves_out(loss):
+        return Const(value=None, text="labels that are not left out"), True
     ignored = loss.named.get("ignore_index")
     if ignored is not None and loss.reduced == "mean":
         return Const(value=None, text="labels without ignore_index"), False
     return None
+
+
+def _leaves_out(loss: Loss) -> bool:
+    """Whether the labels are given the number that the loss function leaves out, where something in them is true."""
+    if loss.labels is None or not loss.function.endswith(_WITH_IGNORED):
+        return False
+    ignored = loss.named.get("ignore_index", Const(value=_IGNORED))
+    if not isinstance(ignored, Const):
+        return False
+    for value in behind(loss.labels):
+        made = value.by if isinstance(value, Unknown) else None
+        if made is not None and made.name in _PUTS:
+            given = [*made.args[1:], *(v for _, v in made.named)]
+            if any(isinstance(v, Const) and type(v.value) is int and v.value == ignored.value for v in given):
+                return True
+    return False
 
 
 def _counts_selected(divisor: Value) -> bool:

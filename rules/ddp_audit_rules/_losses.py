@@ -38,6 +38,8 @@ class Loss:
     summed: list[Value] = field(default_factory=list)  # operands of sum()
     averaged: list[Value] = field(default_factory=list)  # operands of mean()
     named: dict[str, Value] = field(default_factory=dict)  # keywords of the loss function
+    function: str = ""  # the loss function of torch
+    labels: Value | None = None  # what it was given as its target
     opaque: bool = False
     program: Program | None = None  # whose wrapped models are looked into, where a forward gives the loss
 
@@ -91,6 +93,7 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         how = by.argument("reduction")
         loss.reduced = loss.reduced or (str(how.value) if isinstance(how, Const) else MEAN if how is None else "")
         loss.named = dict(by.named)
+        loss.function, loss.labels = by.name, by.argument("target") or (rest[1] if len(rest) > 1 else None)
         if loss.reduced == MEAN:
             loss.averaged += rest[:1]
     elif by.name in ("mean", "sum", "torch.mean", "torch.sum", "nanmean"):
@@ -205,6 +208,7 @@ def _sum_of(parts: Iterable[Value], loss: Loss, depth: int, together: bool = Fal
         loss.summed += one.summed
         loss.averaged += one.averaged
         loss.named |= one.named
+        loss.function, loss.labels = loss.function or one.function, loss.labels or one.labels
 
 
 def _multiplied(value: Value) -> Iterator[Value]:

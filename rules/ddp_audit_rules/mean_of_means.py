@@ -22,7 +22,8 @@ class MeanOfMeans(Rule):
     level = "warning"
     what = (
         "A loss of a DDP model that is divided by a count of what is in this rank's batch (tokens under a mask, positives, boxes), "
-        "or is the mean over a selection, and that count is not summed over the ranks."
+        "or is the mean over a selection, or over the labels that a loss function does not leave out (ignore_index), where that "
+        "count is not summed over the ranks."
     )
     why = (
         "DDP takes the mean of the ranks' gradients, so every rank weighs the same. Where one has 10 tokens and another 1000, each "
@@ -32,7 +33,8 @@ class MeanOfMeans(Rule):
     quiet = (
         "Counts that are all-reduced; counts that are equal on all ranks (the size of a batch, of a tensor); means of each "
         "sequence; values that are only printed; losses that the wrapped module computes itself, whose counts are not followed. "
-        "The default mean of a loss function with ignore_index is only possible: most sets are packed so that the counts agree."
+        "The default mean of a loss function with ignore_index is only possible where nothing is seen to put that number into the "
+        "labels: most sets are packed so that the counts agree."
     )
     confirmed = (
         "Backward passes of `cross_entropy` or `nll_loss` that were looked at: means over numbers of labels that differ between "

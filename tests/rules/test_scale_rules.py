@@ -60,6 +60,7 @@ FACTOR = {
     "inner loop": f"{SETUP}accum = int(os.environ.get('ACCUM', 4))\nfor step in range(9):\n    for micro in range(accum):\n"
     f"        x, y = next(batches)\n        F.mse_loss(model(x), y).backward()\n{STEP}",
 }
+IGNORED = "F.cross_entropy(model(x), y"
 NESTED = f"{SETUP}def batch():\n    return torch.randn(8, 4), torch.randn(8, 3)\nfor step in range(9):\n"
 PASSES = {
     "a number": f"{NESTED}    for j in range(4):\n        x, y = batch()\n        F.mse_loss(model(x), y).backward()\n{STEP}",
@@ -122,6 +123,13 @@ RIGHT = {
     "steps in time": f"{SETUP}for x in loader:\n    for t in range(4):\n        F.mse_loss(model(x[t]), x[t]).backward()\n{STEP}",
 }
 OWN_COUNT = {
+    "left out, written": f"{LOOP}    y[mask] = -100\n    loss = {IGNORED})\n{AFTER}",
+    "left out, compared": f"{LOOP}    y = y.clone()\n    y[y == 0] = -1\n    loss = {IGNORED}, ignore_index=-1)\n{AFTER}",
+    "left out, filled": f"{LOOP}    loss = F.cross_entropy(model(x), y.masked_fill(mask, -100))\n{AFTER}",
+    "left out, where": f"{LOOP}    y = torch.where(mask, y, -1)\n    loss = {IGNORED}.view(-1), ignore_index=-1)\n{AFTER}",
+    "left out, module": f"{SETUP}criterion = nn.CrossEntropyLoss()\nfor x, y, mask in loader:\n    y[~mask] = -100\n"
+    f"    loss = criterion(model(x), y)\n{AFTER}",
+    "left out, padded": f"{LOOP}    y = torch.nn.utils.rnn.pad_sequence(y, batch_first=True, padding_value=-100)\n    loss = {IGNORED})\n{AFTER}",
     "mask": f"{LOOP}    losses = F.cross_entropy(model(x), y, reduction='none')\n    loss = (losses * mask).sum() / mask.sum()\n{AFTER}",
     "labels": f"{LOOP}    n = (y != -100).sum()\n    loss = F.cross_entropy(model(x), y, reduction='sum') / n\n{AFTER}".replace(
         "F.cross_entropy(model(x), y, reduction='sum')", "F.cross_entropy(model(x), y, reduction='none').sum()"
@@ -137,6 +145,9 @@ OWN_COUNT = {
     "sum of a loss function": f"{LOOP}    valid = y >= 0\n    loss = F.nll_loss(model(x), y, reduction='sum') / valid.sum()\n{AFTER}",
 }
 SAME_COUNT = {
+    "left out at fixed places": f"{LOOP}    y[:, :4] = -100\n    loss = {IGNORED})\n{AFTER}",
+    "another number": f"{LOOP}    y[mask] = -1\n    loss = {IGNORED})\n{AFTER}",
+    "nothing is left out": f"{LOOP}    loss = {IGNORED}.view(-1), ignore_index=-1)\n{AFTER}",
     "all-reduced": f"{LOOP}    n = mask.sum()\n    dist.all_reduce(n)\n    losses = F.mse_loss(model(x), y, reduction='none')\n"
     f"    loss = (losses * mask).sum() / (n / world).clamp(min=1)\n{AFTER}",
     "sum that autograd sees": f"import torch.distributed.nn.functional\n{LOOP}    n = torch.distributed.nn.functional.all_reduce(mask.sum())\n"

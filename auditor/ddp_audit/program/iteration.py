@@ -109,8 +109,19 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
     elif isinstance(owner, Unknown) and owner.by is not None and owner.by.name.startswith("all_gather") and value.deps:
         # The rank's own part is put back into what was gathered, and with it the way to its gradient.
         lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))
+    elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and _marks_out(index, value):
+        # `labels[mask] = -100`: elements that a loss may leave out.
+        made = Made("[]=", (owner, index, value))
+        lw.assign(owner_node, Unknown(taint=owner.taint | value.taint | index.taint, deps=owner.deps, text=owner.text, by=made))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
         lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
+
+
+def _marks_out(index: Value, value: Value) -> bool:
+    """Whether a negative number is put where an index selects by content: not at a position, and not in a slice."""
+    parts = index.items if isinstance(index, Items) else (index,)
+    fixed = all(isinstance(part, Const) or (isinstance(part, Expr) and part.op == "slice") for part in parts)
+    return isinstance(value, Const) and type(value.value) is int and value.value < 0 and not fixed
 
 
 def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | None, Taint]:
