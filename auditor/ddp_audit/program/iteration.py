@@ -111,8 +111,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and _marks_out(index, value):
         # `labels[mask] = -100`: elements that a loss may leave out.
-        made = Made("[]=", (owner, index, value))
-        lw.assign(owner_node, Unknown(taint=owner.taint | value.taint | index.taint, deps=owner.deps, text=owner.text, by=made))
+        by = Made("[]=", (owner, index, value))
+        lw.assign(owner_node, Unknown(taint=owner.taint | value.taint | index.taint, deps=owner.deps, text=owner.text, by=by))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
         lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
 
