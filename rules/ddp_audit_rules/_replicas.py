@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ddp_audit.findings import Related
-from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.sync import opened
-from ddp_audit.program.values import RANK, Made, Unknown, Value, World, constant, defaults_in, holds, options, the_object
+from ddp_audit.program.values import RANK, Made, Unknown, Value, constant, options, the_object
 from ddp_audit_rules._streams import one_stream
 from ddp_audit_rules._training import shared_again
 
@@ -17,8 +14,8 @@ def why_unequal(program: Program, node: Node) -> str:
     """Why ranks have different weights after a node; empty where they have not, as far as is known."""
     guards = node.rank_guards
     if guards and all(RANK in g.taint for g in guards):
-        other_arm = {(g.span, not g.polarity) for g in guards}
-        twins = [n for n in program.of(node.kind) if any((g.span, g.polarity) in other_arm for g in n.guards)]
+        other_arm = {(g.span, g.text, not g.polarity) for g in guards}  # the parts of one condition stand at one place
+        twins = [n for n in program.of(node.kind) if any((g.span, g.text, g.polarity) in other_arm for g in n.guards)]
         return "" if twins else f"on {guards[-1].ranks().removeprefix('only ')} alone"
     if guards:
         return ""
@@ -27,28 +24,6 @@ def why_unequal(program: Program, node: Node) -> str:
     if node.detail["what"] == "drawn" and not one_stream(program, "torch", node.number):
         return "from random streams that differ between the ranks"
     return ""
-
-
-def behind_option(node: Node) -> tuple[Guard, str] | None:
-    """A rank test on the way to a node that an option switches off by its default, and the option; None where there is none."""
-    for guard in node.guards:
-        if guard.taint or RANK not in guard.test.taint:
-            continue
-        names = [default.name for default in defaults_in(guard.test) if default.open]
-        test = opened(guard.test)
-        answers = {holds(test, World(rank, 2, 2)) for rank in (0, 1)}
-        if names and answers == {True, False}:
-            return replace(guard, test=test), names[0]
-    return None
-
-
-def without_option(node: Node) -> tuple[list[Guard], str]:
-    """The guards of a node but for those that one option fails by its default, and the option; all of them where several do."""
-    against = [guard for guard in node.guards if guard.against_default]
-    names = {default.name for guard in against for default in defaults_in(guard.test) if default.open}
-    if len(names) != 1:
-        return list(node.guards), ""
-    return [guard for guard in node.guards if guard not in against], names.pop()
 
 
 def _path_of_rank(state: Value | None, depth: int = 0) -> bool:

@@ -52,8 +52,8 @@ def shares_loop(one: Node, other: Node) -> bool:
 
 def excludes(one: Node, other: Node) -> bool:
     """Whether two nodes stand in different arms of one condition."""
-    mine = {(g.span, g.polarity) for g in one.guards}
-    return any((g.span, not g.polarity) in mine for g in other.guards)
+    mine = {(g.span, g.text, g.polarity) for g in one.guards}  # the parts of one condition stand at one place
+    return any((g.span, g.text, not g.polarity) in mine for g in other.guards)
 
 
 def reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:

@@ -41,14 +41,14 @@ class Pass:
 def passes_before(program: Program, step: Node) -> list[Pass]:
     """The backward passes of wrapped forwards that run before a step in the same iteration of its loops."""
     found: list[Pass] = []
-    own = {(g.span, g.polarity) for g in step.guards}
+    own = {(g.span, g.text, g.polarity) for g in step.guards}  # the parts of one condition stand at one place
     for backward in program.of("backward"):
         if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops or backward.calls[:1] != step.calls[:1]:
             continue
         forwards = forwards_behind(program, backward)
-        if not forwards or any((g.span, not g.polarity) in own for g in backward.guards):
+        if not forwards or any((g.span, g.text, not g.polarity) in own for g in backward.guards):
             continue
-        guards = tuple(g for g in backward.guards if (g.span, g.polarity) not in own)
+        guards = tuple(g for g in backward.guards if (g.span, g.text, g.polarity) not in own)
         found.append(Pass(backward, tuple((f, switches(program, f)) for f in forwards), guards))
     return found
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
+from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit_rules._replicas import behind_option, drawn_apart, why_unequal, without_option
+from ddp_audit_rules._replicas import drawn_apart, why_unequal
 from ddp_audit_rules._training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
 
 _PARTED = r"skip_allreduce|params_and_buffers_to_ignore|\.allreduce\s*=\s*False"
@@ -78,24 +78,16 @@ dist.destroy_process_group()
             if found is None:
                 continue
             wrapper = found[0]
-            why, option = why_unequal(program, node), ""
-            off = behind_option(node) if not why else None
-            if off is not None:
-                why, option = f"on {off[0].ranks().removeprefix('only ')} alone", off[1]
-            guards, against = without_option(node)
-            if option and against != option:
-                guards = list(node.guards)
-            option = option or (against if why else "")
-            place = _place(program, node, found[1])
+            why, place = why_unequal(program, node), _place(program, node, found[1])
             if why and place not in told and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
                 told.add(place)
-                yield self._changed(node, wrapper, why, option, place, guards)
+                yield self._changed(node, wrapper, why, place)
         for wrap in first_of_each_place(program.of("wrap")):
             drawn = drawn_apart(program, wrap)
             if drawn is not None:
                 yield self._never_sent(wrap, drawn)
 
-    def _changed(self, node: Node, wrapper: Obj, why: str, option: str, place: Span, guards: list[Guard]) -> Finding:
+    def _changed(self, node: Node, wrapper: Obj, why: str, place: Span) -> Finding:
         line = wrapper.made.line if wrapper.made is not None else 0
         what = "Weights are loaded" if node.kind == "load-state" else "Weights are drawn or written"
         message = f"{what} {why}, after the wrap of line {line} has sent them out, so the ranks train different replicas."
@@ -107,10 +99,7 @@ dist.destroy_process_group()
         related = wrap_place(wrapper) + guard_relations(node)
         if place != node.span:
             related.append(Related(node.span.path, node.span.line, "write", "the weights are changed here"))
-        if option:  # by whose default nothing of this happens
-            message = f"With another `{option}` than the default, {message[0].lower()}{message[1:]}"
-        severity = "warning" if option else None
-        return self.finding(place, message, explanation, related=related, severity=severity, guards=guards)
+        return self.finding(place, message, explanation, related=related, guards=node.guards)
 
     def _never_sent(self, wrap: Node, made: Related) -> Finding:
         message = (
