@@ -187,3 +187,38 @@ def test_a_module_of_the_project_is_not_imported_to_read_a_file_of_a_newer_pytho
     Path("train.py").write_text("import torch.distributed as dist\nthis is no python\n")
     assert main(["check", "train.py"]) == 2
     assert not executed.exists()
+
+
+def _in_an_editor(project: Path, *, allowed: bool) -> tuple[list[str], str]:
+    """The codes that a language server shows for the script, and what it logs of rules."""
+    from ddp_audit.server.documents import Document
+    from ddp_audit.server.session import Session
+
+    session = Session(allow_rules=allowed)
+    document = Document((project / "train.py").as_uri(), str(project / "train.py"), "")
+    document.change(SCRIPT, 1)
+    outcome = session.audit(document, {})
+    return [finding.code for finding in outcome.findings or []], outcome.withheld
+
+
+def test_opening_a_file_in_an_editor_executes_no_rules(executed: Path, project: Path) -> None:
+    codes, logged = _in_an_editor(project, allowed=False)
+    assert "ACME001" not in codes and not executed.exists()
+    assert "were not loaded" in logged and "allowProjectRules" in logged
+    codes, logged = _in_an_editor(project, allowed=True)
+    assert "ACME001" in codes and executed.exists() and not logged
+
+
+@pytest.mark.parametrize(("options", "allowed"), [(None, False), ({}, False), ({"allowProjectRules": "yes"}, False),
+                                                  ({"allowProjectRules": True}, True)])  # fmt: skip
+def test_the_initialization_option_allows_them(options: object, allowed: bool) -> None:
+    pytest.importorskip("pygls")
+    from lsprotocol import types
+
+    from ddp_audit.server.protocol import make_server
+
+    server = make_server()
+    handler = server.protocol.fm.features[types.INITIALIZE]
+    capabilities = types.ClientCapabilities()
+    handler(types.InitializeParams(capabilities, initialization_options=options))
+    assert server.session.allow_rules is allowed
