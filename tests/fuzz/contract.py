@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from ddp_audit.audit import AuditResult, Options, audit
 from ddp_audit.cache.runs import cached_audit
 from ddp_audit.cli.check import write_report
-from ddp_audit.cli.explained import predicted
+from ddp_audit.cli.explained import explained
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
 from ddp_audit.fix.rounds import mend
 from ddp_audit.fix.text import Edit, applied
@@ -118,7 +118,7 @@ def _check_findings(result: AuditResult) -> None:
 
 def _check_reports(result: AuditResult, run_of: str | None, overlay: Mapping[str, bytes]) -> None:
     with patch.dict(os.environ, {"DDP_AUDIT_DEBUG": "1"}):
-        run = None if run_of is None else predicted([run_of], OPTIONS, overlay)
+        run = None if run_of is None else explained([run_of], OPTIONS, overlay, result, result.rules)
     told: dict[str, str] = {}
     with redirect_stderr(io.StringIO()):
         for form in ("json", "text", "terminal", "sarif", "github", "gitlab", "junit"):
