@@ -68,8 +68,9 @@ def _ask_run(question: Question) -> Answer:
     if early or run.certain or run.cut:
         return Answer("run", SHORT, early or "uncertain")
     actual = question.execution
-    if (run.kind == COMPLETES) == actual.parted and not any(rank.end == RAISED for rank in actual.ranks.values()):
-        return Answer("run", WRONG, f"predicted {run.kind}, the ranks {'parted' if actual.parted else 'met'}")
+    said = run.outcome.kind  # of the events alone: whether a process group or a step was reached is not asked here
+    if (said == COMPLETES) == actual.parted and not any(rank.end == RAISED for rank in actual.ranks.values()):
+        return Answer("run", WRONG, f"predicted {said}, the ranks {'parted' if actual.parted else 'met'}")
     return Answer("run", AGREES)
 
 
