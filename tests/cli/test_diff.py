@@ -36,6 +36,20 @@ def test_generated_traces_without_a_divergence(tmp_path: Path, capsys: pytest.Ca
     assert "The 4 ranks agree in" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("form", ["text", "json", "html"])
+def test_a_dash_as_output_is_standard_output(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    generate(tmp_path / "run", 2, 20, "size", 1)
+    assert main(["diff", "../run", "--format", form]) == 1
+    expected = capsys.readouterr().out
+    assert main(["diff", "../run", "--format", form, "--output", "-"]) == 1
+    assert capsys.readouterr().out == expected != ""
+    assert not list(Path().iterdir())
+
+
 def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
     folder = tmp_path / ("a-very-long-name-" * 6)
     generate(folder, 3, 300, "size", 1)
