@@ -305,3 +305,37 @@ def test_a_pattern_that_a_value_does_not_tell_is_an_assumption(run_of: Any) -> N
         """
     )
     assert [a.text for a in run.assumptions] == ['torch.load("command")']
+
+
+HOOKED = """
+def send(*given):
+    dist.all_reduce(torch.ones(5))
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 400), torch.nn.Linear(400, 400))
+{hook}
+model = DDP(net, bucket_cap_mb={size})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "size"),
+    [
+        ("net[1].register_full_backward_hook(send)", 0.1),  # several buckets
+        ("net[1].register_full_backward_pre_hook(send)", 25),
+        ("net[0].weight.register_post_accumulate_grad_hook(send)", 25),
+        ("torch.nn.modules.module.register_module_forward_hook(send)", 25),
+        ("net[0].register_state_dict_post_hook(send)", 25),
+    ],
+)
+def test_hooks_whose_time_is_not_followed_bound_the_run(run_of: Any, hook: str, size: float) -> None:
+    run = run_of(HOOKED.format(hook=hook, size=size))
+    assert all(any(d.kind == "opaque" and "train.py:" in d.what for d in doubts) for doubts in run.doubts.values()), run.doubts
+
+
+def test_a_hook_that_sends_nothing_bounds_nothing(run_of: Any) -> None:
+    run = run_of(HOOKED.format(hook="net[0].weight.register_hook(lambda gradient: gradient * 2)", size=25))
+    assert run.kind == "completes" and all(not doubts for doubts in run.doubts.values())

@@ -126,6 +126,8 @@ def _called(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any])
 
 def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Whole families of torch's names."""
+    if last.startswith("register_module_") and last.endswith("hook"):
+        tensors.hooked(it, tuple(args))
     if name.startswith("torch.distributed."):
         return _distributed(it, name, last, args, kwargs)
     if last in _MODES and name.count(".") == 1:
