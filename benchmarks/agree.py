@@ -42,6 +42,7 @@ class Kind:
 
 EQUAL = Kind("True", drawing.draw_case, agreement.disagreement, agreement.shrink)
 UNEQUAL = Kind("False", drawing.draw_unequal_case, agreement.outcome_disagreement, agreement.shrink_unequal)
+WIDE = Kind("wide", drawing.draw_wide_case, agreement.disagreement, lambda case, real: case)
 JOIN = Kind("join", drawing.draw_join_case, agreement.disagreement, lambda case, real: case)
 SHRUNK = 20  # disagreements that are made small; the others are counted
 
@@ -52,16 +53,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--unequal", type=int, default=None, help="programs that differ between ranks; default N/50")
     parser.add_argument("--join", type=int, default=None, help="programs of uneven inputs under join; default N/20")
+    parser.add_argument("--wide", type=int, default=None, help="programs on three and four ranks; default N/10")
     parser.add_argument("--focus", default="", help="features that every program has, with commas (see FEATURES of drawing.py)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/agree-result.json")
     arguments = parser.parse_args()
     unequal = arguments.number // 50 if arguments.unequal is None else arguments.unequal
     join = arguments.number // 20 if arguments.join is None else arguments.join
+    wide = arguments.number // 10 if arguments.wide is None else arguments.wide
     began = time.monotonic()
     ends: Counter[str] = Counter()
     with RealRanks(timeout=1.5) as real:
         equal_found = campaign(real, arguments.number, arguments.seed, EQUAL, focus=arguments.focus)
         join_found = campaign(real, join, arguments.seed, JOIN, focus=arguments.focus)
+        wide_found = campaign(real, wide, arguments.seed, WIDE, focus=arguments.focus)
         unequal_found = campaign(real, unequal, arguments.seed, UNEQUAL, ends=ends, focus=arguments.focus)
     result = {
         "torch": torch_version(),
@@ -73,13 +77,14 @@ def main() -> int:
         "cpus": os.cpu_count(),
         "equal_programs": {"run": arguments.number, **equal_found},
         "join_programs": {"run": join, **join_found},
+        "wide_programs": {"run": wide, "ranks": [3, 4], **wide_found},
         "unequal_programs": {"run": unequal, "ends": dict(sorted(ends.items())), **unequal_found},
     }
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.write:
         (ROOT / "benchmarks" / "agree-result.json").write_text(text + "\n", encoding="utf-8")
-    return 1 if any(found["disagreements"] for found in (equal_found, join_found, unequal_found)) else 0
+    return 1 if any(found["disagreements"] for found in (equal_found, join_found, wide_found, unequal_found)) else 0
 
 
 def campaign(

@@ -6,6 +6,7 @@ import re
 
 from ddp_audit.findings import Fix
 from ddp_audit.program.model import Node, Program
+from ddp_audit.program.reach import group_of, is_default, members, worlds_by_size
 from ddp_audit.program.values import RANK, Const, worlds
 from ddp_audit_rules._always import always_runs, runs_with
 
@@ -19,6 +20,27 @@ def only_some_ranks(node: Node) -> bool:
     for world in worlds(by_rank[0].world_size):
         sides.setdefault((world.world_size, world.local_world_size), set()).add(all(g.admits(world) is not False for g in by_rank))
     return all(passed == {True, False} for passed in sides.values())
+
+
+def all_replicas_call(node: Node, wrap: Node) -> bool:
+    """Whether every member of the wrapper's own group makes the forward, on every job that has all of them."""
+    by_rank = [g for g in node.guards if RANK in g.taint]
+    group = group_of(wrap)
+    if group is None or is_default(group):
+        return False
+    found = False
+    for job in worlds_by_size(by_rank[0].world_size if by_rank else None):
+        calling = {world.rank for world in job if all(g.admits(world) is not False for g in by_rank)}
+        inside = [members(group, world) for world in job if world.rank in calling]
+        known = [ranks for ranks in inside if ranks is not None]
+        if len(known) < len(inside):
+            return False
+        replicas = frozenset[int]().union(*known)
+        if replicas and replicas <= {world.rank for world in job}:
+            found = True
+            if not replicas <= calling:
+                return False
+    return found
 
 
 def never_sends(wrap: Node) -> bool:

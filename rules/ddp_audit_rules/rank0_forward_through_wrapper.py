@@ -13,7 +13,7 @@ from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_pla
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._lone_forwards import buffer_text, what_breaks, what_comes, where_buffers
 from ddp_audit_rules._parted import has_diverged, members
-from ddp_audit_rules._rank_forwards import never_sends, only_some_ranks, others_forward_too, through_module
+from ddp_audit_rules._rank_forwards import all_replicas_call, never_sends, only_some_ranks, others_forward_too, through_module
 from ddp_audit_rules._training import wrap_behind
 
 
@@ -34,7 +34,8 @@ class Rank0ForwardThroughWrapper(Rule):
     )
     quiet = (
         "Models without buffers, `broadcast_buffers=False` or `forward_sync_buffers=False` (nothing is sent), a forward "
-        "through `.module`, an evaluation that all ranks make, and models whose class could not be followed."
+        "through `.module`, an evaluation that all ranks make, or all members of the wrapper's own group, and models whose class "
+        "could not be followed."
     )
     confirmed = "A DDP buffer broadcast issued at this line by some ranks and not by the others."
     source = (
@@ -76,7 +77,7 @@ dist.destroy_process_group()
         lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and only_some_ranks(n)]
         for node in first_of_each_place(lone):
             wrap = wrap_behind(program, node)
-            if wrap is None or never_sends(wrap):
+            if wrap is None or never_sends(wrap) or all_replicas_call(node, wrap):
                 continue
             buffers = program.buffers_of(wrap)
             if not buffers or others_forward_too(program, node):

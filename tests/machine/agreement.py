@@ -15,24 +15,25 @@ from ddp_audit.machine.process_group import Outcome, run_ranks
 FIELDS = ("op", "group", "numel", "dtype", "root", "reduce_op", "origin")
 
 
-def gradient_value(gradient: Gradient, position: int, rank: int) -> float | None:
+def gradient_value(gradient: Gradient, position: int, rank: int, size: int) -> float | None:
     """The value of every element of a gradient that the machine says is made of these terms."""
     if gradient.terms is None:
         return None
     total = 0.0
     for term in gradient.terms:
-        ranks = [r for r in range(WORLD_SIZE) if r not in term.absent] if term.averaged else [rank]
+        ranks = [r for r in range(size) if r not in term.absent] if term.averaged else [rank]
         before = term.edited_before if term.averaged else term.edited
         mean = sum(input_value(r, term.source) * edit_factor(r) ** before for r in ranks) / len(ranks)
         for edited in term.means:
-            mean *= sum(edit_factor(r) ** edited for r in range(WORLD_SIZE)) / WORLD_SIZE
+            mean *= sum(edit_factor(r) ** edited for r in range(size)) / size
         own = edit_factor(rank) ** term.edited if term.averaged else 1
-        total += float(mean * own * weight(position) * term.factor / WORLD_SIZE**term.divided)
+        total += float(mean * own * weight(position) * term.factor / size**term.divided)
     return total
 
 
 def disagreement(case: Case, real: RealRanks) -> str | None:
     """Where the machine and torch differ on a program that is the same for all ranks; None where they agree."""
+    real = real.of(len(case.programs))
     result = real.run(case.programs, case.model, case.options)
     if result.kind != "completes":
         return f"the real run {result.kind} at operations {result.positions}"
@@ -41,9 +42,9 @@ def disagreement(case: Case, real: RealRanks) -> str | None:
         for number, (predicted, actual) in enumerate(zip(steps, result.steps[rank], strict=True)):
             operation = program[number - 1] if number else ["construct"]
             place = f"rank {rank}, operation {number} {operation}"
-            difference = compare_step(predicted, actual, rank)
+            difference = compare_step(predicted, actual, rank, len(case.programs))
             if difference:
-                return f"{place}: {difference}"
+                return f"{len(case.programs)} ranks, {place}: {difference}"
     return None
 
 
@@ -103,24 +104,26 @@ def operation_of(steps: list[Step], position: int) -> int | None:
     return None
 
 
-def compare_step(predicted: Step, actual: dict[str, Any], rank: int) -> str | None:
+def compare_step(predicted: Step, actual: dict[str, Any], rank: int, size: int) -> str | None:
     difference = compare_error(predicted, actual) or compare_events(predicted, actual)
     if difference:
         return difference
     for position, (name, gradient) in enumerate(predicted.gradients.items()):
-        value, real = gradient_value(gradient, position, rank), actual["gradients"][name]
+        value, real = gradient_value(gradient, position, rank, size), actual["gradients"][name]
         if (value is None) != (real is None) or (
-            not close(value, real, predicted.rounded) and not gradient.racing and not gradient.unsettled
+            not close(value, real, 0.002 if predicted.rounded else 1e-5 if size > 2 else 0.0)
+            and not gradient.racing
+            and not gradient.unsettled
         ):
             return f"gradient of {name}: predicted {gradient.terms} = {value}, torch has {actual['gradients'][name]}"
     return None
 
 
-def close(value: float | None, real: float | str | None, rounded: bool) -> bool:
-    """Whether two values are equal; a gradient that was sent in half precision has three digits."""
-    if not rounded or value is None or not isinstance(real, float):
+def close(value: float | None, real: float | str | None, tolerance: float) -> bool:
+    """Whether two values are equal: of halves exactly, of thirds nearly, and to three digits where they were sent in half precision."""
+    if not tolerance or value is None or not isinstance(real, float):
         return value == real
-    return abs(value - real) <= 0.002 * max(abs(value), abs(real))
+    return abs(value - real) <= tolerance * max(abs(value), abs(real))
 
 
 def compare_error(predicted: Step, actual: dict[str, Any]) -> str | None:
@@ -176,7 +179,7 @@ def shrink(case: Case, real: RealRanks) -> Case:
             smaller = without(program, at)
             if smaller is None:
                 continue
-            candidate = Case(case.model, case.options, [smaller] * WORLD_SIZE)
+            candidate = Case(case.model, case.options, [smaller] * len(case.programs))
             if disagreement(candidate, real):
                 case, program, changed = candidate, smaller, True
                 break

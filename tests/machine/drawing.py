@@ -22,6 +22,7 @@ FEATURES = {
     "delay": 0.08,
     "ignored": 0.08,  # parameters and buffers that the wrapper leaves alone
     "failures": 0.12,  # exceptions in backward
+    "orders": 0.3,  # parameters used in orders of their own, and more than once
     "groups": 0.1,  # further process groups, and more of the user's own collectives
 }
 
@@ -68,48 +69,61 @@ def draw_case(choose: random.Random, length: int = 12, focus: str = "") -> Case:
     return Case(model, options, [program] * WORLD_SIZE)
 
 
-def draw_join_case(choose: random.Random, focus: str = "") -> Case:
+def draw_join_case(choose: random.Random, focus: str = "", world_size: int = WORLD_SIZE) -> Case:
     """A case with blocks of uneven length under `join`; all its ranks come to its end, or raise."""
     case = draw_case(choose, 4, focus)
     options = {k: v for k, v in case.options.items() if k not in DELAY_OPTIONS}
     if options.get("static_graph"):
         options.pop("find_unused_parameters", None)
-    programs: list[list[list[Any]]] = [[] for _ in range(WORLD_SIZE)]
-    outputs = [0] * WORLD_SIZE
+    programs: list[list[list[Any]]] = [[] for _ in range(world_size)]
+    outputs = [0] * world_size
+    order = choose.sample([p[0] for p in case.model["params"]], len(case.model["params"])) if choose.random() < 0.5 else None
 
     def iteration(rank: int, sync: bool) -> None:
-        step = [["forward", "grad", True, None], ["backward", [outputs[rank]], False]]
+        step = [["forward", "grad", True, order], ["backward", [outputs[rank]], False]]
         programs[rank] += step if sync else [["enter"], *step, ["exit"]]
         programs[rank] += [["step"], ["zero", True]] if sync and zeroing else []
         outputs[rank] += 1
 
     hook = choose.choice(HOOK_NAMES) if choose.random() < 0.2 else None
     zeroing = choose.random() < 0.7
-    for rank in range(WORLD_SIZE):
+    for rank in range(world_size):
         programs[rank] += [["hook", hook]] if hook else []
     # The first reduction of a static graph begins with a map, which no shadow sends.
     for _ in range(choose.choice([1, 2] if options.get("static_graph") else [0, 0, 1, 2])):
-        for rank in range(WORLD_SIZE):
+        for rank in range(world_size):
             iteration(rank, True)
     for _ in range(choose.choice([1, 1, 2])):
         initial, throw = choose.random() < 0.6, choose.random() < 0.15
-        lengths = [choose.randint(0, 4) for _ in range(WORLD_SIZE)]
+        lengths = [choose.randint(0, 4) for _ in range(world_size)]
         syncs = [choose.random() < 0.8 or options.get("static_graph", False) for _ in range(5)]
-        for rank in range(WORLD_SIZE):
+        for rank in range(world_size):
             programs[rank].append(["join", initial, throw])
             for i in range(min(lengths) if throw else lengths[rank]):
                 iteration(rank, syncs[i])
             if throw and lengths[rank] > min(lengths):
-                programs[rank].append(["forward", "grad", True, None])  # raises, as a rank has run out of inputs
+                programs[rank].append(["forward", "grad", True, order])  # raises, as a rank has run out of inputs
                 continue
             programs[rank] += [["leave"], ["zero", True], ["skip", max(lengths) - lengths[rank]]]
             outputs[rank] += max(lengths) - lengths[rank]
         if throw and len(set(lengths)) > 1:
             break
         for _ in range(choose.choice([0, 1])):
-            for rank in range(WORLD_SIZE):
+            for rank in range(world_size):
                 iteration(rank, True)
     return Case(case.model, options, programs)
+
+
+def draw_wide_case(choose: random.Random, focus: str = "") -> Case:
+    """A case on three or four ranks, the same on all, or of uneven inputs under `join`."""
+    world_size = choose.choice([3, 4])
+    if choose.random() < 0.5:
+        return draw_join_case(choose, focus, world_size)
+    case = draw_case(choose, 10, focus or choose.choice(["orders", "orders,partial", "orders,hook", "orders,failures"]))
+    # Groups and messages are drawn for two ranks, and what is edited would not be exact.
+    kept = [op for op in case.programs[0] if op[0] not in ("new_group", "on", "async", "wait", "pass", "swap", "edit")]
+    kept = [[op[0], op[1][:1] * world_size, op[2]] if op[0] == "scatter_object_list" else op for op in kept]
+    return Case(case.model, case.options, [kept] * world_size)
 
 
 def draw_delay(choose: random.Random, model: dict[str, Any], options: dict[str, Any]) -> None:
@@ -248,6 +262,9 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
         used = None
         if partial and choose.random() < 0.4:
             used = [n for n in names if choose.random() < 0.6] or names[:1]
+        if "orders" in features and choose.random() < 0.7:
+            used = choose.sample(names if used is None else used, len(names if used is None else used))
+            used += choose.sample(used, choose.randint(0, len(used)))  # used again
         program.append([name, mode, choose.random() < 0.75, used])
         if mode == "grad":
             live.append(outputs)

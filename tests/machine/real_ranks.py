@@ -53,6 +53,13 @@ class RealRanks:
         self.timeout = timeout
         self.world_size = world_size
         self.server: subprocess.Popen[str] | None = None
+        self.others: dict[int, RealRanks] = {}
+
+    def of(self, world_size: int) -> RealRanks:
+        """The same for another number of ranks."""
+        if world_size == self.world_size:
+            return self
+        return self.others.setdefault(world_size, RealRanks(self.timeout, world_size))
 
     def __enter__(self) -> RealRanks:
         return self
@@ -61,6 +68,8 @@ class RealRanks:
         self.close()
 
     def close(self) -> None:
+        for other in self.others.values():
+            other.close()
         if self.server is not None:
             assert self.server.stdin is not None
             self.server.stdin.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agreement import brief, disagreement
-from drawing import draw_case
+from drawing import draw_case, draw_wide_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from predictor import Case, Predictor
@@ -42,6 +42,16 @@ def test_many_random_programs_without_shrinking(real: RealRanks) -> None:
     for seed in range(200):
         case = draw_case(random.Random(seed))
         assert disagreement(case, real) is None, case
+
+
+def test_random_programs_on_three_and_four_ranks(real: RealRanks) -> None:
+    """Free orders of use, parameters used twice, and blocks under join, in which ranks without inputs may be any."""
+    sizes = set()
+    for seed in range(60):
+        case = draw_wide_case(random.Random(f"wide/{seed}"))
+        sizes.add(len(case.programs))
+        assert disagreement(case, real) is None, case
+    assert sizes == {3, 4}
 
 
 def test_a_wrong_machine_is_found(real: RealRanks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,3 +89,18 @@ def test_who_leads_a_block() -> None:
     assert [sorted(block.absent(i)) for i in range(4)] == [[], [1], [1, 2], [0, 1, 2]]
     assert [block.leader(i) for i in range(3)] == [2, 2, 0]
     assert [block.synchronizes(i) for i in range(3)] == [True, True, True]
+
+
+@pytest.mark.parametrize("present", [0, 1, 2])
+def test_the_layout_of_rebuilt_buckets_is_the_roots(real: RealRanks, present: int) -> None:
+    """A root without inputs brings the order of registration, for all ranks; one with inputs its own order."""
+    order = ["m.a", "m.c", "m.b"]
+    model = {"params": [[name, [size], "float32", True] for name, size in (("m.a", 300), ("m.b", 5), ("m.c", 700))], "buffers": []}
+    step = [["forward", "grad", True, order], ["backward", [0], False], ["zero", True]]
+    steps = [*step, ["forward", "grad", True, order], ["backward", [1], False]]
+    programs = [[["join", True, False], *(steps if rank == present else []), ["leave"]] for rank in range(3)]
+    case = Case(model, {"bucket_cap_mb": 0.001}, programs)
+    assert disagreement(case, real) is None
+    sent = predict(case)[present][6].events
+    buckets = [event.numel for event in sent if event.origin == "ddp-bucket"]
+    assert buckets == ([705, 300] if present == 0 else [300, 705])

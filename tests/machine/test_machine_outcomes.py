@@ -258,3 +258,17 @@ def test_an_unknown_module_keeps_one_event_each() -> None:
     assert [(e.origin, e.numel) for e in first.events] == [(DDP_BUFFERS, None)]
     assert [e.numel for e in ddp.backward([first.handle])] == [None]
     assert [e.origin for e in ddp.forward().events] == ["ddp-rebuild", "ddp-rebuild", "ddp-buffers"]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("call", ["broadcast", "gather", "message"])
+def test_one_element_too_many_is_too_much(real: RealRanks, call: str, dtype: str) -> None:
+    """Gloo ends the receiver's process for a single byte, and not for eight and more alone."""
+    programs: dict[str, list[list[list[Any]]]] = {
+        "broadcast": [[["broadcast", 5, dtype, 0]], [["broadcast", 4, dtype, 0]]],
+        "gather": [[["gather", 4, dtype, 0]], [["gather", 5, dtype, 0]]],
+        "message": [[["send", 5, dtype, 1, 0]], [["recv", 4, dtype, 0, 0]]],
+    }
+    case = Case(NO_BUFFERS, {}, programs[call])
+    assert predicted_outcome(case).kind == "aborts"
+    assert outcome_disagreement(case, real) is None
