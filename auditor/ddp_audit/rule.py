@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from ddp_audit.findings import CONFIDENCES, NOT_EXERCISED, SEVERITIES, Finding, Fix, Option, Related, Span
-from ddp_audit.program.switched_options import changes_ranks, the_option
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
@@ -126,6 +125,9 @@ class Rule(ABC):
         severity = severity or self.level
         option = None
         if any(guard.against_default for guard in guards):
+            # Here, and not above: a folder without a training script is audited without the program's modules.
+            from ddp_audit.program.switched_options import changes_ranks, the_option
+
             option = the_option(guards)
             if option is None or severity == "info" or changes_ranks(guards, option):
                 confidence = min(confidence, "possible", key=CONFIDENCES.index)

@@ -141,7 +141,7 @@ def _name(node: Node) -> str:
 
 
 def _confidence(part: OneSided) -> str:
-    if RANK in part.taint:
-        return "likely" if part.guard.ranks() != "some ranks" or part.counterpart is not None else "possible"
+    if RANK in part.taint and (part.guard.ranks() != "some ranks" or part.counterpart is not None):
+        return "likely"
     shape = any(word in part.guard.text for word in (".size(", ".shape", "len("))
-    return "likely" if part.taint & {DATA, CLOCK} and not shape else "possible"
+    return "likely" if (part.taint | part.guard.taint) & {DATA, CLOCK} and not shape else "possible"
