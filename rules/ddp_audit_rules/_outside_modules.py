@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import Key, owners_of, unwrapped
+from ddp_audit.program.modules import Key, Owner, owners_of, unwrapped
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.program.values import RANK, Const, Items, Obj, Value
 from ddp_audit_rules._streams import is_new
 
 
@@ -27,8 +27,12 @@ def outside_modules(program: Program, optimizer: Node) -> Iterator[tuple[Obj, No
     for key in modules.wrapped:
         covered |= modules.inside(key)
     wrapped_places = {modules.objects[key].made for key in covered if key in modules.objects}
+    groups = (one.args["params"] for one in program.of("optimizer") if "params" in one.args)
+    on_purpose = {owner.module.key for value in groups for owner in _set_by_rank(value)}
     for module in dict.fromkeys(unwrapped(o.module) for o in owners):
         if module is None or module.made is None or module.kind != "module" or module.key in covered:
+            continue
+        if module.key in on_purpose:
             continue
         # The same place may be reached by another way on which it is wrapped.
         if modules.made_by_rank(module.key) or module.made in wrapped_places or not _is_new(program, module):
@@ -38,6 +42,16 @@ def outside_modules(program: Program, optimizer: Node) -> Iterator[tuple[Obj, No
         if any(modules.has_parameters(k) for k in rest):
             parts = [w for w in program.of("wrap") if _holds(program, module, w)]
             yield module, parts[0] if parts else None
+
+
+def _set_by_rank(groups: Value) -> Iterator[Owner]:
+    """The modules of parameter groups with a setting that depends on the rank: every rank is meant to train its own there."""
+    for group in groups.items if isinstance(groups, Items) else ():
+        if not isinstance(group, Items) or group.keys is None:
+            continue
+        named = {key.value: value for key, value in zip(group.keys, group.items, strict=False) if isinstance(key, Const)}
+        if any(RANK in value.taint for name, value in named.items() if name != "params"):
+            yield from owners_of(named.get("params"))[0]
 
 
 def _is_new(program: Program, module: Obj) -> bool:

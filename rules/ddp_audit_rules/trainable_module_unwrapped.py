@@ -30,8 +30,9 @@ class TrainableModuleUnwrapped(Rule):
     )
     quiet = (
         "Modules inside a wrapped one; modules without parameters, frozen ones, and such that no optimizer has; parts that differ "
-        "by rank on purpose, as a classifier split over the ranks; gradients or parameters that the program reduces or sends "
-        "itself; optimizers whose parameters cannot be followed; scripts without a DDP wrapper."
+        "by rank on purpose, as a classifier split over the ranks or a group of parameters with settings of its rank; "
+        "gradients or parameters that the program reduces or sends itself; optimizers whose parameters cannot be followed; scripts "
+        "without a DDP wrapper."
     )
     confirmed = (
         "Parameters outside of all wrappers that differ between ranks after a step, in an optimizer that holds a wrapper's too."
