@@ -14,6 +14,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,9 +24,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "machine"))
+sys.path.insert(0, str(ROOT / "tests" / "explore"))
 
 import agreement  # noqa: E402 - found by the path above
 import drawing  # noqa: E402
+from drawing_scripts import draw_script  # noqa: E402
+from forked_ranks import ForkedRanks, held  # noqa: E402
 from predictor import Case  # noqa: E402
 from real_ranks import RealRanks  # noqa: E402
 
@@ -54,6 +58,7 @@ def main() -> int:
     parser.add_argument("--unequal", type=int, default=None, help="programs that differ between ranks; default N/50")
     parser.add_argument("--join", type=int, default=None, help="programs of uneven inputs under join; default N/20")
     parser.add_argument("--wide", type=int, default=None, help="programs on three and four ranks; default N/10")
+    parser.add_argument("--scripts", type=int, default=None, help="scripts on two to four processes; default N/50")
     parser.add_argument("--focus", default="", help="features that every program has, with commas (see FEATURES of drawing.py)")
     parser.add_argument("--write", action="store_true", help="write benchmarks/agree-result.json")
     arguments = parser.parse_args()
@@ -66,6 +71,8 @@ def main() -> int:
         equal_found = campaign(real, arguments.number, arguments.seed, EQUAL, focus=arguments.focus)
         join_found = campaign(real, join, arguments.seed, JOIN, focus=arguments.focus)
         wide_found = campaign(real, wide, arguments.seed, WIDE, focus=arguments.focus)
+        scripts = arguments.number // 50 if arguments.scripts is None else arguments.scripts
+        scripts_found = script_campaign(scripts, arguments.seed)
         unequal_found = campaign(real, unequal, arguments.seed, UNEQUAL, ends=ends, focus=arguments.focus)
     result = {
         "torch": torch_version(),
@@ -78,13 +85,14 @@ def main() -> int:
         "equal_programs": {"run": arguments.number, **equal_found},
         "join_programs": {"run": join, **join_found},
         "wide_programs": {"run": wide, "ranks": [3, 4], **wide_found},
+        "scripts": {"run": scripts, "ranks": [2, 3, 4], **scripts_found},
         "unequal_programs": {"run": unequal, "ends": dict(sorted(ends.items())), **unequal_found},
     }
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.write:
         (ROOT / "benchmarks" / "agree-result.json").write_text(text + "\n", encoding="utf-8")
-    return 1 if any(found["disagreements"] for found in (equal_found, join_found, wide_found, unequal_found)) else 0
+    return 1 if any(found["disagreements"] for found in (equal_found, join_found, wide_found, scripts_found, unequal_found)) else 0
 
 
 def campaign(
@@ -112,6 +120,27 @@ def campaign(
         if label not in smallest or size < smallest[label]["size"]:
             smallest[label] = {"difference": text, "size": size, "case": asdict(small)}
     return {"disagreements": found, "smallest": list(smallest.values())}
+
+
+def script_campaign(number: int, seed: int) -> dict[str, Any]:
+    """Predicts `number` scripts and runs them on real processes; returns the count of disagreements, and the shortest script."""
+    found = 0
+    smallest: list[dict[str, Any]] = []
+    with ForkedRanks() as forked, tempfile.TemporaryDirectory() as folder:
+        for i in range(number):
+            world_size, text = draw_script(random.Random(f"{seed}/script/{i}"))
+            script = Path(folder) / f"script{i}.py"
+            script.write_text(text, encoding="utf-8")
+            difference = held(forked, script, world_size)
+            if difference is not None:
+                found += 1
+                print(f"script {i}: {difference}", file=sys.stderr, flush=True)
+                smallest = sorted([*smallest, {"difference": difference, "size": len(text), "case": text}], key=_size)[:1]
+    return {"disagreements": found, "smallest": smallest}
+
+
+def _size(entry: dict[str, Any]) -> int:
+    return int(entry["size"])
 
 
 def torch_version() -> str:
