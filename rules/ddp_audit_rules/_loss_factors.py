@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Const, Unknown, Value
+from ddp_audit.program.values import Const, Unknown, Value, World, evaluate
 from ddp_audit_rules._accumulation import is_made_of_window, is_window_itself, window_of
 from ddp_audit_rules._losses import MEAN, Loss, loss_of
 
@@ -27,6 +27,11 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
     window = None if loss.opaque or loss.reduced != MEAN else window_of(program, backward)
     if window is None:
         return ""
+    if any(_is_of_all_ranks(divisor, window) for divisor in loss.divisors):
+        return (
+            "The loss is divided by the micro-batches of all ranks before this backward, and DDP averages over the ranks by itself, "
+            "so the gradients are one part in as many as there are ranks of what one process with the whole batch gets."
+        )
     count = sum(is_window_itself(divisor, window) for divisor in loss.divisors)
     count += sum(is_made_of_window(factor, window) for factor in loss.factors)
     if count == 1 or (count == 0 and (loss.divisors or loss.factors)):
@@ -38,6 +43,15 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
             "gradient of the whole batch."
         )
     return f"The loss is divided by {name} {count} times before this backward, so the gradient is that much too small."
+
+
+def _is_of_all_ranks(divisor: Value, window: Value) -> bool:
+    """Whether a divisor is the window of one rank times the number of ranks, as a total that was divided for the window is."""
+    for size in (2, 4, 8):
+        total, own = (evaluate(value, World(0, size, size)) for value in (divisor, window))
+        if not isinstance(total, (int, float)) or not isinstance(own, (int, float)) or not own or total != own * size:
+            return False
+    return True
 
 
 def divided_before_engine(backward: Node) -> str:

@@ -73,7 +73,7 @@ dist.destroy_process_group()
         quotients: set[tuple[str, str]] = set()  # path and name of what a division by the world size was assigned to
         for node in first_of_each_place(program.of("floordiv")):
             left, right = node.args.get("left"), node.args.get("right")
-            if left is None or right is None or depends_on_world(left):
+            if left is None or right is None or depends_on_world(left) or _is_negative(left):
                 continue
             target, dividend, divisor = division_parts(program, node)
             by_world = depends_on_world(right) or bool(_WORLD_NAMES.search(divisor))
@@ -136,3 +136,9 @@ dist.destroy_process_group()
             explanation += f" {divisor} is a number in the source and not the world size of the job."
         related = [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)
+
+
+def _is_negative(value: Value) -> bool:
+    """Whether a dividend is below 0, which rounds up: `-(-count // world_size)`."""
+    number = evaluate(value, World(0, 1, 1))
+    return isinstance(number, int) and number < 0
