@@ -29,7 +29,7 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
         return ""
     if any(_is_of_all_ranks(divisor, window) for divisor in loss.divisors):
         return (
-            "The loss is divided by the micro-batches of all ranks before this backward, and DDP averages over the ranks by itself, "
+            "The loss is divided by the micro-batches of all ranks before this backward, and DDP averages over the ranks itself, "
             "so the gradients are one part in as many as there are ranks of what one process with the whole batch gets."
         )
     count = sum(is_window_itself(divisor, window) for divisor in loss.divisors)
