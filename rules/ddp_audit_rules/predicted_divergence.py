@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.compare.run import EXITED, RecordedRun, last_issued, same_file
 from ddp_audit.events import ORIGINS, USER, Event, Site
-from ddp_audit.findings import Finding, Fix, Related, Span
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.paths import place_of
+from ddp_audit_rules._predicted import on_main_line, span_of_line
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.state import Taken
@@ -37,7 +38,8 @@ class PredictedDivergence(Rule):
         "itself, or an exception that the audit inferred and the program does not raise. A rank that an uncaught exception "
         "ends is left to the launcher, which stops the other ranks. Where another rule names the same condition or line, "
         "its finding stands alone. "
-        "Where an open condition decides the end, the finding is a warning that names the condition."
+        "Where an open condition decides the end, the finding is a warning that names the condition. Where an option that is off "
+        "keeps the script from its process group, the run takes it as on, and the finding names it."
     )
     confirmed = "A recorded run whose ranks part at one of these lines."
     source = (
@@ -79,9 +81,7 @@ dist.destroy_process_group()
         if predicted is None or predicted.parting is None:
             return
         found = self._finding(context, predicted.parting)
-        if predicted.flips:
-            found.explanation += f" The run takes {' and '.join(flip.text for flip in predicted.flips)}, to come to the training."
-        yield found
+        yield on_main_line(found, predicted.flips)
 
     def _finding(self, context: Context, parting: Parting) -> Finding:
         standing = {rank: event for rank, event in parting.stops.items() if event is not None}
@@ -99,7 +99,7 @@ dist.destroy_process_group()
             sentences.append(f"This rests on: {'; '.join(parting.rests_on)}.")
         related = [Related(e.site.path, e.site.line, "stands", f"rank {r} {_stands(e)}") for r, e in standing.items() if e.site]
         return self.finding(
-            _span(context, place.path, place.line), message, " ".join(sentences), related=related,
+            span_of_line(context, place.path, place.line), message, " ".join(sentences), related=related,
             severity="warning" if parting.rests_on else "error", confidence="likely" if parting.rests_on else "certain",
             fix=Fix("display-only", "build the same model on every rank") if parting.kind == "fails" else None,
         )  # fmt: skip
@@ -131,11 +131,3 @@ def _stands(event: Event | None) -> str:
 
 def _sentence(taken: Taken) -> str:
     return f"The ranks part where {place_of(taken.path, taken.line)} asks `{taken.text}`."
-
-
-def _span(context: Context, path: str, line: int) -> Span:
-    """The text of a line."""
-    lines = context.lines(path)
-    text = lines[line - 1] if 0 < line <= len(lines) else ""
-    start = len(text) - len(text.lstrip()) + 1
-    return Span(path, line, start, line, max(start, len(text.rstrip()) + 1))

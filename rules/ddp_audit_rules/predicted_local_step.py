@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.findings import Finding, Span
+from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._predicted import on_main_line, span_of_line
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import LocalStep
@@ -73,7 +74,7 @@ dist.destroy_process_group()
             return
         predicted = context.exploration.predicted()
         for step in predicted.steps if predicted is not None else ():
-            yield self._finding(context, step)
+            yield on_main_line(self._finding(context, step), predicted.flips if predicted is not None else ())
 
     def _finding(self, context: Context, step: LocalStep) -> Finding:
         site = step.event.site
@@ -84,10 +85,7 @@ dist.destroy_process_group()
         explanation = f"The predicted run takes {step.steps} such steps. The parameters of the ranks differ from the first on."
         if step.rests_on:
             explanation += f" This rests on: {'; '.join(step.rests_on)}."
-        lines = context.lines(site.path)
-        text = lines[site.line - 1] if 0 < site.line <= len(lines) else ""
-        start = len(text) - len(text.lstrip()) + 1
-        span = Span(site.path, site.line, start, site.line, max(start, len(text.rstrip()) + 1))
+        span = span_of_line(context, site.path, site.line)
         level, confidence = ("warning", "likely") if step.rests_on else ("error", "certain")
         return self.finding(span, message, explanation, severity=level, confidence=confidence)
 

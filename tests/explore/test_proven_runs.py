@@ -329,3 +329,12 @@ def test_groups_say_how_many_ranks_there_are(tmp_path: Path) -> None:
     run = run_of(tmp_path, text)
     assert run.run.world_size == 3 and run.kind == "completes"
     assert run_of(tmp_path, text, world_size=2).parting is None
+
+
+def test_a_finding_of_the_main_line_names_its_option(tmp_path: Path) -> None:
+    text = OPTIONAL.replace("OPTION", SWITCHES[0][0]).replace("TEST", SWITCHES[0][1])
+    text += "if args.distributed:\n    [dist.barrier, print][dist.get_rank()]()\n"
+    (tmp_path / "train.py").write_text(HEAD + text)
+    (found,) = [f for f in audit([tmp_path / "train.py"], Options()).findings if f.code == "DDP213"]
+    assert (found.severity, found.confidence) == ("error", "likely")
+    assert found.option is not None and found.option.to_json() == {"name": "distributed", "default": False, "value": True}

@@ -186,3 +186,22 @@ def test_a_run_that_stops_for_another_reason_is_not_its_fault(tmp_path: Path, na
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_run_that_its_own_broadcast_stops_is(tmp_path: Path, name: str) -> None:
     assert loud(tmp_path, OTHER.format(**{**NEUTRAL, **CAUSES[name]})).get("DDP401") == "error"
+
+
+GROUP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+group = dist.new_group([1, 2])
+if rank:
+    model = DDP(torch.nn.BatchNorm1d(4), process_group=group)
+    for step in range(2):
+        {guard}model(torch.randn(3, 4)).sum().backward()
+"""
+
+
+def test_a_forward_of_all_members_of_a_group_is_not_alone(tmp_path: Path) -> None:
+    assert "DDP401" not in loud(tmp_path, GROUP.format(guard=""))
+    assert "DDP401" in loud(tmp_path, GROUP.format(guard="if rank == 1: "))

@@ -61,7 +61,7 @@ def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
     """Runs the program with the forward at each time where its guards leave the time open, else as the program has it."""
     found = _whole(exploration, node)
     if found is not None:
-        return [found]
+        return found
     ways = {guard.span: guard.polarity for guard in node.guards}
     rank_0 = World(0, 2, 2)
     open_guards = [g for g in node.guards if g.via != "early-exit" and truth(g.test, rank_0) is None]
@@ -72,8 +72,11 @@ def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
     return [by_time[when] for when in (FIRST, REBUILD, LATER, ALWAYS) if when in by_time]
 
 
-def _whole(exploration: Exploration, node: Node) -> Lone | None:
-    """What the run of the whole script says; None where it does not reach the forward on some ranks alone, or was not whole."""
+def _whole(exploration: Exploration, node: Node) -> list[Lone] | None:
+    """What the run of the whole script says; None where it does not reach the forward on some ranks alone, or was not whole.
+
+    Empty where all members of the wrapper's group make the forward: then it is not alone.
+    """
     if any(default.open for guard in node.guards for default in defaults_in(guard.test)):
         return None
     run = exploration.whole()
@@ -81,16 +84,20 @@ def _whole(exploration: Exploration, node: Node) -> Lone | None:
         return None
     here = (node.span.path, node.span.line)
     ends = run.stops
-    made = [
-        sum(_at(e, here) for e in events[: ends.get(rank, len(events)) + 1] if e.kind == FORWARD)
+    made = {
+        rank: sum(_at(e, here) for e in events[: ends.get(rank, len(events)) + 1] if e.kind == FORWARD)
         for rank, events in run.sequences.items()
-    ]
-    if len(set(made)) < 2:
+    }
+    if len(set(made.values())) < 2:
         return None
+    groups = {e.group for events in run.sequences.values() for e in events if e.origin == DDP_BUFFERS and _at(e, here)}
+    members = [set(run.groups[group]) for group in groups if group in run.groups]
+    if groups and len(members) == len(groups) and all(len({made[rank] for rank in ranks}) == 1 for ranks in members):
+        return []
     prediction = Prediction(run.sequences, run.outcome, run.raised)
     other = None if prediction.outcome.kind == COMPLETES else exploration.without(*here)
     without = None if other is None else Prediction(other.sequences, other.outcome, other.raised)
-    return Lone(ALWAYS, prediction, _sent(prediction, here), without)
+    return [Lone(ALWAYS, prediction, _sent(prediction, here), without)]
 
 
 def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Span | None, hit: int | None) -> Lone:

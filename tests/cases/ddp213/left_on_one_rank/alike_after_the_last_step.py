@@ -2,14 +2,18 @@
 # outcome: clean
 """Rank 0 leaves after the last step."""
 
+import sys
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+ENDS = [sys.exit, abs]
+
 
 def finish(step):
-    if step == 3 and dist.get_rank() == 0:
-        raise SystemExit(0)
+    if step == 3:
+        ENDS[dist.get_rank()](0)
 
 
 dist.init_process_group("gloo")

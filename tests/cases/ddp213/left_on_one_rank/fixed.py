@@ -2,14 +2,18 @@
 # outcome: clean
 """A callback ends every rank after two steps."""
 
+import sys
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+ENDS = [sys.exit, sys.exit]
+
 
 def finish(step):
     if step == 1:
-        raise SystemExit(0)
+        ENDS[dist.get_rank()](0)
 
 
 dist.init_process_group("gloo")
