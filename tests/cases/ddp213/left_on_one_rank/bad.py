@@ -1,4 +1,4 @@
-# expects: DDP213:27
+# expects: DDP213:26
 # outcome: hang 1
 """A callback ends rank 0 after two steps, by a function from a list."""
 
