@@ -33,6 +33,7 @@ class Step:
     events: list[Event]
     gradients: dict[str, Gradient]
     rounded: bool = False  # whether gradients have been sent in half precision
+    halted: bool = False  # whether an error has ended the marking of unused parameters
 
 
 class Predictor:
@@ -61,6 +62,7 @@ class Predictor:
         self.spoiled: set[int] = set()
         self.contexts: list[Any] = []
         self.hook: CommHook | None = None
+        self.halted = False
         self.steps: list[Step] = []  # for the tests to keep what `run` returned
 
     def run(self, program: list[list[Any]]) -> list[Step]:
@@ -75,7 +77,9 @@ class Predictor:
             if operation[0] != "construct" or not error:
                 gradients = {name: replace(g) for name, g in self.ddp.gradients.items()}
             rounded = self.hook is not None and self.hook.dtype == "float16"
-            steps.append(Step(error, list(events), gradients, rounded))
+            # Torch keeps unused parameters in a hash map by their addresses: which of them were marked before an error is chance.
+            self.halted |= self.ddp.find_unused_parameters and error.startswith("Expected ") and ", got " in error
+            steps.append(Step(error, list(events), gradients, rounded, self.halted))
             if operation[0] == "construct" and error:
                 break
         return steps
