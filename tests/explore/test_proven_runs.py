@@ -85,7 +85,7 @@ def test_no_prediction_is_false(program: Program, monkeypatch: pytest.MonkeyPatc
 def test_as_many_hangs_as_before_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = [p for p in PROGRAMS if not p.needs and {o.word for o in p.outcomes} & {"hang", "abort"}]
     found = [p.name for p in hanging if (run := judged(p, monkeypatch)).parting is not None and not run.parting.rests_on]
-    assert len(found) == FOUND, f"of {len(hanging)}: {found}"
+    assert len(found) >= FOUND, f"of {len(hanging)}: {found}"
 
 
 BAD = [program for program in PROGRAMS if {outcome.word for outcome in program.outcomes} & {"hang", "abort", "gradients-local"}]
