@@ -10,6 +10,7 @@ from ddp_audit.events import ORIGINS, USER, Event, Site
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.paths import place_of
+from ddp_audit_rules._parted import failed_of_its_own, has_diverged, stalled
 from ddp_audit_rules._predicted import on_main_line, span_of_line
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ dist.destroy_process_group()
             last = last_issued(rank.events)
             event = rank.waiting if rank.waiting is not None else None if last is None else rank.events[last]
             here = event is not None and event.site is not None and _is_at(event.site, places)
-            if here and rank.state != EXITED:
-                return "confirmed"
+            if here and rank.state != EXITED and not any(map(failed_of_its_own, run.ranks.values())):
+                return "confirmed" if stalled(run) or has_diverged(run) else "not-exercised"  # else somebody ended the run
             seen = seen or here
         return "not-observed" if seen else super().witness(finding, run)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule
+from ddp_audit_rules._evidence import faults_at
 from ddp_audit_rules._predicted import on_main_line, span_of_line
 
 if TYPE_CHECKING:
@@ -94,4 +96,4 @@ dist.destroy_process_group()
         steps = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == STEP]
         if not steps:
             return super().witness(finding, run)
-        return "confirmed" if any(e.detail.get("unreduced") for e in steps) else "not-observed"
+        return "confirmed" if faults_at(run, GRADIENTS_NOT_REDUCED, finding.span) else "not-observed"

@@ -385,3 +385,15 @@ def test_one_writer_a_host(find: Finder) -> None:
     assert says(finding, run_of(*ranks)) == "not-observed"
     same = [replace(rank[0], detail={"host": "a"}) for rank in ranks]
     assert says(finding, run_of(*([start, rank[1]] for start, rank in zip(same, ranks, strict=True)))) == "confirmed"
+
+
+def test_a_predicted_hang_is_not_shown_by_a_run_that_somebody_ended() -> None:
+    finding = Finding(
+        "DDP213", "", "error", "certain", Span("train.py", 30, 1, 30, 9), "m", related=[Related("train.py", 30, "stands", "")]
+    )
+    here = event(COLLECTIVE, 30)
+    assert says(finding, run_of(*(ended(n, [here], KILLED, -15, waiting=here) for n in (0, 1)))) == "not-exercised"
+    waits = ended(0, [here], KILLED, -15, waiting=here)
+    assert says(finding, run_of(waits, ended(1, [error(9, "boom")], RAISED, 1))) != "confirmed"
+    assert says(finding, run_of(waits, [])) == "confirmed"  # the other one left in order
+    assert says(finding, run_of([here], [here])) == "not-observed"
