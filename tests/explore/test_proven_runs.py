@@ -205,7 +205,7 @@ def test_json_names_the_findings_that_rest_on_the_run(tmp_path: Path, monkeypatc
     assert result.predicted is not None
     (run,) = result.predicted["runs"]
     assert (run["outcome"], run["world_size"], run["rests_on"]) == ("hangs", 2, [])
-    assert run["findings"] == [{"code": "DDP213", "path": "train.py", "line": 14}]
+    assert run["findings"] == [{"code": "DDP213", "path": "train.py", "cell": None, "line": 14}]
 
 
 # ---- models that differ
