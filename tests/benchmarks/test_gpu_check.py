@@ -98,7 +98,7 @@ def test_the_evidence_of_a_hazard(name: str, changes: dict[str, Any], lacking: l
 
 def test_a_finding_has_to_be_confirmed() -> None:
     document = agreed(findings=[{"code": "DDP401", "verdict": "not-exercised"}])
-    assert judging.of_verdicts(document, ["DDP401", "DDP201"]) == ["DDP401 is not-covered", "DDP201 is not found"]
+    assert judging.of_verdicts(document, ["DDP401", "DDP201"]) == ["DDP401 is not-exercised", "DDP201 is not found"]
     document["findings"].append({"code": "DDP401", "verdict": "confirmed"})
     assert judging.of_verdicts(document, ["DDP401"]) == []
 
