@@ -443,8 +443,7 @@ class Ddp:
     def _module_output(self, grad: bool, training: bool, used: Used) -> Handle:
         if not isinstance(used, Mapping):
             chosen = self._keys if used is None else used
-            if not isinstance(chosen, Sequence):
-                # The gradient of what was used last is ready first.
+            if not isinstance(chosen, Sequence):  # the gradient of what was used last is ready first
                 chosen = sorted((n for n in self._keys if n in chosen), key=lambda n: -self._rank_in_order.get(self._keys[n], -1))
             used = numbered(chosen)
         uses = {self._keys[n]: at for n, at in used.items() if n in self._keys and self._requires_grad[self._keys[n]]}
@@ -485,7 +484,7 @@ class Ddp:
         """In training mode each layer gathers mean, inverse deviation and count (torch/nn/modules/_functions.py); read only."""
         if not training:
             return []
-        return [self.event("all_gather", SYNC_BATCHNORM, size, "float32") for size in self._sync_batchnorm_sizes(1)]
+        return [self.event("all_gather", SYNC_BATCHNORM, size, "float32") for size in self.spec.sync_batchnorm_sizes(1)]
 
     def sync_batchnorm_backward(self, handles: Sequence[Handle]) -> list[Event]:
         """Each layer sums two vectors in backward. They interleave with buckets on a GPU; here they stand before them."""
@@ -493,14 +492,8 @@ class Ddp:
             self.event("all_reduce", SYNC_BATCHNORM, size, "float32", "sum")
             for handle in handles
             if handle.training
-            for size in reversed(self._sync_batchnorm_sizes(0))
+            for size in reversed(self.spec.sync_batchnorm_sizes(0))
         ]
-
-    def _sync_batchnorm_sizes(self, extra: int) -> list[int | None]:
-        channels = self.spec.sync_batchnorm_channels
-        if channels:
-            return [2 * c + extra for c in channels]
-        return [None] * self.spec.sync_batchnorm
 
     def event(self, op: str, origin: str, numel: int | None, dtype: str | None, reduce_op: str | None = None) -> Event:
         """One collective of this wrapper."""

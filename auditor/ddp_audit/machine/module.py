@@ -81,6 +81,11 @@ class ModuleSpec:
         if len(set(names)) != len(names):
             raise ValueError("parameter names of a module must differ; list a shared parameter once")
 
+    def sync_batchnorm_sizes(self, extra: int) -> list[int | None]:
+        """Elements of two vectors and `extra` numbers for each SyncBatchNorm layer, None where its channels are not known."""
+        channels = self.sync_batchnorm_channels
+        return [2 * c + extra for c in channels] if channels else [None] * self.sync_batchnorm
+
     @classmethod
     def unknown(cls, buffers: bool = False, sync_batchnorm: int = 0) -> ModuleSpec:
         """A module of which only this is known: it has parameters, and whether it has buffers."""

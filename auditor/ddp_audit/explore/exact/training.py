@@ -158,8 +158,7 @@ class Wrapper:
                 if live and (own or not told):
                     made = outputs[next(iter(outputs))]
                     if told:
-                        key = frozenset(own.items())
-                        made = outputs.get(key) or outputs.setdefault(key, Output(self, self.ddp.part(handle, own)))
+                        made = outputs.setdefault(frozenset(own.items()), Output(self, self.ddp.part(handle, own)))
                     deps |= {made}
                 return Tensor(value.shape, value.dtype, deps, value.local)
             case tuple() | list():
