@@ -27,7 +27,7 @@ def fault_of(program: Program, node: Node) -> Fault | None:
     what = node.detail.get("what", "save") if node.kind == "file" else "save"
     checked = is_checked(node)
     match what:
-        case "save":
+        case "save" | "output":
             severity = "warning" if checked else "error"
             return Fault(severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several")
         case "mkdir" if not node.tries:

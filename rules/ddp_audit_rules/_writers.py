@@ -125,7 +125,7 @@ def contents(program: Program, node: Node) -> list[Value]:
 
 def plain(value: Value) -> str:
     """A path for a message."""
-    if isinstance(value, Const) and value.value is not None:
+    if isinstance(value, Const) and value.value:
         return f"'{value.value}'"
     if isinstance(value, Const) and value.default is not None:
         return f"the path of `{value.default.name}`"

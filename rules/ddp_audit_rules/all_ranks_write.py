@@ -25,7 +25,7 @@ from ddp_audit_rules._writers import (
     who,
 )
 
-_WRITES = ("write", "append", "mkdir", "remove", "move")
+_WRITES = ("output", "write", "append", "mkdir", "remove", "move")
 
 
 class AllRanksWrite(Rule):

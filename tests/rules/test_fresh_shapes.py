@@ -89,3 +89,28 @@ def test_a_group_under_cuda_has_no_collectives_without_cuda(tmp_path: Path, monk
     text += "if torch.cuda.is_available():\n    dist.all_reduce(torch.ones(1).cuda())\nelse:\n    dist.all_reduce(torch.ones(1))\n"
     assert findings("DDP207", audited(tmp_path, text)) == []
     assert len(findings("DDP207", audited(tmp_path, text.replace("torch.ones(1).cuda()", "torch.ones(1)")))) == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('loss.png')\n",
+        "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nfig.savefig(fname='loss.png')\n",
+        "from torchvision.utils import save_image\nsave_image(torch.rand(3, 8, 8), 'x.png')\n",
+        "from torchvision import utils as vutils\nvutils.save_image(torch.rand(3, 8, 8), fp='x.png')\n",
+        "from transformers import AutoModel\nAutoModel.from_pretrained('gpt2').save_pretrained('out')\n",
+        "import torchaudio\ntorchaudio.save('a.wav', torch.rand(1, 9), 16000)\n",
+    ],
+)
+def test_pictures_and_pretrained_models_are_written_by_one_rank(
+    write: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(findings("DDP701", audited(tmp_path, START + write))) == 1
+    *before, last = write.rstrip().split("\n")
+    one = "\n".join([*before, "if rank == 0:", "    " + last]) + "\n"
+    assert findings("DDP701", audited(tmp_path, START + one)) == []
+    named = write.replace("'loss.png'", "f'loss-{rank}.png'").replace("'x.png'", "f'x-{rank}.png'").replace("'out'", "f'out{rank}'")
+    assert findings("DDP701", audited(tmp_path, START + named.replace("'a.wav'", "f'a{rank}.wav'"))) == []
+    given = write.replace("('out')", "('out', is_main_process=rank == 0)")
+    assert len(findings("DDP701", audited(tmp_path, START + given))) == (0 if "'out'" in write else 1)

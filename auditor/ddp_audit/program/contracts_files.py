@@ -113,6 +113,39 @@ def _array(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return Const(value=None)
 
 
+@contract("matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "soundfile.write", "torchaudio.save", "scipy.io.wavfile.write")
+def _output(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A picture or a sound of what this process computed."""
+    path = next(iter(args), None) or next(
+        (kwargs[name] for name in ("fname", "file", "uri", "filename") if name in kwargs), Unknown()
+    )
+    note(lw, node, "output", path)
+    return Const(value=None)
+
+
+@contract("torchvision.utils.save_image", "torchvision.io.write_png", "torchvision.io.write_jpeg", "torchvision.io.write_video")
+def _image(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    named = next((kwargs[name] for name in ("fp", "filename") if name in kwargs), Unknown())
+    note(lw, node, "output", args[1] if len(args) > 1 else named)
+    return Const(value=None)
+
+
+def _save_pretrained(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`model.save_pretrained(folder)`; with `is_main_process` the library lets one process write."""
+    if not args and "save_directory" not in kwargs:
+        return None
+    note(lw, node, "output", args[0] if args else kwargs["save_directory"], safe="is_main_process" in kwargs)
+    return Unknown(text=lw.text(node))
+
+
+def _save_figure(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`figure.savefig(path)`."""
+    if not args and "fname" not in kwargs:
+        return None
+    note(lw, node, "output", args[0] if args else kwargs["fname"])
+    return Const(value=None)
+
+
 @contract("safetensors.torch.save_file", "torch.jit.save")
 def _tensors(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     note(lw, node, "write", _given(args, kwargs, 1, "filename"), args[0] if args else None)
@@ -232,6 +265,7 @@ def is_path(value: Value) -> bool:
 
 
 BY_METHOD.update(
+    save_pretrained=_save_pretrained, savefig=_save_figure,
     writerow=_write_row, writerows=_write_row, write=_write, writelines=_write,
     mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),
     write_bytes=_path_method("write"), unlink=_path_method("remove", "missing_ok"), rename=_path_method("move"),

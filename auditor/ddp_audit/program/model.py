@@ -25,7 +25,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | iterator | iter(loader), where workers begin to fetch | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
 | load-state | x.load_state_dict(state) | target: x; args: state, strict, assign; detail unused: bool, nobody looks at the result |
-| file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, read, exists, mkdir, .. |
+| file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, output, read, mkdir, .. |
 | file-content | something is written to an open file | target: the file; args: content |
 | scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |
 | device | a place where a CUDA device is chosen | args: index (Value); detail via: set_device, device_ids, to, device |
