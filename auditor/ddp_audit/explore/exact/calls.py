@@ -33,6 +33,7 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     error,
     is_unknown,
+    matches,
     unknown,
 )
 
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 
 _NATIVE_TYPES = (str, bytes, int, float, list, tuple, dict, set, frozenset, range)
 _TAKE_ONE = ("add", "append", "get", "insert", "pop", "remove", "setdefault")  # and do not iterate over it
-_EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
-    "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
-}  # fmt: skip
 
 
 # ---- definitions
@@ -336,21 +333,6 @@ def _field(it: Interpreter, node: ast.Call, cls: Class) -> Any:
         if keyword.arg == "default_factory":
             return call(it, expressions.evaluate(it, keyword.value, cls.scope), [], {})
     return Unknown()
-
-
-def matches(value: Any, kind: Any) -> bool:
-    """Whether an exception is of a class."""
-    if isinstance(value, Instance):
-        if isinstance(kind, Class):
-            return kind in value.cls.lineage()
-        names = {name.rsplit(".", 1)[-1] for name in value.cls.outside_bases()}
-        return isinstance(kind, Lib) and kind.name.rsplit(".", 1)[-1] in (*names, "Exception", "BaseException")
-    if isinstance(value, Error) and isinstance(kind, Lib):
-        wanted = kind.name.rsplit(".", 1)[-1]
-        if value.name in ("SystemExit", "KeyboardInterrupt"):
-            return wanted in (value.name, "BaseException")
-        return wanted in (value.name, *_EXCEPTIONS.get(value.name, ()), "Exception", "BaseException")
-    return False
 
 
 def length(it: Interpreter, value: Any) -> Any:

@@ -298,8 +298,8 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         it.emit(ddp.construct())
     except MachineError as stop:
         raise _stopped(it, stop) from None
-    checked = [p for p in spec.params if p.requires_grad] if spec.exact and "ignored" not in known else None
-    call = built(it.events, start, ddp.group, None if "delay_all_reduce_named_params" in known else checked)
+    plain = spec.exact and not {"ignored", "delay_all_reduce_named_params"} & known.keys()
+    call = built(it.events, start, ddp.group, [p for p in spec.params if p.requires_grad] if plain else None)
     it.built += [] if call is None else [call]
     it.wrappers.append(made)
     return made

@@ -13,6 +13,10 @@ from ddp_audit.folding import MOST_ITEMS
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
 
+_EXCEPTIONS: dict[str, tuple[str, ...]] = {
+    "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
+    "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
+}  # fmt: skip
 _DEEPEST = 6  # containers within each other that are looked into
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
@@ -354,6 +358,21 @@ def describe(value: Any) -> str:
 
 
 _HOLDERS = (list, tuple, dict, set, frozenset)
+
+
+def matches(value: Any, kind: Any) -> bool:
+    """Whether an exception is of a class."""
+    if isinstance(value, Instance):
+        if isinstance(kind, Class):
+            return kind in value.cls.lineage()
+        names = {name.rsplit(".", 1)[-1] for name in value.cls.outside_bases()}
+        return isinstance(kind, Lib) and kind.name.rsplit(".", 1)[-1] in (*names, "Exception", "BaseException")
+    if isinstance(value, Error) and isinstance(kind, Lib):
+        wanted = kind.name.rsplit(".", 1)[-1]
+        if value.name in ("SystemExit", "KeyboardInterrupt"):
+            return wanted in (value.name, "BaseException")
+        return wanted in (value.name, *_EXCEPTIONS.get(value.name, ()), "Exception", "BaseException")
+    return False
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
