@@ -40,6 +40,21 @@ PROGRAMS: dict[str, tuple[int, str, str]] = {
     "both start and wait": (2, "a, b = dist.isend(x, other), dist.irecv(x, other)\na.wait()\nb.wait()\n", "completes"),
     "what was started is not waited for": (2, "if rank == 0:\n    kept = dist.isend(x, 1)\ndist.barrier()\n", "completes"),
     "the wait is for a message that nobody takes": (2, "if rank == 0:\n    dist.isend(x, 1).wait()\ndist.barrier()\n", "hangs"),
+    "a send that is waited for twice": (
+        2,
+        "if rank == 0:\n    work = dist.isend(x, 1)\n    work.wait()\n    work.wait()\nelse:\n    dist.recv(x, 0)\ndist.barrier()\n",
+        "hangs",
+    ),
+    "a receive that is waited for twice": (
+        2,
+        "if rank == 0:\n    work = dist.irecv(x, 1)\n    work.wait()\n    work.wait()\nelse:\n    dist.send(x, 0)\ndist.barrier()\n",
+        "hangs",
+    ),
+    "a collective that is waited for twice": (
+        2,
+        "work = dist.all_reduce(x, async_op=True)\nwork.wait()\nwork.wait()\ndist.barrier()\n",
+        "completes",
+    ),
     "a batch": (
         2,
         "for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, x.clone(), other)]):\n"

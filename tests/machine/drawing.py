@@ -206,7 +206,9 @@ def draw_model(choose: random.Random, names: list[str]) -> dict[str, Any]:
 def draw_call(choose: random.Random, program: list[list[Any]], made: list[list[int] | None], works: int) -> int:
     """Appends a collective of the user's own to the program; returns how many handles it makes."""
     if works and choose.random() < 0.4:
-        program.append(["wait", choose.randrange(works)])
+        number = choose.randrange(works)
+        if ["wait", number] not in program:  # a message that is waited for twice never comes again
+            program.append(["wait", number])
         return 0
     number = choose.randrange(len(made)) if made and choose.random() < 0.6 else None
     members = (made[number] if number is not None else None) or [0, 1]

@@ -31,6 +31,7 @@ HANGS = "hangs"
 ABORTS = "aborts"
 
 POOL = 2  # collectives of one group that gloo carries out at once on one rank (its worker threads)
+NEVER = -1  # in place of the event that a wait is for: it does not return
 ANYBODY = -1  # the peer of a receive that takes a message of any rank
 
 
@@ -187,7 +188,7 @@ class _Run:
                 elif not (event.kind == GROUP and event.detail.get("action") == "new_group"):
                     state.finished.add(position)
                 return True
-            if position in state.finished or self._group_formed(rank, event):
+            if position in state.finished or (position != NEVER and self._group_formed(rank, event)):
                 state.finished.add(position)
                 state.at += 1
                 return True
@@ -375,6 +376,8 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
     kind WAIT waits for those that have the same `work`.
     """
     works: dict[object, int] = {}
+    messages: set[int] = set()  # what was started and is point to point
+    arrived: set[int] = set()  # messages that were waited for
     position = 0
     loose: list[int] = []  # buckets of a reduction that has not ended: a later backward may end it and wait for them
     for call in calls:
@@ -391,7 +394,10 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
                 yield "wait", oldest, oldest
             if event.kind == WAIT:
                 if event.detail.get("work") in works:
-                    yield "wait", position, works[event.detail["work"]]
+                    awaited = works[event.detail["work"]]
+                    # Gloo waits for a message as often as it is told to, and it arrives once.
+                    yield "wait", position, NEVER if awaited in arrived else awaited
+                    arrived |= {awaited} if awaited in messages else set()
                 position += 1
                 continue
             if event.detail.get("forgets"):
@@ -399,6 +405,7 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
             yield "issue", position, position
             if event.detail.get("async") or "work" in event.detail:
                 works[event.detail.get("work")] = position
+                messages |= {position} if event.op in POINT_TO_POINT else set()
             elif event.detail.get("awaited") is False:
                 loose.append(position)
             else:
