@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import containers, expressions, hooks, layers, libraries, tensors, training
+from ddp_audit.explore.exact import containers, expressions, hooks, layers, libraries, tensors, totals, training
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -199,6 +199,7 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
     given = (*args, *kwargs.values())
     quiet = isinstance(function, Unknown) and function.quiet
     if not quiet or any(isinstance(v, (Function, Method, Native)) and may_act(v) for v in given):
+        totals.forgotten(given)
         it.opaque(
             function.why or "a call of an unknown" if isinstance(function, Unknown) else f"a call of {type(function).__name__}"
         )
@@ -467,7 +468,6 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
 def set_attribute(it: Interpreter, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     it.effects += not isinstance(owner, training.Wrapper)  # its flags are nothing to the module inside
-
     if isinstance(owner, Module):
         layers.set_attribute(it, owner, name, value)
     elif isinstance(owner, Instance):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, USER, Event
-from ddp_audit.explore.exact import messages
+from ddp_audit.explore.exact import messages, totals
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
 from ddp_audit.folding import count_of
 from ddp_audit.machine.process_group import ProcessGroup
@@ -25,7 +25,7 @@ _PAYLOAD = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "a
             "all_to_all_single": "input", "reduce_scatter_tensor": "input", "reduce_scatter_single": "input",
             "reduce_scatter": "input_list", "all_to_all": "input_tensor_list", "all_reduce_coalesced": "tensors"}  # fmt: skip
 _OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
-
+_WRITTEN = ("all_reduce", "all_reduce_coalesced", "reduce", "broadcast")  # which write the tensors that they read
 _MOST_RANKS = 100_000  # of a group
 
 
@@ -75,6 +75,8 @@ def call(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> A
     if work is None:
         it.emit(made)
     _after(op, given, args)
+    if op in _WRITTEN:
+        totals.reduced(it, op, args[0] if args else given.get(COLLECTIVES[op][0][0]), made)
     return work
 
 

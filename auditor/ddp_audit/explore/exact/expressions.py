@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, python_names, tensors
+from ddp_audit.explore.exact import calls, containers, python_names, tensors, totals
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -277,12 +277,12 @@ def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
     """`left op right`."""
     name, sign = _BINARY[type(op)]
     if isinstance(left, Tensor) or isinstance(right, Tensor):
-        return tensors.elementwise(it, left, right)
+        return totals.combined(it, op, left, right, tensors.elementwise(it, left, right))
     for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
         if isinstance(receiver, Instance) and isinstance(receiver.cls.find(method), Function):
             return calls.call(it, Method(receiver.cls.find(method), receiver), [other], {})
     if isinstance(left, Unknown) or isinstance(right, Unknown):
-        return unknown(left, right)
+        return totals.combined(it, op, left, right, unknown(left, right))
     try:
         return it.fold(sign, left, right)
     except ZeroDivisionError:
@@ -354,8 +354,10 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, (ast.In, ast.NotIn)):
         return _contains(it, left, right, isinstance(op, ast.In))
     if isinstance(left, Tensor) or isinstance(right, Tensor):
+        totals.compared(left, right)
         return tensors.compared(left, right)
     if is_unknown(left) or is_unknown(right):
+        totals.compared(left, right)
         return unknown(left, right)
     if isinstance(left, Instance) and isinstance(op, (ast.Eq, ast.NotEq)):
         method = left.cls.find("__eq__")
@@ -399,7 +401,7 @@ def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
 def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     """`owner[index]`."""
     if isinstance(owner, Tensor):
-        return tensors.index(it, owner, index)
+        return totals.copied(owner, tensors.index(it, owner, index))
     if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
         method = owner.cls.find("__getitem__")
         if isinstance(method, Function):
@@ -413,7 +415,7 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     if isinstance(owner, Unknown) or isinstance(index, (Unknown, Tensor)):
         if isinstance(owner, (list, tuple)) and owner and all(type(e) is type(owner[0]) for e in owner):
             return owner[0] if isinstance(owner[0], Tensor) else unknown(owner, index)
-        return unknown(owner, index)
+        return totals.copied(owner, unknown(owner, index))
     if isinstance(owner, Generating):
         return Unknown()
     try:
@@ -463,6 +465,7 @@ def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
         return
     if isinstance(owner, Tensor):
         tensors.written(owner, value)
+        totals.put(owner, value)
         return
     setter = getattr(owner, "set_key", None)
     if callable(setter):

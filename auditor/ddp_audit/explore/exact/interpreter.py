@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, patterns, tensors
+from ddp_audit.explore.exact import calls, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
 from ddp_audit.explore.exact.unfollowed import ENDS
@@ -139,7 +139,7 @@ class Interpreter(Iteration):
                 if isinstance(left, list) and isinstance(op, ast.Add) and isinstance(right, (list, tuple)):
                     result = self.fold(".extend", left, right) or left
                 else:
-                    result = expressions.binary(self, op, left, right)
+                    result = totals.in_place(self, op, left, right, expressions.binary(self, op, left, right))
                 self.assign(target, result, scope)
             case ast.AnnAssign(target=target, value=value):
                 if value is not None:
@@ -384,9 +384,9 @@ class Interpreter(Iteration):
 
     def _parts(self, elts: list[ast.expr], value: Any) -> list[Any]:
         if isinstance(value, (Unknown, Lib)):
-            return [unknown(value) for _ in elts]
+            return [totals.copied(value, unknown(value)) for _ in elts]
         if isinstance(value, Tensor) and (value.shape is None or not value.shape or value.shape[0] != len(elts)):
-            return [tensors.like(self, value, shape=None) for _ in elts]
+            return [totals.copied(value, tensors.like(self, value, shape=None)) for _ in elts]
         found = self.listed(value)
         if isinstance(found, Unknown):
             return [found for _ in elts]

@@ -18,6 +18,7 @@ from ddp_audit.explore.exact import (
     python_names,
     standard,
     tensors,
+    totals,
     training,
 )
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
@@ -83,6 +84,7 @@ def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) ->
     known = _CALLS.get(name) or standard.CALLS.get(name)
     if known is None and (may_send(name) or not _are_harmless(name, (*args, *kwargs.values()))):
         it.opaque(name)
+        totals.forgotten((*args, *kwargs.values()))
     result = _called(it, name, args, kwargs) if known is None else known(it, args, kwargs)
     if isinstance(result, Unknown):
         result.quiet = not may_send(name)
@@ -137,6 +139,7 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if name.startswith("torch.nn.functional."):
         return tensors.function(it, last, args, kwargs)
     if name.startswith("torch.nn.init."):
+        totals.changed(it, last, args[0] if args else None, ())
         return args[0] if args else Unknown()
     if name.startswith("torch.nn.utils."):
         return (
@@ -163,8 +166,10 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if name.startswith("torch.load") or name.count(".") > 1:
         deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
         return Tensor(None, None, deps, True) if deps else Unknown(last)
+    if last.endswith("_") and args:
+        totals.changed(it, last, args[0], args[1:])
     made = tensors.create(it, last, args, kwargs)
-    return tensors.function(it, last, args, kwargs) if made is None else made
+    return totals.made_by(last, args, tensors.function(it, last, args, kwargs) if made is None else made)
 
 
 def _with_mode(function: Function, grad: bool) -> Function:

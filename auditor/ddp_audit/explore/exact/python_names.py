@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, generators, optimizers, training
+from ddp_audit.explore.exact import calls, expressions, generators, optimizers, totals, training
 from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
@@ -186,7 +186,7 @@ def _number(name: str, kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
         if not args:
             return kind()
         if isinstance(args[0], (Unknown, Tensor)):
-            return Unknown("a number", args[0].local)
+            return totals.copied(args[0], Unknown("a number", args[0].local))
         try:
             return it.fold(name, *args, **kwargs)
         except (ValueError, OverflowError) as wrong:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
-from ddp_audit.explore.exact import generators
+from ddp_audit.explore.exact import generators, totals
 from ddp_audit.explore.exact.built import Unlike, unlike
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Machine, Taken
@@ -67,6 +67,7 @@ class Run:
     why: str = ""
     lines: set[tuple[str, int]] = field(default_factory=set)  # of the statements that some rank ran
     unlike: Unlike | None = None  # the constructor call whose models differ between ranks
+    summed_again: dict[int, list[totals.SummedAgain]] = field(default_factory=dict)  # running totals that were, by rank
 
     @property
     def assumed_torch(self) -> str:
@@ -265,6 +266,7 @@ def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         any(not wrapper.ddp.spec.exact for it in runs.values() for wrapper in it.wrappers),
         {rank: list(it.doubts.values()) for rank, it in runs.items()},
         {rank: it.moments for rank, it in runs.items()}, why, set().union(*(it.lines for it in runs.values())), differs,
+        {rank: totals.settled(it) for rank, it in runs.items()},
     )  # fmt: skip
 
 

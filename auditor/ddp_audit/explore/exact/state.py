@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddp_audit import folding
 from ddp_audit.events import COLLECTIVE, Event, Site
-from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact import calls, totals
 from ddp_audit.explore.exact.values import (
     Class,
     Cut,
@@ -183,6 +183,7 @@ class State:
     module_depth: int = 0
     used: list[Any] = field(default_factory=list)  # uses of parameters in the forward under way
     wrappers: list[Any] = field(default_factory=list)
+    summed_again: dict[Any, Any] = field(default_factory=dict)  # totals.SummedAgain with the totals.Reduction before it, by place
     initialized: bool = False
     frames: list[Frame] = field(default_factory=list)
     modules: dict[str, Scope] = field(default_factory=dict)
@@ -375,10 +376,9 @@ class State:
 
     def known_truth(self, value: Any) -> bool | None:
         """Whether a value is true; None where that is not known."""
-        if isinstance(value, Unknown):
-            return value.truth
-        if isinstance(value, Tensor):
-            return None
+        if isinstance(value, (Unknown, Tensor)):
+            totals.compared(value)
+            return value.truth if isinstance(value, Unknown) else None
         if isinstance(value, Module) and value.held is not None:
             return bool(value.held) or (None if value.opaque else False)
         if isinstance(value, (Instance, Module)) and isinstance(value.cls, Class):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import hooks, layers, training
+from ddp_audit.explore.exact import hooks, layers, totals, training
 from ddp_audit.explore.exact.unfollowed import may_act
 from ddp_audit.explore.exact.values import DTYPES, Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
 from ddp_audit.machine.graph import next_number, ready_together
@@ -280,7 +280,7 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         case "device" | "layout":
             return Unknown(name)
         case "data":
-            return Tensor(tensor.shape, tensor.dtype, frozenset(), tensor.local)
+            return totals.shared(tensor, Tensor(tensor.shape, tensor.dtype, frozenset(), tensor.local))
         case "grad":
             return tensor.grad if isinstance(tensor, Param) and tensor.grad is not None else _gradient_of(tensor)
         case "requires_grad":
@@ -292,7 +292,7 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         case "backward":
             return Native(lambda *a, **k: training.backward(it, [tensor], bool(k.get("retain_graph"))))
         case "item" | "tolist" | "numpy":
-            return Native(lambda *a, **k: Unknown("a value", tensor.local))
+            return Native(lambda *a, **k: totals.copied(tensor, Unknown("a value", tensor.local)))
         case "size":
             return Native(lambda *a, **k: _size(tensor, a, k))
         case "dim":
@@ -308,7 +308,7 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         case "to" | "type" | "cpu" | "cuda":
             return Native(lambda *a, **k: _moved(it, tensor, a, k))
         case "float" | "double" | "half" | "long" | "int" | "bool" | "bfloat16" | "byte":
-            return Native(lambda *a, **k: like(it, tensor, dtype=DTYPES[name]))
+            return Native(lambda *a, **k: totals.copied(tensor, like(it, tensor, dtype=DTYPES[name])))
         case "split" | "chunk" | "unbind":
             return Native(lambda *a, **k: _parts(it, tensor, name, list(a), k))
         case "is_cuda":
@@ -323,10 +323,12 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
         if name.endswith("_") and not name.endswith("__"):
             written(tensor, [*args, *kwargs.values()]) if it.grad and not isinstance(tensor, Param) else None
+            totals.changed(it, name, tensor, args)
             return tensor
         if name.startswith("new_"):
-            return create(it, name[4:], list(args), kwargs) or Tensor(None, tensor.dtype)
-        return _method(it, tensor, name, list(args), kwargs, [tensor, *args, *kwargs.values()])
+            return totals.made_by(name, args, create(it, name[4:], list(args), kwargs) or Tensor(None, tensor.dtype))
+        made = _method(it, tensor, name, list(args), kwargs, [tensor, *args, *kwargs.values()])
+        return totals.made_by(name, tensor, made)
 
     return Native(method, name)
 
@@ -343,15 +345,16 @@ def _gradient_of(tensor: Tensor) -> Tensor:
 
 def _copied(it: Interpreter, tensor: Tensor, name: str) -> Tensor:
     deps = dependencies(it, tensor) if name == "clone" else frozenset()
-    return Tensor(tensor.shape, tensor.dtype, deps, tensor.local)
+    made = Tensor(tensor.shape, tensor.dtype, deps, tensor.local)
+    return totals.copied(tensor, made) if name == "clone" else totals.shared(tensor, made)
 
 
 def _moved(it: Interpreter, tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     dtype = next((d for d in map(dtype_of, (*args, *kwargs.values())) if d), None)
     other = next((a for a in args if isinstance(a, Tensor)), None)
     if dtype is None and other is None and not isinstance(tensor, Param):
-        return tensor
-    return like(it, tensor, dtype=dtype or (other.dtype if other is not None else None))
+        return totals.copied(tensor, Tensor(tensor.shape, tensor.dtype, tensor.deps, tensor.local))  # on a GPU it is a copy
+    return totals.copied(tensor, like(it, tensor, dtype=dtype or (other.dtype if other is not None else None)))
 
 
 def _size(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

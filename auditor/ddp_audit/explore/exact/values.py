@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.folding import MOST_ITEMS
 
 if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
     from ddp_audit.source.files import SourceFile
 
 _EXCEPTIONS: dict[str, tuple[str, ...]] = {
@@ -39,6 +40,7 @@ class Unknown:
     local: bool = False
     truth: bool | None = None
     quiet: bool = False
+    total: Any = None  # the sum over the ranks that it holds (totals.Total)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +65,17 @@ class Tensor:
     dtype: str | None = "float32"
     deps: frozenset[Any] = frozenset()
     local: bool = True
+    holder: Any = None  # of a sum over the ranks, shared by tensors with the same elements (totals.Holder)
 
     @property
     def numel(self) -> int | None:
         """Number of elements, None where the shape is not known."""
         return None if self.shape is None else math.prod(self.shape)
+
+    def set_attribute(self, it: Interpreter, name: str, value: Any) -> None:
+        """`tensor.name = value`: with other `data` it has other elements."""
+        if name == "data":
+            self.holder = None
 
 
 @dataclass(slots=True, eq=False)
