@@ -116,15 +116,21 @@ class Rule(ABC):
         severity: str | None = None,
         fix: Fix | None = None,
         guards: Sequence[Guard] = (),
+        option: Option | None = None,
     ) -> Finding:
         """A finding of this rule.
 
         Where one option that is off by default stands among the `guards` on the way, the severity is one step lower and the
-        message names it; where several do, or one of an info, the confidence is `possible`.
+        message names it; where several do, or one of an info, the confidence is `possible`. `option` is one that has to be set
+        for another reason than a guard.
         """
         severity = severity or self.level
-        option = None
-        if any(guard.against_default for guard in guards):
+        if option is not None:
+            against = any(guard.against_default for guard in guards)
+            confidence = min(confidence, "possible" if against or severity == "info" else "likely", key=CONFIDENCES.index)
+            severity = SEVERITIES[max(SEVERITIES.index(severity) - 1, 0)]
+            message = f"If {_set_to(option)}: {message}"
+        elif any(guard.against_default for guard in guards):
             # Here, and not above: a folder without a training script is audited without the program's modules.
             from ddp_audit.program.switched_options import changes_ranks, the_option
 

@@ -54,6 +54,19 @@ ERRORS = {
     "applied by a method of the model": text("model.module.apply(model.module._init)"),
     "applied by a function": text("model.apply(draw)"),
     "applied to a part": text("net.fc.apply(draw)"),
+    "each module": text("for m in model.modules():\n    draw(m)"),
+    "each module of the network": text(
+        "for m in net.modules():\n    if isinstance(m, nn.Linear):\n        nn.init.normal_(m.weight)"
+    ),
+    "each named module": text("for name, m in model.module.named_modules():\n    if 'fc' in name:\n        m.reset_parameters()"),
+    "each child": text("for m in model.module.children():\n    m.weight.data.normal_(0, 0.02)"),
+    "the modules of a kind": text(
+        "for m in [m for m in model.modules() if isinstance(m, nn.Linear)]:\n    nn.init.xavier_uniform_(m.weight)"
+    ),
+    "filtered modules": text(
+        "for m in filter(lambda m: hasattr(m, 'weight'), model.modules()):\n    m.weight.data.uniform_(-1, 1)"
+    ),
+    "a function of the model": text("def draw_all(top):\n    for m in top.modules():\n        draw(m)\ndraw_all(model)"),
     "reset": text("net.fc.reset_parameters()"),
 }
 WARNINGS = {
@@ -64,6 +77,13 @@ WARNINGS = {
     "a later arm": text(f"if args.init_from == 'scratch':\n    pass\nelif args.init_from == 'resume' and rank == 0:\n    {LOAD}"),
 }
 QUIET = {
+    "each module before the wrap": text(before="for m in net.modules():\n    draw(m)"),
+    "each module set to one number": text(
+        "for m in model.modules():\n    if isinstance(m, nn.Linear):\n        nn.init.zeros_(m.bias)"
+    ),
+    "the mode of each module": text("for m in model.modules():\n    m.train()\n    m.tag = 1"),
+    "the modules counted": text("print(sum(1 for m in model.modules() if isinstance(m, nn.Linear)))"),
+    "modules of another model": text("other = Net()\nfor m in other.modules():\n    draw(m)"),
     "applied before the wrap": text(before="net.apply(draw)"),
     "one seed": text("model.apply(draw)", seed="1337"),
     "loaded on rank 0 before the wrap": text(

@@ -207,7 +207,51 @@ HIDDEN = {
     "through module": f"{SAVES}model.module.load_state_dict(torch.load(path), strict=False)\n",
     "helper": f"def read(net, path):\n    net.load_state_dict(torch.load(path, map_location='cpu'), strict=False)\n{SAVES}read(net, path)\n",
 }
+COMPILED = f"{INIT}path = 'a.pt'\nnet = torch.nn.Linear(4, 1)\nother = torch.nn.Linear(4, 1)\nmodel = torch.compile(net)\n" + (
+    "wrapped = torch.nn.parallel.DistributedDataParallel(model)\nif rank == 0:\n    torch.save({'net': wrapped.module.state_dict()}, path)\n"
+)
+READ = "other.load_state_dict(torch.load(path)['net'], strict=False)\n"
+HIDDEN |= {
+    "compiled, inside of the wrapper": f"{COMPILED}{READ}",
+    "compiled, through the wrapper": COMPILED.replace("wrapped.module.state", "wrapped.state") + READ,
+    "wrapper, compiled": COMPILED.replace("model = torch.compile(net)", "model = net")
+    .replace("if rank", "wrapped = torch.compile(wrapped)\nif rank")
+    .replace("wrapped.module.state", "wrapped.state")
+    + f"wrapped._orig_mod.{READ[6:]}",
+    "compiled without a wrapper": f"from torch import compile as fast\n{COMPILED}".replace("torch.compile(", "fast(").replace(
+        "wrapped.module.state", "model.state"
+    )
+    + READ,
+    "plain into compiled": COMPILED.replace("wrapped.module.state", "net.state") + f"model.{READ[6:]}",
+    "compiled by default": f"use = True\n{COMPILED}".replace(
+        "model = torch.compile(net)", "model = net\nif use:\n    model = torch.compile(model)"
+    )
+    + READ,
+    "compiled in a helper": f"def fast(net):\n    return torch.compile(net, dynamic=True)\n{COMPILED}".replace(
+        "torch.compile(net)", "fast(net)"
+    )
+    + READ,
+    "compiled as an attribute": COMPILED.replace(
+        "model = torch.compile(net)\n", "class Job:\n    pass\njob = Job()\njob.model = torch.compile(net)\n"
+    ).replace("(model)", "(job.model)")
+    + READ,
+}
 PLAIN = {
+    "compiled, saved as it was": COMPILED.replace("wrapped.module.state", "wrapped.module._orig_mod.state") + READ,
+    "compiled, its first name saved": COMPILED.replace("wrapped.module.state", "net.state") + READ,
+    "compiled in place": COMPILED.replace("model = torch.compile(net)", "net.compile()\nmodel = net") + READ,
+    "compiled on both sides": f"{COMPILED}other = torch.compile(other)\n{READ}",
+    "compiled by one option on both sides": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--fast', action='store_true')\n"
+    + "args = p.parse_args()\n"
+    + COMPILED.replace("model = torch.compile(net)", "model = torch.compile(net) if args.fast else net")
+    + f"if args.fast:\n    other = torch.compile(other)\n{READ}",
+    "a compiled function": COMPILED.replace("torch.compile(net)", "net\nloss = torch.compile(torch.nn.functional.mse_loss)") + READ,
+    "prefix taken off in a loop": f"{COMPILED}state = torch.load(path)['net']\nfor k, v in list(state.items()):\n    if k.startswith('_orig_mod.'):\n"
+    "        state[k[len('_orig_mod.'):]] = state.pop(k)\nother.load_state_dict(state, strict=False)\n",
+    "prefix taken off in a helper": f"{COMPILED}state = torch.load(path)\ndef clean(s):\n    for k in list(s):\n        s[k.split('.', 1)[1]] = s.pop(k)\n"
+    "clean(state['net'])\nother.load_state_dict(state['net'], strict=False)\n",
+    "prefix of torch.compile consumed": f"{COMPILED}state = torch.load(path)['net']\n"
+    "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, '_orig_mod.')\nother.load_state_dict(state, strict=False)\n",
     "strict": f"{SAVES}net.load_state_dict(torch.load(path))\n",
     "wrapper to wrapper": f"{SAVES}model.load_state_dict(torch.load(path), strict=False)\n",
     "module to module": SAVES.replace("model.state_dict()", "model.module.state_dict()")
@@ -233,6 +277,21 @@ def test_prefix_hidden_by_strict_false(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", PLAIN)
 def test_keys_that_fit_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP703", audited(tmp_path, PLAIN[style])) == []
+
+
+def test_keys_hidden_by_an_option_that_compiles(tmp_path: Path) -> None:
+    options = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--fast', action='store_true')\nargs = p.parse_args()\n"
+    )
+    for made in (
+        "model = net\nif args.fast:\n    model = torch.compile(model)",
+        "model = torch.compile(net) if args.fast else net",
+        "model = net if not args.fast else torch.compile(net)",
+    ):
+        source = f"{options}{COMPILED}{READ}".replace("model = torch.compile(net)", made)
+        (finding,) = findings("DDP703", audited(tmp_path, source))
+        assert finding.severity == "info" and finding.option is not None and finding.option.name == "fast"
+        assert "If `fast` is True (default: False)" in finding.message and "`_orig_mod.`" in finding.message
 
 
 SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"

@@ -82,6 +82,8 @@ def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     """Notes `.to(..)`, `.half()` and their like, which give the parameters of a module new storage."""
     if bound.name not in _MOVES or module_of(bound.receiver) is None or attribute_path(bound.receiver):
         return
+    if the_object(bound.receiver, "parameter") is not None:  # of a loop over parameters or modules: only some may move
+        return
     where = args[0] if args else kwargs.get("device", kwargs.get("dtype", Const(value=None)))
     lw.emit("move", node, target=module_of(bound.receiver), args={"where": where, **kwargs}, name=bound.name)
 

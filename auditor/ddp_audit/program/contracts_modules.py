@@ -45,6 +45,15 @@ def _parameters(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     )
 
 
+def _modules(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`module.modules()` and its like: each one stands for a part of the module, as its parameters do."""
+    owner = module_of(bound.receiver)
+    if owner is None or attribute_path(bound.receiver) or lw.looking is not None:
+        return None
+    named = "named" if bound.name.startswith("named") else None
+    return Obj(key=(bound.name, owner.key), kind="parameters", info=owner, cls=named, text=lw.text(node))
+
+
 @contract("builtins.filter")
 def _filter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`filter(test, values)`: some of the values."""
@@ -197,7 +206,8 @@ def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
 
 
 BY_METHOD.update(
-    parameters=_parameters, named_parameters=_parameters, requires_grad_=_requires_grad,
+    parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
+    named_children=_modules, requires_grad_=_requires_grad,
     apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
     **dict.fromkeys(_WRITES, _write), **dict.fromkeys(_ADDS, _add),
 )  # fmt: skip

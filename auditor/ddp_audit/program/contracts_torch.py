@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
@@ -269,7 +270,7 @@ def _data_parallel(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict
     return Obj(key=("data-parallel", lw.span(node)), kind="other-wrapper", info=args[0] if args else None, text=lw.text(node))
 
 
-@contract("torch.compile", "torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+@contract("torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
           "apex.parallel.convert_syncbn_model")  # fmt: skip
 def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
@@ -278,6 +279,23 @@ def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     if target is not None and "sync" in called(node).lower():
         lw.state[(target.key, "__sync_batchnorm__")] = Const(value=True)
     return args[0]
+
+
+@contract("torch.compile")
+def _compiled(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The same module or function; of a module another view, whose state has the prefix `_orig_mod.`."""
+    value = args[0] if args else kwargs.get("model")
+    if value is None:  # a decorator with arguments
+        return Obj(key=("identity",), kind="context", info="", text=lw.text(node))
+    if isinstance(value, Obj) and value.kind in ("module", "ddp"):
+        return replace(value, compiled=Const(value=True))
+    return value
+
+
+@contract("torch.nn.modules.utils.consume_prefix_in_state_dict_if_present")
+def _strip_prefix(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit("renamed-keys", node, target=args[0] if args else kwargs.get("state_dict"))
+    return Const(value=None)
 
 
 def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

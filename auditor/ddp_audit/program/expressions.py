@@ -235,7 +235,7 @@ def _conditional(lw: Lowering, node: ast.IfExp) -> Value:
     lw.block = outer
     if not lw.muted and any(blocks):
         lw.block.append(Branch(guards[0], blocks[0], blocks[1]))
-    if any(g.against_default for g in guards) and any(isinstance(v, Obj) for v in values):
+    if any(g.against_default for g in guards) and any(isinstance(v, Obj) for v in values) and values[0] != values[1]:
         return values[1] if guards[0].against_default else values[0]  # as the defaults have it
     return merge_value(test, values[0], values[1])
 

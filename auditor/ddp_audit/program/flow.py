@@ -138,10 +138,20 @@ def two_arms(
         lw.guards += [replace(guard, via="early-exit") for guard in parts[1 if left_then else 0]]
         return None
     if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
-        lw.state = (state_else if guards[0].against_default else state_then).commit()
+        kept, dropped = (state_else, state_then) if guards[0].against_default else (state_then, state_else)
+        _keep_views(value, kept, dropped, state_then)
+        lw.state = kept.commit()
         return None
     lw.state = merge_slots(value, state_then, state_else)
     return None
+
+
+def _keep_views(test: Value, kept: Slots, dropped: Slots, then: Slots) -> None:
+    """Notes of a module that the arm which is not taken compiles that this rests on the condition."""
+    for slot in dropped.changed():
+        mine, other = kept.get(slot), dropped.get(slot)
+        if isinstance(mine, Obj) and mine == other and isinstance(other, Obj) and mine.compiled != other.compiled:
+            kept[slot] = merge_value(test, *((mine, other) if kept is then else (other, mine)))
 
 
 def alternatives(lw: Lowering, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:

@@ -94,6 +94,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
     """`owner[index] = value`."""
     lw.effects += 1
     owner = lw.eval(owner_node)
+    if isinstance(owner, Unknown) and not isinstance(index, Const):
+        lw.emit("renamed-keys", node, target=owner)
     if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
         lw.emit("environ", node, args={"value": value}, name=str(index.value))
     elif isinstance(owner, Items) and owner.keys is not None and isinstance(index, Const):

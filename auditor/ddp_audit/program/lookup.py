@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import functions, imports, names, presence
@@ -97,6 +98,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
     """An attribute of an object: its slot, a method or a property of its class, an option of a namespace, or nothing known."""
     if target.kind == "python-module":
         return imports.module_attribute(lw, target, attr)
+    if attr == "_orig_mod" and target.compiled is not None:
+        return replace(target, compiled=None)
     slot = lw.state.get((target.key, attr))
     if slot is not None:
         if (target.key, attr) in lw.bindings:
@@ -144,6 +147,8 @@ def class_attribute(lw: Lowering, info: ClassInfo, attr: str) -> Value | None:
 
 
 def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sure: bool) -> Value:
+    if attr == "_orig_mod" and wrapper.compiled is not None:
+        return replace(wrapper, compiled=None)
     if attr == "module":
         inner: Value = wrapper.info
         return inner

@@ -25,6 +25,7 @@ Kinds of node, and what they carry (`target`; `args` by name; `detail`):
 | iterator | iter(loader), where workers begin to fetch | target: the loader |
 | save, load | torch.save, torch.load | args: obj, path, map_location; detail content: keys of a dict that is saved |
 | load-state | x.load_state_dict(state) | target: x; args: state, strict, assign; detail unused: bool, nobody looks at the result |
+| renamed-keys | a key of a dict is computed and set, or its prefix taken off | target: the dict |
 | file | a file or folder is touched | args: path, content; detail safe: bool, what: write, append, output, read, mkdir, .. |
 | file-content | something is written to an open file | target: the file; args: content |
 | scaler | GradScaler(..), scaler.update() | target: the scaler; args: init_scale, ..; detail what: made, update |

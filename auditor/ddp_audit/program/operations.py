@@ -122,6 +122,9 @@ def _depth(value: Value) -> int:
 def merge(cond: Value, then: Value, orelse: Value) -> Value:
     """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
     if then == orelse:
+        if isinstance(then, Obj) and isinstance(orelse, Obj) and then.compiled != orelse.compiled:
+            views = [Const(value=False) if view.compiled is None else view.compiled for view in (then, orelse)]
+            return replace(then, compiled=merge(cond, *views))
         if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
             return then
         return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
