@@ -199,3 +199,28 @@ def test_join_on_three_ranks_of_which_one_has_inputs(forked: ForkedRanks, tmp_pa
     buckets = [e.numel for e in run.collectives(1) if e.origin == "ddp-bucket"]
     assert buckets == [9, 6, 3]
     assert held(forked, script, 3) is None
+
+
+STATIC = "m = DDP(nn.Linear(2, 3), static_graph=True)\n"
+ASKED = {
+    "its own parameters": STATIC + "torch.autograd.grad(m(torch.ones(1, 2)).sum(), m.parameters())\n",
+    "its input": STATIC + "x = torch.ones(1, 2, requires_grad=True)\ntorch.autograd.grad(m(x).sum(), x)\n",
+    "its output": STATIC + "y = m(torch.ones(1, 2))\ntorch.autograd.grad(y.sum(), y)\n",
+    "a penalty": f"{STATIC}x = torch.ones(1, 2, requires_grad=True)\n(g,) = torch.autograd.grad(m(x).sum(), x, create_graph=True)\n"
+    "g.pow(2).sum().backward()\n",
+    "a parameter that was replaced": f"{STATIC}y = m(torch.ones(1, 2)).sum()\nm.module.weight = nn.Parameter(torch.ones(3, 2))\n"
+    "torch.autograd.grad(y, [m.module.weight], allow_unused=True)\n",
+    "a parameter that was replaced, and one that was not": f"{STATIC}y = m(torch.ones(1, 2)).sum()\n"
+    "m.module.weight = nn.Parameter(torch.ones(3, 2))\ntorch.autograd.grad(y, list(m.parameters()), allow_unused=True)\n",
+    "what one wrapper gives another": "a = DDP(nn.Linear(2, 3), static_graph=True)\nb = DDP(nn.Linear(3, 1), static_graph=True)\n"
+    "y = a(torch.ones(1, 2))\ntorch.autograd.grad(b(y).sum(), y)\n",
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_static_graph_reduces_where_the_way_to_what_is_asked_for_passes_its_output(
+    forked: ForkedRanks, tmp_path: Path, name: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(HEAD + ASKED[name])
+    assert held(forked, script, 2) is None

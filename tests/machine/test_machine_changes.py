@@ -76,6 +76,40 @@ def vars_of(event: Any) -> dict[str, Any]:
     return {name: getattr(event, name) for name in ("origin", "op", "dtype", "numel")}
 
 
+GRAD = ["autograd_grad", 0]
+REDUCES = {
+    "as it is": ([FORWARD, GRAD], True),
+    "one replaced": ([FORWARD, ["replace", "m.head"], GRAD], True),
+    "the only one replaced": ([["forward", "grad", True, ["m.head"]], ["replace", "m.head"], GRAD], False),
+    "the only one replaced before": ([["replace", "m.head"], ["forward", "grad", True, ["m.head"]], GRAD], True),
+    "all replaced": ([FORWARD, ["assign"], GRAD], False),
+    "all moved before": ([["move", "float64"], FORWARD, GRAD], True),
+    "the others frozen": ([FORWARD, ["freeze", "m.backbone", False], GRAD], True),
+    "the only one frozen": ([["forward", "grad", True, ["m.head"]], ["freeze", "m.head", False], GRAD], False),
+    "replaced, and another applied after": (
+        [["forward", "grad", True, ["m.head"]], ["replace", "m.head"], ["extend", 0, ["m.backbone"]], GRAD],
+        False,
+    ),
+    "one applied after": ([["forward", "grad", True, ["m.head"]], ["extend", 0, ["m.backbone"]], GRAD], True),
+    "asked twice": ([FORWARD, GRAD, GRAD], True),
+    "replaced, and then a backward": ([FORWARD, ["assign"], GRAD, backward(0)], True),
+}
+
+
+@pytest.mark.parametrize("name", REDUCES)
+def test_gradients_that_are_asked_for_start_a_reduction_where_the_way_to_them_passes_the_sink(real: RealRanks, name: str) -> None:
+    """`torch.autograd.grad` runs only the nodes on the way to the parameters; the sink of a static graph is one of those or not."""
+    program, reduces = REDUCES[name]
+    predictor = agreed(real, program, {"static_graph": True})
+    assert any(event.origin == "ddp-unused-map" for step in predictor.steps for event in step.events) is reduces
+
+
+@pytest.mark.parametrize("change, sends", [([], True), ([["replace", "m.head"]], False)], ids=["as-it-is", "replaced"])
+def test_the_hook_of_a_delayed_reduction_fires_for_its_own_parameter(real: RealRanks, change: list[Any], sends: bool) -> None:
+    predictor = agreed(real, [FORWARD, *change, GRAD], DELAY)
+    assert bool(predictor.steps[-1].events) is sends
+
+
 def test_a_move_of_some_parameters(real: RealRanks) -> None:
     """A parameter that has the dtype already keeps its hook; with unused parameters found, its bucket then meets the others."""
     model = {"params": [["a", [3], "float64", True], ["b", [2], "float32", True]], "buffers": []}

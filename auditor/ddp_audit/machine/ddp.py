@@ -25,7 +25,7 @@ from ddp_audit.events import (
     Event,
 )
 from ddp_audit.machine import errors
-from ddp_audit.machine.backward import backward
+from ddp_audit.machine.backward import Asked, backward
 from ddp_audit.machine.buckets import (
     BROADCAST_BUCKET_BYTES,
     DEFAULT_BUCKET_CAP_MB,
@@ -210,12 +210,12 @@ class Ddp:
         """
         return backward([(self, handles)], retain_graph=retain_graph, fails_at=fails_at)
 
-    def autograd_grad(self, handles: Sequence[Handle], *, retain_graph: bool = False) -> list[Event]:
+    def autograd_grad(self, handles: Sequence[Handle], *, asked: Asked = None, retain_graph: bool = False) -> list[Event]:
         """`torch.autograd.grad` of these outputs: returns local gradients and leaves `.grad` alone.
 
-        Nothing is sent, except that the first one of a static graph starts its first reduction, in which nothing is used.
+        Nothing is sent, but the first that passes the sink of a static graph starts its first reduction, in which nothing is used.
         """
-        return backward([(self, handles)], retain_graph=retain_graph, accumulates=False)
+        return backward([(self, handles)], retain_graph=retain_graph, asked=[asked])
 
     def extend(self, handle: Handle, used: Iterable[str]) -> None:
         """Parameters of the module that are applied to an output after the call, past the wrapper."""

@@ -268,8 +268,13 @@ def _backward(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 
 def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-    return training.autograd_grad(it, args[0] if args else kwargs.get("outputs"), inputs, kwargs)
+    """`torch.autograd.grad`: local gradients, whatever stands around it."""
+    keeps = kwargs.get("create_graph") is True
+    found = list(tensors_in(args[0] if args else kwargs.get("outputs")))
+    asked = list(tensors_in(args[1] if len(args) > 1 else kwargs.get("inputs")))
+    training.autograd_grad(it, found, asked, kwargs.get("retain_graph") is True or keeps)
+    kept = frozenset().union(*(t.deps for t in found)) if keeps else frozenset()
+    return tuple(Tensor(t.shape, t.dtype, kept, True) for t in asked) if asked else Unknown("gradients", True)
 
 
 def _spawn(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -442,25 +442,25 @@ def backward(it: Interpreter, losses: list[Any], retain_graph: bool = False) -> 
     _pass(it, behind, retain_graph)
 
 
-def _pass(it: Interpreter, behind: list[tuple[Wrapper, list[Any]]], retain_graph: bool, accumulates: bool = True) -> None:
+def _pass(it: Interpreter, behind: list[tuple[Wrapper, list[Any]]], retain_graph: bool, asked: list[Any] | None = None) -> None:
     """One pass of the engine through the outputs of all wrappers."""
     if not behind:
         return
-    outputs = [(wrapper.ddp, handles) for wrapper, handles in behind]
     try:
-        it.emit(graph.backward(outputs, retain_graph=retain_graph, accumulates=accumulates))
+        it.emit(graph.backward([(wrapper.ddp, handles) for wrapper, handles in behind], retain_graph=retain_graph, asked=asked))
     except MachineError as stop:
         raise _stopped(it, stop) from None
 
 
-def autograd_grad(it: Interpreter, outputs: Any, inputs: Any, kwargs: dict[str, Any]) -> Any:
-    """`torch.autograd.grad`: local gradients, whatever stands around it."""
-    retain = kwargs.get("retain_graph") is True or kwargs.get("create_graph") is True
-    found = list(tensors_in(outputs))
-    _pass(it, _handles(it, found), retain, accumulates=False)
-    asked = list(tensors_in(inputs))
-    kept = frozenset().union(*(t.deps for t in found)) if kwargs.get("create_graph") is True else frozenset()
-    return tuple(Tensor(t.shape, t.dtype, kept, True) for t in asked) if asked else Unknown("gradients", True)
+def autograd_grad(it: Interpreter, outputs: list[Tensor], asked: list[Tensor], retain_graph: bool) -> None:
+    """The pass of `torch.autograd.grad`."""
+    behind = _handles(it, outputs)
+    _pass(it, behind, retain_graph, [_asked_of(wrapper, asked) if asked else {None} for wrapper, _ in behind])
+
+
+def _asked_of(wrapper: Wrapper, asked: list[Tensor]) -> set[str | None]:
+    """The wrapper's own parameters among what is asked for, and None for what may lie before it; nothing for its outputs."""
+    return {wrapper.names.get(id(t)) for t in asked if not any(isinstance(d, Output) and d.wrapper is wrapper for d in t.deps)}
 
 
 # ---- optimizers
