@@ -31,7 +31,6 @@ class ReducedAgain(Rule):
         "the loop; a maximum, a minimum or an average; a sum that is divided by the number of ranks before it grows; a flag that "
         "the program compares or tests after the sum; totals that some ranks reset; code that the predicted run does not reach."
     )
-    is_recorded = False
     confirmed = "Nothing that a trace holds: it has the calls of collectives and not the numbers in their tensors."
     source = (
         "torch 2.13: all_reduce writes the sum into its input. Seen in runs with gloo: on two ranks a total of four batches of "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
 from ddp_audit.findings import Finding, Related
+from ddp_audit.machine.matching import COMPLETES
 from ddp_audit.program.loading import loads_for_user
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules._parted import counts_at, parted
@@ -70,7 +71,8 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         if not loads_for_user(context.program):
             for uneven in uneven_loops(context.program):
-                yield self._finding(uneven)
+                if uneven.loop.kind == "while" or not _comes_out_even(context):
+                    yield self._finding(uneven)
 
     def _finding(self, uneven: Uneven) -> Finding:
         loop, region = uneven.loop, uneven.region
@@ -96,3 +98,9 @@ dist.destroy_process_group()
         if not counts:
             return "not-exercised"
         return "confirmed" if parted(run, counts, places) else "not-observed"
+
+
+def _comes_out_even(context: Context) -> bool:
+    """Whether all ranks were followed from the first statement to the last, and none waits for another: the lengths are known."""
+    run = context.exploration.whole()
+    return run is not None and run.kind == COMPLETES and not run.assumptions

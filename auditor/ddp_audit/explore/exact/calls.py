@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import containers, expressions, hooks, layers, libraries, tensors, totals, training
+from ddp_audit.explore.exact import containers, early, expressions, hooks, layers, libraries, tensors, totals, training
 from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -220,16 +220,16 @@ def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[st
 
 
 def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
-
     it.tick()
-    before = it.grad
+    before, asked = it.grad, it.asked_early
     if function.grad is not None:
         it.grad = function.grad
     try:
         with it.frame(scope.source, function.name):
             if isinstance(function.node, ast.Lambda):
                 return expressions.evaluate(it, function.node.body, scope)
-            return it.result if it.block(function.node.body, scope) == RETURN else None
+            value = it.result if it.block(function.node.body, scope) == RETURN else None
+        return early.returned(it, function, asked, value)
     finally:
         it.grad = before
 

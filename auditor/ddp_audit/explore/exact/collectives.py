@@ -158,6 +158,7 @@ def _after(op: str, given: dict[str, Any], args: list[Any]) -> None:
 
 def _need_group(it: Interpreter) -> None:
     if not it.initialized:
+        it.asked_early += 1
         raise error("ValueError", "Default process group has not been initialized, please make sure to call init_process_group.")
 
 
@@ -172,6 +173,11 @@ def _init(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
     if it.initialized:
         raise error("ValueError", "trying to initialize the default process group twice!")
     it.initialized = it.grouped = True
+
+
+def _is_initialized(it: Interpreter) -> bool:
+    it.asked_early += not it.initialized
+    return it.initialized
 
 
 def _destroy(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -216,7 +222,7 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 _CALLS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "init_process_group": _init, "destroy_process_group": _destroy, "get_rank": _rank, "get_world_size": _size,
-    "new_group": _new_group, "is_initialized": lambda it, a, k: it.initialized, "is_available": lambda it, a, k: True,
+    "new_group": _new_group, "is_initialized": lambda it, a, k: _is_initialized(it), "is_available": lambda it, a, k: True,
     "is_torchelastic_launched": lambda it, a, k: True, "get_node_local_rank": lambda it, a, k: it.rank,
     "is_nccl_available": lambda it, a, k: Unknown("whether NCCL is there"), "is_gloo_available": lambda it, a, k: True,
     "P2POp": lambda it, a, k: messages.operation(it, a, k),

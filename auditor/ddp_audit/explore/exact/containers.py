@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown
+from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown, is_unknown, unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -98,3 +98,22 @@ def entries(module: Module) -> dict[str, Any]:
 
 
 __all__ = ["append", "entries", "extend", "fill", "iterated", "kind_of", "put", "update"]
+
+
+def child(owner: Module, index: Any) -> Any:
+    """`owner[index]` of a container of modules or parameters."""
+    held = owner.held
+    if held is None:
+        return unknown(index)
+    if isinstance(index, int):
+        items = list(held.values())
+        if -len(items) <= index < len(items):
+            return items[index]
+    if isinstance(index, slice) and not is_unknown(index):
+        made = Module(owner.cls, opaque=owner.opaque)
+        taken: Any = made.held
+        taken.update({str(number): item for number, item in enumerate(list(held.values())[index])})
+        return made
+    if isinstance(index, str) and index in held:
+        return held[index]
+    return Unknown()

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, python_names, tensors, totals
+from ddp_audit.explore.exact import calls, containers, early, python_names, tensors, totals
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -72,13 +72,16 @@ def _binary_operation(it: Interpreter, node: ast.BinOp, scope: Scope) -> Any:
 
 
 def _conditional(it: Interpreter, node: ast.IfExp, scope: Scope) -> Any:
+    asked = it.asked_early
     answer = it.truth(evaluate(it, node.test, scope), node.test)
     it.took(node.test, answer)
-    return evaluate(it, node.body if answer else node.orelse, scope)
+    return early.chosen(it, node, asked, scope, evaluate(it, node.body if answer else node.orelse, scope))
 
 
 def _slice(it: Interpreter, node: ast.Slice, scope: Scope) -> Any:
-    return slice(*(None if part is None else evaluate(it, part, scope) for part in (node.lower, node.upper, node.step)))
+    parts = [None if part is None else evaluate(it, part, scope) for part in (node.lower, node.upper, node.step)]
+    early.used(it, parts)
+    return slice(*parts)
 
 
 def _listed(it: Interpreter, node: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Any:
@@ -284,7 +287,7 @@ def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return totals.combined(it, op, left, right, unknown(left, right))
     try:
-        return it.fold(sign, left, right)
+        return early.carried(it, left, right, it.fold(sign, left, right))
     except ZeroDivisionError:
         raise error("ZeroDivisionError", "division by zero") from None
     except Cut:
@@ -365,7 +368,7 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
             same_objects = calls.call(it, Method(method, left), [right], {})
             return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
     try:
-        return it.fold(_COMPARE[type(op)], left, right)
+        return early.carried(it, left, right, it.fold(_COMPARE[type(op)], left, right))
     except Cut:
         raise
     except Exception:
@@ -407,7 +410,7 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
         if isinstance(method, Function):
             return calls.call(it, Method(method, owner), [index], {})
     if isinstance(owner, Module):
-        return _child(owner, index)
+        return containers.child(owner, index)
     if isinstance(owner, Instance):
         return unknown(index)
     if isinstance(owner, (Lib, Class)):
@@ -428,24 +431,6 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
         raise error("IndexError", "list index out of range") from None
     except Exception:
         return unknown(owner, index)
-
-
-def _child(owner: Module, index: Any) -> Any:
-    held = owner.held
-    if held is None:
-        return unknown(index)
-    if isinstance(index, int):
-        items = list(held.values())
-        if -len(items) <= index < len(items):
-            return items[index]
-    if isinstance(index, slice) and not is_unknown(index):
-        made = Module(owner.cls, opaque=owner.opaque)
-        taken: Any = made.held
-        taken.update({str(number): item for number, item in enumerate(list(held.values())[index])})
-        return made
-    if isinstance(index, str) and index in held:
-        return held[index]
-    return Unknown()
 
 
 def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
 from ddp_audit.explore.exact.unfollowed import ENDS
@@ -198,6 +198,7 @@ class Interpreter(Iteration):
         return expressions.plain_override(override)
 
     def _if(self, node: ast.If, scope: Scope) -> str | None:
+        asked = self.asked_early
         value = expressions.evaluate(self, node.test, scope)
         known = self.known_truth(value)
         if known is None:
@@ -210,6 +211,7 @@ class Interpreter(Iteration):
         finally:
             self.guards.pop()
             self.last_if = taken
+            early.left_alone(self, node.orelse if known else node.body, asked, scope)
 
     def _ends_run(self, statements: list[ast.stmt], scope: Scope) -> bool:
         """Whether a block ends in a call that ends the process."""

@@ -12,6 +12,7 @@ from ddp_audit.explore.exact import (
     calls,
     collectives,
     data,
+    early,
     hooks,
     layer_table,
     optimizers,
@@ -81,6 +82,7 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
 
 def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a thing of a library."""
+    early.given(it, name, args, kwargs)
     known = _CALLS.get(name) or standard.CALLS.get(name)
     if known is None and (may_send(name) or not _are_harmless(name, (*args, *kwargs.values()))):
         it.opaque(name)

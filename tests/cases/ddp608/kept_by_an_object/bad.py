@@ -1,0 +1,42 @@
+# expects: DDP608:34
+# outcome: shows rank 1 reports
+"""A trainer asks a helper for its rank when it is made, before the process group is."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def is_distributed():
+    return dist.is_available() and dist.is_initialized()
+
+
+def get_rank():
+    if not is_distributed():
+        return 0
+    return dist.get_rank()
+
+
+def train(rank):
+    torch.manual_seed(1 + dist.get_rank())
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+    if rank == 0:
+        print(f"rank {dist.get_rank()} reports", flush=True)
+
+
+class Trainer:
+    def __init__(self):
+        self.rank = get_rank()
+
+    def run(self):
+        dist.init_process_group("gloo")
+        train(self.rank)
+        dist.destroy_process_group()
+
+
+Trainer().run()
