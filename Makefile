@@ -3,6 +3,8 @@
 #   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
 #   make test               the tests, in two processes; make test ARGS='tests/cli -k json' for some of them
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
+#   make nightly            everything that takes hours: all tests, with those marked nightly, both kernels, the cases on real ranks,
+#                           20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
@@ -23,7 +25,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test test-native test-python tracer-cost lint format agree oracle cases score bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle cases score bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -35,6 +37,13 @@ test: $(STAMP)
 
 test-native test-python: $(STAMP)
 	DDP_AUDIT_TEST_KERNEL=$(@:test-%=%) $(BIN)/python -m pytest -m traced $(ARGS)
+
+# Each part runs, also after one that failed; the exit code tells whether all passed.
+nightly: $(STAMP)
+	failed=; for part in "test ARGS=--nightly" "test-native ARGS=--nightly" "test-python ARGS=--nightly" \
+	  "oracle N=20000" "agree N=10000" "cases" "fuzz PIECES=20"; do \
+	  echo "nightly: make $$part"; $(MAKE) $$part || failed="$$failed [$$part]"; \
+	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

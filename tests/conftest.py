@@ -4,6 +4,9 @@ kernel records is settled.
 Tests that trace real runs have the mark `traced`. Where they do not name a kernel, the modules of such tests take turns: one half of
 them runs with the Python kernel and the other with the native one, whatever was built before. DDP_AUDIT_TEST_KERNEL=python or native
 settles it for all (`make test-python`, `make test-native`).
+
+Tests that repeat a mechanism which a cheaper one shows have the mark `nightly`: skipped without `--nightly`, whatever else selects
+them (`make nightly`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,17 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="also run what has the mark nightly")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--nightly"):
+        for item in items:
+            if item.get_closest_marker("nightly") is not None:
+                item.add_marker(pytest.mark.skip(reason="runs with --nightly"))
 
 
 @pytest.fixture(autouse=True)

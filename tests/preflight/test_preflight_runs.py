@@ -1,4 +1,8 @@
-"""`ddp-audit preflight` on real launches: two torchruns on this machine, right ones and ones with a wrong setting each."""
+"""`ddp-audit preflight` on real launches: two torchruns on this machine, right ones and ones with a wrong setting each.
+
+Each way to launch, to meet, to compare and to fail has one run that is not `nightly`; those that are repeat one of these with another
+setting, or with what `test_preflight_parts.py` and `test_rollcall.py` show without ranks.
+"""
 
 from __future__ import annotations
 
@@ -150,6 +154,7 @@ def test_a_wrong_port(job: Job) -> None:
     assert report["ranks"] == other["ranks"] == {}
 
 
+@pytest.mark.nightly
 def test_a_wrong_port_without_a_common_folder(job: Job) -> None:
     (_, report), (_, other) = job.both("--wait", "4", "--dir", "state", second={"master_port": free_port()})
     assert problems(report)["node-missing"]["nodes"] == ["node 1"]
@@ -157,6 +162,7 @@ def test_a_wrong_port_without_a_common_folder(job: Job) -> None:
     assert other["meeting"]["failure"] == "refused"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("first, second", [(2, 3), (3, 2), (1, 2)])
 def test_a_wrong_number_of_nodes(job: Job, first: int, second: int) -> None:
     (_, report), (other_code, other) = job.both("--wait", "6", first={"nnodes": first}, second={"nnodes": second})
@@ -178,6 +184,7 @@ def test_a_node_that_does_not_come(job: Job) -> None:
     assert "port-refused" in problems(report)
 
 
+@pytest.mark.nightly
 def test_two_nodes_with_one_rank(job: Job) -> None:
     host = job.start(0, "--wait", "6", nnodes=3)
     twins = [job.start(1, "--wait", "6", nnodes=3) for _ in range(2)]
@@ -203,6 +210,7 @@ def test_an_address_that_is_no_machine(job: Job) -> None:
 # -- the ranks are not alike --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_variable_that_differs(job: Job) -> None:
     (code, report), _ = job.both(second={"env": {"NCCL_P2P_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}})
     assert code == 1
@@ -243,6 +251,7 @@ def test_data_that_differ(job: Job) -> None:
     assert {one["kind"] for one in report["problems"]} == {"data-differs", "data-missing"}
 
 
+@pytest.mark.nightly
 def test_a_folder_that_is_not_shared(job: Job) -> None:
     (job.root / "node0/out").mkdir()
     (job.root / "node1/out").mkdir()
@@ -262,6 +271,7 @@ def test_a_folder_that_one_node_alone_has(job: Job) -> None:
     assert "rank 1 (node 1" in problems(report)["not-shared"]["what"]
 
 
+@pytest.mark.nightly
 def test_a_backend_that_cannot_be_had(job: Job) -> None:
     for node in ("node0", "node1"):
         job.write(node, "train.py", SCRIPT.replace("BACKEND", "nccl"))
@@ -295,7 +305,7 @@ def when_there(job: Job, rank: int, act: Callable[[int], None]) -> threading.Thr
     return thread
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stops", "dies"])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)], ids=["stops", "dies"])
 def test_a_rank_that_stops_or_dies(job: Job, number: signal.Signals) -> None:
     thread = when_there(job, 1, lambda pid: os.kill(pid, number))
     (code, report), (other_code, other) = job.both("--timeout", "12")
@@ -317,6 +327,7 @@ def test_a_node_whose_command_fails(job: Job) -> None:
     assert "node 1" in problems(report)["node-failed"]["what"]
 
 
+@pytest.mark.nightly
 def test_ranks_that_reach_the_store_and_not_each_other(job: Job) -> None:
     (code, report), _ = job.both("--timeout", "10", second={"env": {"GLOO_SOCKET_IFNAME": "nosuch0"}})
     assert code == 1
@@ -326,6 +337,7 @@ def test_ranks_that_reach_the_store_and_not_each_other(job: Job) -> None:
     assert problems(report, "info")["rank-failed"]["ranks"] == [0]
 
 
+@pytest.mark.nightly
 def test_a_slow_rank(job: Job) -> None:
     """Rank 1 gets the processor for a few milliseconds out of every four hundred while the ranks compute."""
     over = threading.Event()
@@ -422,6 +434,7 @@ if __name__ == "__main__":
     assert report["communication"]["ring"]["wrong"] == []
 
 
+@pytest.mark.nightly
 def test_a_rank_that_does_not_come(job: Job) -> None:
     code, report = ended(job.start_rank(0, 2, "12"))
     assert code == 1
@@ -435,6 +448,7 @@ def test_a_rank_that_does_not_come(job: Job) -> None:
     assert f"127.0.0.1:{job.port}" in report["problems"][0]["what"]
 
 
+@pytest.mark.nightly
 def test_ranks_that_something_else_starts(job: Job) -> None:
     started = [job.start_rank(rank, 2, "60") for rank in range(2)]
     (code, report), (other_code, _) = [ended(process) for process in started]
