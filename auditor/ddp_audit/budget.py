@@ -100,11 +100,17 @@ _watches: list[_Watch] = []
 
 @contextlib.contextmanager
 def bounded_time() -> Iterator[None]:
-    """Raise GaveUp inside the block once it has taken its processor time. A block inside another one counts to it."""
+    """Raise GaveUp inside the block once it has taken its processor time. A block inside another one counts to it.
+
+    Raise MemoryError where there is no room for the thread that looks at the clock.
+    """
     if _watches or sys.implementation.name != "cpython":
         yield
         return
-    watch = _Watch()
+    try:
+        watch = _Watch()
+    except RuntimeError:  # no room for the stack of its thread
+        raise MemoryError from None
     _watches.append(watch)
     try:
         yield

@@ -126,7 +126,7 @@ def _in_processes(numbers: Sequence[int], processes: int) -> Iterator[EntryResul
         for future in [pool.submit(_audit_number, number) for number in numbers]:
             try:
                 yield future.result()
-            except BrokenProcessPool:
+            except (BrokenProcessPool, MemoryError, RecursionError):  # the last two: in what the process sends
                 yield None
 
 

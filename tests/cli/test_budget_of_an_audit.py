@@ -138,3 +138,46 @@ def test_a_short_script_that_stands_for_much(
     Path("train.py").write_text(PREAMBLE + text)
     assert main(["check", "--explain-run", "--no-cache", "train.py"]) in (0, 1)
     assert "error in ddp-audit" not in capsys.readouterr().out
+
+
+def test_a_chain_of_thousands_of_calls_has_its_run_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PREAMBLE + 'x = "a"' + '.replace("a", "aa")' * 3000 + f"\n{HAZARD}")
+    assert main(["check", "--explain-run", "--no-cache", "train.py"]) == 1
+    said = capsys.readouterr()
+    assert "DDP201" in said.out and not said.err
+
+
+@pytest.mark.parametrize(("error", "said"), [(MemoryError(), "not enough memory"), (RecursionError("x"), "nested too deeply")])
+def test_what_escapes_every_bound_is_one_clear_line(
+    error: Exception, said: str, scripts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def settle(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("ddp_audit.audit._settle", settle)
+    assert main(["check", "--no-cache", *scripts]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1 and "Error" not in line
+
+
+def test_a_script_that_was_given_up_is_no_script_without_hazards(
+    scripts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lowering(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("ddp_audit.program.lower", lowering)
+    assert main(["check", "--no-cache", "heavy.py"]) == 2
+    assert capsys.readouterr().out.endswith("\nNo file was audited: 1 file could not be audited.\n")
+
+
+def test_no_room_for_a_thread_is_too_little_memory(scripts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", start)
+    result = audit(scripts)
+    assert [str(error) for error in result.errors] == [f"{name}: {budget.TOO_MUCH_MEMORY}" for name in scripts]

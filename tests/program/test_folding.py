@@ -254,3 +254,57 @@ def test_a_short_script_makes_nothing_large(tmp_path: Path, text: str) -> None:
         tracemalloc.stop()
     said = [*program.limits, *run.bounds, *run.cut.values()]
     assert any("is not computed" in one or "were made" in one or "statements ran" in one for one in said), said
+
+
+LARGE_NUMBERS: list[tuple[Any, ...]] = [
+    ("math.factorial", 10**7), ("math.comb", 10**7, 5 * 10**6), ("math.perm", 10**8), ("math.perm", 10**8, 10**7),
+    ("math.prod", range(1, 10**9)), ("math.prod", [10**2000] * 5), ("math.lcm", 10**2000, 10**2000 + 1), ("math.fsum", range(10**10)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", LARGE_NUMBERS, ids=lambda operation: str(operation[0]))
+def test_a_large_number_of_math_is_refused(operation: tuple[Any, ...]) -> None:
+    with pytest.raises(TooLarge):
+        fold(*operation)
+
+
+def test_small_numbers_of_math_are_computed() -> None:
+    assert fold("math.factorial", 20) == 2432902008176640000 and fold("math.comb", 52, 5) == 2598960
+    assert fold("math.prod", [2, 3, 4]) == 24 and fold("math.lcm", 4, 6) == 12 and fold("math.log2", 8) == 3.0
+    assert fold("math.comb", 10**6, 10**6 - 1) == 10**6 and fold("math.perm", 5) == 120 and fold("math.sqrt", 16) == 4.0
+    for wrong in (("math.sqrt", "a"), ("math.prod", [[[1]]]), ("math.nothing", 1)):
+        with pytest.raises(TypeError):
+            fold(*wrong)
+
+
+DEEP = "import os\na = ()\n" + "a = (a, a)\n" * 200
+SHORT_FOR_MUCH = [
+    DEEP + "d = {a: 1}\nx = 1\n", DEEP + "d = {a, 1}\nx = 1\n", DEEP + "d = set([a])\nx = 1\n", DEEP + "d = dict([(a, 1)])\nx = 1\n",
+    DEEP + "d = {}\ntry:\n    del d[a]\nexcept KeyError:\n    pass\nx = 1\n", DEEP + "d = {k: 1 for k in [a]}\nx = 1\n",
+    DEEP + "d = os.environ[a]\nx = 1\n", "b = ()\n" + "b = (b, b)\n" * 200 + DEEP + "d = sorted([a, b])\nx = 1\n",
+    DEEP + "class K:\n    k = a\nmatch {1: 2}:\n    case {K.k: 2}:\n        d = 1\nx = 1\n",
+    'import os\np = "a"\nfor i in range(60):\n    p = os.path.join(p, p)\nx = 1\n',
+    "import math\np = 3\nfor i in range(40):\n    p = math.factorial(p)\n    q = math.prod([p, p])\nx = 1\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHORT_FOR_MUCH, ids=range(len(SHORT_FOR_MUCH)))
+def test_a_value_that_stands_for_much_is_no_key_and_no_path(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text + "import torch\n")
+    project = Project([str(path)])
+    tracemalloc.start()
+    try:
+        run = predict(Job(project, project.entries[0], 1))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert "error in ddp-audit" not in str(run.cut)
+
+
+def test_zipped_lists_are_counted_by_what_they_hold(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("v = list(zip(*[range(10**9)] * 400))\n")
+    project = Project([str(path)])
+    run = predict(Job(project, project.entries[0], 1))
+    assert "elements and characters were made" in str(run.cut)

@@ -49,6 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`ddp-audit .. | head`). Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as the shell reports a writer that SIGPIPE ended
+    except (MemoryError, RecursionError) as error:  # outside of the audit of one script, which has bounds of its own
+        if os.environ.get("DDP_AUDIT_DEBUG"):
+            raise
+        why = "there is not enough memory" if isinstance(error, MemoryError) else "something is nested too deeply"
+        print(f"ddp-audit: {why} (DDP_AUDIT_DEBUG=1 shows where)", file=sys.stderr)
+        return 2
     except Exception as error:
         from ddp_audit.cli.parser import Usage
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Usage
 from ddp_audit.outcome import AuditResult, Options, UsageError
+from ddp_audit.source.deep import with_room
 from ddp_audit.source.paths import display_path
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ def explained(
     try:
         with budget.bounded_memory(), budget.bounded_time():
             found = predicted(job, both_ways=True)
+            kept = with_room(lambda: list(beyond(found, of_runs(result.findings, rules), result)))
+    except RecursionError:
+        raise UsageError(f"{display_path(paths[0])}: is nested too deeply to be audited (--explain-run)") from None
     except MemoryError:
         raise UsageError(f"{display_path(paths[0])}: {budget.TOO_MUCH_MEMORY} (--explain-run)") from None
     except budget.GaveUp:
         raise UsageError(f"{display_path(paths[0])}: {budget.too_slow()} (--explain-run)") from None
-    return Explained(display_path(paths[0]), found, list(beyond(found, of_runs(result.findings, rules), result)))
+    return Explained(display_path(paths[0]), found, kept)

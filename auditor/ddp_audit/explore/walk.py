@@ -6,21 +6,24 @@ the scenario, the same way on every rank. Loops run a few times: enough for a st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ddp_audit import events as ev
 from ddp_audit.events import Event, Site
+from ddp_audit.explore.turns import turning_points
 from ddp_audit.findings import Span
 from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.graph import Handle
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import ProcessGroup
-from ddp_audit.program.model import Branch, CallItem, Guard, Item, Loop, LoopItem, Node, Program, TryItem
-from ddp_audit.program.values import MISSING, Const, Value, World, evaluate, holds, truth
+from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem
+from ddp_audit.program.values import MISSING, Const, Value, World, evaluate, holds, loop_leaves, truth
 
 MAX_EVENTS = 2_000
+_LONGEST = 10**9  # iterations of a loop whose length is not known
+_MOST_TURNS = 4  # iterations of a loop that are run for the sake of its conditions
 
 # Sizes that stand for a model whose sizes are not known: what matters is that parameters, buffers and maps differ in size.
 NOMINAL_PARAMETERS = (ParamSpec("weight", 1_048_576), ParamSpec("bias", 1_024))
@@ -67,6 +70,7 @@ class Walk:
     _handles: dict[int, tuple[Ddp, Handle]] = field(default_factory=dict)
     _asked: dict[Span, int] = field(default_factory=dict)
     _atoms: dict[str, int] = field(default_factory=dict)
+    _tests: dict[Span, list[Value]] = field(default_factory=dict)  # conditions on the index of a loop, by the loop
     _depth: int = 0
     _steps: int = 0
 
@@ -115,7 +119,7 @@ class Walk:
 
     def _loop(self, item: LoopItem) -> None:
         self._depth += 1
-        for index in self._indices(item.loop):
+        for index in self._indices(item):
             if item.loop.leaf:
                 self._atoms[item.loop.leaf] = index
             try:
@@ -127,13 +131,39 @@ class Walk:
                     raise
         self._depth -= 1
 
-    def _indices(self, loop: Loop) -> list[int]:
-        """The iterations to run: all of a short loop, the first ones and the last of a long one."""
+    def _indices(self, item: LoopItem) -> list[int]:
+        """The iterations to run: all of a short loop; of a long one the first, the last, and those that its conditions name."""
         bound = self.scenario.iterations if self._depth == 1 else self.scenario.inner
+        loop = item.loop
         count = MISSING if loop.count is None else evaluate(loop.count, self._here())
-        if isinstance(count, int) and not isinstance(count, bool):
-            return list(range(count)) if count <= bound + 1 else [*range(bound), count - 1]
-        return list(range(bound))
+        length = count if isinstance(count, int) and not isinstance(count, bool) else None
+        if length is not None and length <= bound + 1:
+            return list(range(length))
+        ends = [*range(bound)] if length is None else [*range(bound), length - 1]
+        return sorted({*ends, *self._turning(item, _LONGEST if length is None else length, ends)})
+
+    def _turning(self, item: LoopItem, count: int, taken: list[int]) -> list[int]:
+        """The first iteration for each set of answers of the conditions in a loop's body that no iteration taken gives."""
+        leaf = item.loop.leaf
+        if not leaf:
+            return []
+        if (tests := self._tests.get(item.loop.span)) is None:
+            tests = self._tests[item.loop.span] = [test for test in _tests_in(item.body) if leaf in loop_leaves(test)]
+        if not tests:
+            return []
+        atoms = dict(self._atoms)
+
+        def answers(index: int) -> tuple[bool | None, ...]:
+            world = replace(self.world, atoms={**atoms, leaf: index})
+            return tuple(truth(test, world) for test in tests)
+
+        seen = {answers(index) for index in taken}
+        found: list[int] = []
+        for index in turning_points(tests, leaf, count, replace(self.world, atoms=atoms)):
+            if (given := answers(index)) not in seen and len(found) < _MOST_TURNS:
+                seen.add(given)
+                found.append(index)
+        return found
 
     def _here(self) -> World:
         return replace(self.world, atoms=dict(self._atoms))
@@ -232,6 +262,21 @@ class Walk:
 
 
 _OPTIONS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers", "init_sync")
+
+
+def _tests_in(items: Iterable[Item]) -> Iterator[Value]:
+    """The conditions in a block, those of the loops in it included."""
+    for item in items:
+        match item:
+            case Branch():
+                yield item.guard.test
+                yield from _tests_in(item.then)
+                yield from _tests_in(item.orelse)
+            case LoopItem() | CallItem():
+                yield from _tests_in(item.body)
+            case TryItem():
+                yield from _tests_in(item.body)
+                yield from _tests_in(item.final)
 
 
 def _site(node: Node) -> Site:

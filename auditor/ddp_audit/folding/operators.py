@@ -19,6 +19,7 @@ from ddp_audit.folding.sizes import (
     TooLarge,
     check_bits,
     check_items,
+    check_key,
     check_text,
     count_of,
     shown,
@@ -152,13 +153,13 @@ def _check_written(owner: Any, index: Any, value: Any) -> None:
         check_items(len(owner) + count_of(value))
     elif isinstance(owner, dict):
         check_items(len(owner) + 1)
-        weigh(index)
+        check_key(index)
 
 
 def _check_read(owner: Any, index: Any) -> None:
     """`owner[index]`."""
     if isinstance(owner, dict):
-        weigh(index)
+        check_key(index)
 
 
 def _contained(item: Any, container: Any) -> bool:

@@ -9,6 +9,7 @@ MOST_BITS = 8_192  # of a whole number; its digits stay below the limit that Pyt
 MOST_TEXT = 65_536  # characters of a text, or bytes
 MOST_ITEMS = 200_000  # of a list, tuple, set or dict, with what is nested in it counted as often as it is seen
 MOST_DIGITS = 2_466  # of a decimal number of MOST_BITS
+_MOST_IN_A_KEY = 10_000  # parts; a hash goes down into each by a call of its own
 NUMBERS = (int, float, complex)  # bool is an int
 TEXTS = (str, bytes, bytearray)
 ORDERED = (list, tuple)
@@ -47,6 +48,13 @@ def weigh(*values: Any, most: int = MOST_ITEMS) -> int:
         if isinstance(inner, dict):
             stack += [one for one in inner.values() if isinstance(one, CONTAINERS)]
     return count
+
+
+def check_key(key: Any) -> Any:
+    """Return a key of a dict or set. Raise TooLarge where its hash, which a tuple does not keep, would take much work."""
+    if isinstance(key, (tuple, frozenset)):
+        weigh(key, most=_MOST_IN_A_KEY)
+    return key
 
 
 def is_small(value: Any) -> bool:

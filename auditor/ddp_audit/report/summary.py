@@ -16,16 +16,20 @@ _COMMANDS = ("::", "##[")  # begin a line that GitHub's runner takes for a comma
 
 def closing_line(result: AuditResult) -> str:
     """`2 errors, 1 warning and 3 infos in 7 files; 1 suppressed; 1 file could not be audited.`, or that nothing was audited."""
-    failed = len({error.path for error in result.errors})
+    failures = {error.path for error in result.errors}
+    failed = len(failures)
     if not result.files and not result.findings:
         why = f"{count(failed, 'path')} could not be read or parsed" if failed else "every path is excluded"
         return f"No file was audited: {why}."
+    audited = (result.looked_at - failures) | {finding.span.path for finding in result.findings}
+    if not audited:
+        return f"No file was audited: {count(failed, 'file')} could not be audited."
     counts = Counter(finding.severity for finding in result.findings)
     parts = [count(counts[severity], severity) for severity in reversed(SEVERITIES) if counts[severity]]
     found = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) if parts else "No hazards found"
     if not parts and result.known:
         found = "No new hazards found"
-    line = f"{found} in {count(result.files, 'file')}"
+    line = f"{found} in {count(len(audited), 'file')}"
     if result.suppressed:
         line += f"; {result.suppressed} suppressed"
     if failed:

@@ -46,6 +46,7 @@ def _deep(call: Callable[[], _Result]) -> _Result:
         thread = threading.Thread(target=run, daemon=True)
         with budget.room_for(_STACK):
             thread.start()
+            threading.stack_size(usual_stack)  # of the threads that the call starts
             thread.join()
     except RuntimeError:  # no room for the stack
         raise RecursionError("nested too deeply") from None
@@ -54,4 +55,6 @@ def _deep(call: Callable[[], _Result]) -> _Result:
         threading.stack_size(usual_stack)
     if raised:
         raise raised[0]
+    if not results:  # no room even to note what was raised
+        raise MemoryError
     return results[0]

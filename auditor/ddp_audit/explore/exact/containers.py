@@ -18,7 +18,7 @@ def fill(made: Module, kind: str, args: list[Any], kwargs: dict[str, Any]) -> No
     if isinstance(items, Module):
         items = entries(items) if kind.endswith("Dict") else list(entries(items).values())
     if isinstance(items, (list, tuple)) and kind.endswith("Dict"):
-        items = dict(items) if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items) else None
+        items = _named(items)
     if isinstance(items, dict):
         pairs = list(items.items())
     elif isinstance(items, (list, tuple)):
@@ -27,7 +27,17 @@ def fill(made: Module, kind: str, args: list[Any], kwargs: dict[str, Any]) -> No
         made.opaque = True
         return
     for key, item in pairs:
-        _hold(made, str(key), item)
+        if isinstance(key, PLAIN):
+            _hold(made, str(key), item)
+        else:
+            made.opaque = True
+
+
+def _named(pairs: Any) -> dict[Any, Any] | None:
+    """Pairs of a name and what has it, as a dict; None for what else there is."""
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], PLAIN) for pair in pairs):
+        return None
+    return dict(pairs)
 
 
 def _hold(made: Module, key: str, item: Any) -> None:
@@ -85,7 +95,10 @@ def extend(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, A
 def update(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
     """`update` of a ModuleDict or ParameterDict."""
     given = args[0] if args else {}
-    more = given.held if isinstance(given, Module) else dict(given) if isinstance(given, (dict, list)) else None
+    if not isinstance(given, (Module, dict, list)):
+        module.opaque = True
+        return
+    more = given.held if isinstance(given, Module) else _named(given.items() if isinstance(given, dict) else given)
     if more is None:
         module.opaque = True
     for key, item in (more or {}).items():

@@ -26,6 +26,7 @@ from ddp_audit.explore.exact.values import (
     is_unknown,
     unknown,
 )
+from ddp_audit.folding import TooLarge, check_key
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -101,13 +102,13 @@ def _generated(it: Interpreter, node: ast.GeneratorExp, scope: Scope) -> Any:
 
 
 def _set_of(it: Interpreter, node: ast.SetComp, scope: Scope) -> Any:
-    return _hashed(set, list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt)))
+    return it.hashed(set, list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt)))
 
 
 def _dict_of(it: Interpreter, node: ast.DictComp, scope: Scope) -> Any:
     inner = Scope({}, scope.source, scope, scope.name)
     pair = ast.Tuple([node.key, node.value], ast.Load())
-    return _hashed(dict, list(_comprehension(it, node.generators, inner, pair)))
+    return it.hashed(dict, list(_comprehension(it, node.generators, inner, pair)))
 
 
 def _named(it: Interpreter, node: ast.NamedExpr, scope: Scope) -> Any:
@@ -219,19 +220,12 @@ def _dict(it: Interpreter, keys: list[ast.expr | None], values: list[ast.expr], 
         else:
             name = evaluate(it, key, scope)
             try:
-                found[name] = made
+                found[check_key(name)] = made
+            except TooLarge as reason:
+                return it.refused(str(reason), name)
             except TypeError:
                 return Unknown()
     return found
-
-
-def _hashed(kind: Any, items: list[Any]) -> Any:
-    if any(is_unknown(i if kind is set else i[0]) for i in items):
-        return unknown(items)
-    try:
-        return kind(items)
-    except TypeError:
-        return Unknown()
 
 
 def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
@@ -472,7 +466,7 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Any, Any, Scope], Any]] = {
     ast.Compare: lambda it, node, scope: _comparison(it, node, scope), ast.IfExp: _conditional,
     ast.Tuple: lambda it, node, scope: tuple(_elements(it, node.elts, scope)),
     ast.List: lambda it, node, scope: _elements(it, node.elts, scope),
-    ast.Set: lambda it, node, scope: _hashed(set, _elements(it, node.elts, scope)),
+    ast.Set: lambda it, node, scope: it.hashed(set, _elements(it, node.elts, scope)),
     ast.Dict: lambda it, node, scope: _dict(it, node.keys, node.values, scope),
     ast.JoinedStr: lambda it, node, scope: _format(it, node.values, scope),
     ast.Subscript: lambda it, node, scope: get_item(it, evaluate(it, node.value, scope), evaluate(it, node.slice, scope)),

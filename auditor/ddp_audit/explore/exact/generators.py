@@ -79,8 +79,12 @@ class Running:
         if len(self._it.generators) >= MOST:
             self._is_over = True
             raise Cut(f"more than {MOST} generators wait to be asked")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no room for its stack
+            self._is_over = True
+            raise Cut("more generators wait to be asked than there is memory for") from None
         self._it.generators.append(self)
-        self._thread.start()
 
     def _work(self) -> None:
         self._resumed.acquire()

@@ -35,6 +35,7 @@ from ddp_audit.explore.exact.values import (
     describe,
     unknown,
 )
+from ddp_audit.folding import check_key
 from ddp_audit.program.lookup import canonical
 from ddp_audit.source.paths import place_of
 
@@ -408,7 +409,7 @@ class Interpreter(Iteration):
             container = expressions.evaluate(self, target.value, scope)
             index = expressions.evaluate(self, target.slice, scope)
             try:
-                del container[index]
+                del container[check_key(index)]
             except Exception:
                 return
 

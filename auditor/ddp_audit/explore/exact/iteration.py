@@ -22,9 +22,10 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     describe,
+    is_unknown,
     unknown,
 )
-from ddp_audit.folding import MOST_ITEMS
+from ddp_audit.folding import MOST_ITEMS, TooLarge, check_key
 
 _IN_A_STATEMENT = 64  # elements that count as a statement where a value is listed
 MOST_YIELDED = 256  # elements taken from a generator function at once
@@ -82,8 +83,22 @@ class Iteration(State):
             found.append(element)
             if not len(found) % _IN_A_STATEMENT:
                 self.tick()
-        self.made += len(found)
+        self.makes(len(found))
         return found
+
+    def hashed(self, kind: Any, items: list[Any]) -> Any:
+        """A set of elements or a dict of pairs; an unknown where a key is one, or one that is too large or cannot be a key."""
+        try:
+            keys = [key for key, _ in items] if kind is dict else items
+            if any(map(is_unknown, keys)):
+                return unknown(items)
+            for key in keys:
+                check_key(key)
+            return kind(items)
+        except TooLarge as reason:
+            return self.refused(str(reason), *items)
+        except (TypeError, ValueError):  # no pair, or a key that cannot be one
+            return unknown(items)
 
     def _iterate_object(self, over: Instance | Module, node: ast.AST | None) -> Iterator[Any]:
         cls = over.cls

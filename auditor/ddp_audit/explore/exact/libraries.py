@@ -26,6 +26,7 @@ from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
+    Cut,
     Function,
     Lib,
     Method,
@@ -115,7 +116,7 @@ def _called(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any])
     if name.startswith("builtins."):
         return python_names.unknown_builtin(it, last, args, kwargs)
     if name.startswith("math."):
-        return _math(last, args)
+        return _math(it, name, args)
     if name.startswith(("torchvision.models.", "timm.")):
         return Module(name, opaque=True, opaque_buffers=any(word in name for word in _WITH_BATCHNORM) or name.startswith("timm."))
     it.exhaust((*args, *kwargs.values()))
@@ -210,9 +211,11 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
     return Unknown(last)
 
 
-def _math(name: str, args: list[Any]) -> Any:
+def _math(it: Interpreter, name: str, args: list[Any]) -> Any:
     try:
-        return getattr(math, name)(*args)
+        return it.fold(name, *args)
+    except Cut:
+        raise
     except Exception:
         return unknown(*args, why="a number")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions
 from ddp_audit.explore.exact.values import MISSING, PLAIN, Class, Instance, Lib, Module, Scope, Tensor, Unknown
+from ddp_audit.folding import TooLarge, check_key
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -81,8 +82,11 @@ def _mapping(it: Interpreter, pattern: ast.MatchMapping, subject: Any, scope: Sc
     keys = [expressions.evaluate(it, key, scope) for key in pattern.keys]
     if any(isinstance(key, (Unknown, Tensor)) for key in keys):
         return None
-    if any(key not in subject for key in keys):
-        return False
+    try:
+        if any(check_key(key) not in subject for key in keys):
+            return False
+    except (TooLarge, TypeError):
+        return None
     if pattern.rest:
         it.bind(pattern.rest, {key: value for key, value in subject.items() if key not in keys}, scope)
     return _all(it, [(inner, subject[key]) for key, inner in zip(keys, pattern.patterns, strict=True)], scope)

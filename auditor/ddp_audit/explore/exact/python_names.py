@@ -28,6 +28,7 @@ from ddp_audit.explore.exact.values import (
     is_unknown,
     unknown,
 )
+from ddp_audit.folding import TooLarge, weigh
 from ddp_audit.program.lookup import canonical
 from ddp_audit.source.told import SINCE
 
@@ -104,7 +105,9 @@ class Zipped:
     def elements(self, it: Interpreter) -> Iterator[Any]:
         """Tuples, until the shortest ends."""
         it.tick()  # one of these may be in another many times
-        yield from zip(*(it.iterate(part) for part in self.parts), strict=False)
+        for element in zip(*(it.iterate(part) for part in self.parts), strict=False):
+            it.makes(len(element))
+            yield element
 
 
 @model("builtins.zip")
@@ -128,12 +131,7 @@ def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
         items = _listed(it, args[0])
         if isinstance(items, Unknown):
             return items
-        if kind in (set, frozenset) and is_unknown(items):
-            return unknown(items)
-        try:
-            return kind(items)
-        except TypeError:
-            return unknown(items)
+        return it.hashed(kind, items) if kind in (set, frozenset) else kind(items)
 
     return made
 
@@ -145,7 +143,10 @@ def _sorted(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     key = kwargs.get("key")
     try:
         chosen = None if key is None else [calls.call(it, key, [item], {}) for item in items]
+        weigh(items if chosen is None else chosen)
         pairs = sorted(range(len(items)), key=(lambda i: items[i]) if chosen is None else (lambda i: chosen[i]))
+    except TooLarge as reason:
+        return it.refused(str(reason), *items)
     except TypeError:
         return items
     ordered = [items[i] for i in pairs]
@@ -168,11 +169,11 @@ CALLS |= {
 def _dict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], Unknown):
         return unknown(args[0])
-    try:
-        first = args[0] if args and isinstance(args[0], dict) else dict(_listed(it, args[0]) if args else [])  # type: ignore[arg-type]
-        return OrderedDict(first, **kwargs)
-    except (TypeError, ValueError):
-        return Unknown()
+    if args and isinstance(args[0], dict):
+        return OrderedDict(args[0], **kwargs)
+    pairs = _listed(it, args[0]) if args else []
+    made = pairs if isinstance(pairs, Unknown) else it.hashed(dict, pairs)
+    return OrderedDict(made, **kwargs) if isinstance(made, dict) else made
 
 
 @model("collections.defaultdict")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
 
+_LONG_NUMBER = 20  # digits
+
+
 class Environment:
     """os.environ as torchrun leaves it: what it does not set is taken as not set, and unknown where it is demanded."""
 
@@ -47,7 +51,7 @@ class Environment:
         return self.values
 
     def __getitem__(self, key: Any) -> Any:
-        return self.values.get(key, Unknown(f"the environment variable {key}"))
+        return self.values.get(key, Unknown(f"the environment variable {key}")) if isinstance(key, str) else Unknown()
 
     def set_key(self, key: Any, value: Any) -> None:
         """`os.environ[key] = value`."""
@@ -188,7 +192,7 @@ def _stood_at(it: Interpreter, args: Args, kinds: tuple[str, ...]) -> Any:
 def _version(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A version as the tuple of its numbers, which compares as versions do; the last zeros say nothing."""
     parts = str(args[0]).partition("+")[0].split(".") if args and isinstance(args[0], str) else []
-    if not parts or not all(part.isdecimal() for part in parts):
+    if not parts or not all(part.isdecimal() and len(part) < _LONG_NUMBER for part in parts):
         return unknown(*args, why="a version")
     numbers = [int(part) for part in parts]
     while numbers and not numbers[-1]:
@@ -198,7 +202,10 @@ def _version(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("os.path.join")
 def _join(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return "/".join(args) if all(isinstance(a, str) for a in args) else Unknown("a path")
+    if not args or not all(isinstance(a, str) for a in args):
+        return Unknown("a path")
+    joined = it.fold(".join", "/", args)  # where that is small, so is the path
+    return posixpath.join(*args) if isinstance(joined, str) else joined
 
 
 @model("os.cpu_count", "os.getpid")

@@ -268,6 +268,12 @@ class State:
         self.made += size
         return result
 
+    def makes(self, size: int) -> None:
+        """Counts elements that are made. Raises Cut where the operations of the run have made too many."""
+        self.made += size
+        if self.made > _MOST_MADE:
+            raise Cut(f"more than {_MOST_MADE:,} elements and characters were made")
+
     def refused(self, what: str, *args: Any) -> Unknown:
         """An unknown in place of a value that is too large, which is noted once for each kind."""
         if what not in self.too_large:
