@@ -104,6 +104,8 @@ def test_sarif_describes_the_rules_that_were_hit_and_no_others(result: AuditResu
     assert driver["informationUri"].startswith("https://")
     assert [rule["id"] for rule in driver["rules"]] == ["DDP201", "DDP401"]
     assert [rule["helpUri"].endswith(f"/rules/{rule['id']}/") for rule in driver["rules"]] == [True, True]
+    for rule in driver["rules"]:  # the page is there once
+        assert rule["helpUri"] in rule["help"]["text"] and len(rule["help"]["text"]) < 600 < len(rule["help"]["markdown"])
     assert [driver["rules"][one["ruleIndex"]]["id"] for one in run["results"]] == ["DDP401", "DDP201"]
 
 

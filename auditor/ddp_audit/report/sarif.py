@@ -72,10 +72,16 @@ def _rule(page: Page) -> dict[str, Any]:
         **link,
         "shortDescription": {"text": page.what},
         "fullDescription": {"text": f"{page.what} {page.why}"},
-        "help": {"text": page.text(), "markdown": page.markdown()},
+        "help": {"text": _short_help(page), "markdown": page.markdown()},
         "defaultConfiguration": {"level": _LEVELS[page.severity]},
         "properties": {"tags": ["pytorch", "distributed"]},
     }
+
+
+def _short_help(page: Page) -> str:
+    """What a reader without Markdown is shown: the fix, and where the page is. The page itself is there once, as Markdown."""
+    where = page.url or f"ddp-audit explain {page.code}"
+    return f"Fix: {page.remedy.rstrip('.')}. See {where}" if page.remedy else f"See {where}"
 
 
 def _edits(result: AuditResult) -> dict[int, Edit]:

@@ -21,8 +21,8 @@ def closing_line(result: AuditResult) -> str:
     if not result.files and not result.findings:
         why = f"{count(failed, 'path')} could not be read or parsed" if failed else "every path is excluded"
         return f"No file was audited: {why}."
-    audited = (result.looked_at - failures) | {finding.span.path for finding in result.findings}
-    if not audited:
+    audited = result.looked_at - (failures - {finding.span.path for finding in result.findings})
+    if not audited and not result.findings:
         return f"No file was audited: {count(failed, 'file')} could not be audited."
     counts = Counter(finding.severity for finding in result.findings)
     parts = [count(counts[severity], severity) for severity in reversed(SEVERITIES) if counts[severity]]
