@@ -1,7 +1,8 @@
 """Which finding says what a predicted run proves: that of a rule which knows why, or else the one of the prediction itself.
 
 A rule with `yields_to` reports what the predicted run shows, without a reason of its own. Where a rule whose page promises such an
-outcome names one of its places, that rule's finding takes its place, with the severity that the proof has.
+outcome names one of its places, that rule's finding takes its place, with the severity that the proof has. A finding that the run
+refutes becomes a possible one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Context, Rule
 
 _LOUD = ("warning", "error")
+_REFUTED = "The predicted run takes this condition on each rank, and all ranks still issue the same collectives to the end."
 
 
 def carry(
@@ -26,6 +28,9 @@ def carry(
     A rule that was not asked for counts too: who ignores it has said so of the hazard, whatever code tells of it.
     """
     by_code = {rule.code: rule for rule in every}
+    for finding in findings:
+        if (rule_of := by_code.get(finding.code)) is not None and rule_of.of_sequences:
+            _doubt_refuted(finding, context)
     told = [finding for finding in findings if by_code[finding.code].yields_to] if by_code else []
     if not told:
         return list(findings), []
@@ -44,6 +49,16 @@ def carry(
         kept += [] if carriers else [finding]
         resting += [f for f in carriers if f.code in asked] if carriers else [finding]
     return kept, resting
+
+
+def _doubt_refuted(finding: Finding, context: Context) -> None:
+    """Make a finding that ranks part a possible one, where the whole run comes through its condition and they do not part."""
+    if finding.severity not in _LOUD or finding.confidence == "possible" or context.interpret is None:
+        return
+    predicted = context.exploration.predicted()
+    if predicted is not None and predicted.refutes(_lines(finding)):
+        finding.confidence = "possible"
+        finding.explanation = f"{finding.explanation} {_REFUTED}".strip()
 
 
 def _promises(rule: Rule, words: Iterable[str]) -> bool:

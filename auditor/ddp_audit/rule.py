@@ -89,6 +89,7 @@ class Rule(ABC):
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     yields_to: ClassVar[tuple[str, ...]] = ()  # outcomes of the rules that take the place of this one, where they say why
     yields_by_place: ClassVar[bool] = True  # whether they have to name one of its places for that
+    of_sequences: ClassVar[bool] = False  # whether the hazard is that ranks' sequences part, which a whole run shows or refutes
     reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
     remedy: ClassVar[str]  # what to do instead, one sentence
 

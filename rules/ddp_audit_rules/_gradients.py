@@ -11,7 +11,8 @@ from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.modules import attribute_path
 from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Const, Expr, Items, Unknown, Value
+from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value
+from ddp_audit.rule import Context
 from ddp_audit_rules._training import after, excludes, shares_loop
 
 _GRADIENT = pattern(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
@@ -40,6 +41,34 @@ def _holds_gradients(value: Value, depth: int = 0) -> bool:
         return False
     parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
     return any(_holds_gradients(part, depth + 1) for part in parts)
+
+
+def averages_parameters(context: Context, step: Node) -> bool:
+    """Whether the program itself sends parameters to all ranks after a step, or in a loop around it, so that none drift for good.
+
+    Where the source does not say what is sent, the predicted run does: as many elements as the wrapped models have. A library that
+    sends and is not followed may do it too.
+    """
+    program = context.program
+    later = (node for node in program.of("collective") if node.number > step.number or shares_loop(node, step))
+    if any(_holds_parameters(node.target) for node in later):
+        return True
+    predicted = context.exploration.predicted()
+    return predicted is not None and predicted.may_average_after(step.span.path, step.span.line, step.span.end_line)
+
+
+def _holds_parameters(value: Value | None, depth: int = 0) -> bool:
+    """Whether a value is a parameter, or was made of parameters (detached, concatenated, flattened)."""
+    match value:
+        case Obj(kind="parameter" | "parameters"):
+            return True
+        case Bound(receiver=receiver, name="data"):
+            return _holds_parameters(receiver, depth + 1)
+        case Items(items=items):
+            return depth < 6 and any(_holds_parameters(item, depth + 1) for item in items)
+        case Unknown(by=made) if made is not None and depth < 6 and not _MEASURE.search(made.name):
+            return any(_holds_parameters(arg, depth + 1) for arg in made.args)
+    return False
 
 
 def has_group(node: Node) -> bool:

@@ -30,6 +30,7 @@ class HiddenCollective(RankGuardedCollective):
         "distributed/tensor: full_tensor redistributes by a collective."
     )
     remedy = "make the call on all ranks and keep only the writing of its result under the rank test"
+    of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 alone consolidates the sharded optimizer, to save it."""
 

@@ -43,6 +43,7 @@ class Rank0ForwardThroughWrapper(Rule):
         "whatever the gradient mode; require_forward_param_sync is set by every forward. Seen in runs with gloo on two ranks."
     )
     remedy = "evaluate through `.module` on rank 0, or let every rank evaluate its share and all-reduce the sums"
+    of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 evaluates through the wrapper, then all ranks meet in a barrier: rank 0 is still in its buffer broadcast."""
 

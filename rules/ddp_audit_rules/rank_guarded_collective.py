@@ -41,6 +41,7 @@ class RankGuardedCollective(Rule):
         "all_reduce with SUM on one rank and MAX on the other goes on with one of the two results."
     )
     remedy = "issue the collective on all ranks and put only what one rank does with the result under the condition"
+    of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 alone sums the loss over all ranks, to print it."""
 

@@ -40,6 +40,7 @@ class RankLocalExit(Rule):
         "when one exits non-zero."
     )
     remedy = "let the ranks agree first: all_reduce the flag with MAX and branch on the result"
+    of_sequences = True
     outcome = "hang all"
     bad = '''"""Each rank leaves the loop when its own loss is small."""
 

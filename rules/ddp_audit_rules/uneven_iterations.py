@@ -41,6 +41,7 @@ class UnevenIterations(Rule):
         "waits; torch/utils/data/distributed.py pads to equal lengths; torch/distributed/algorithms/join.py."
     )
     remedy = "give all ranks one count: DistributedSampler, all_reduce(MIN) of the length, or Join"
+    of_sequences = True
     outcome = "hang 0"
     bad = '''"""Each rank trains on each second sample, and one of them has more of these."""
 

@@ -13,7 +13,7 @@ from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.sync import late_flags, names_of_loops
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._evidence import faults_at
-from ddp_audit_rules._gradients import is_of_gradients
+from ddp_audit_rules._gradients import averages_parameters, is_of_gradients
 from ddp_audit_rules._windows import Pass, contradiction, never, passes_before
 
 
@@ -31,7 +31,8 @@ class UnsyncedOptimizerStep(Rule):
     )
     quiet = (
         "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a later "
-        "micro-batch is reduced before the step; conditions that cannot be computed; programs that all-reduce gradients; "
+        "micro-batch is reduced before the step; conditions that cannot be computed; programs that all-reduce gradients, or "
+        "average the parameters themselves after the step, as local SGD does; "
         "frameworks that step and reduce by themselves."
     )
     confirmed = (
@@ -90,10 +91,10 @@ dist.destroy_process_group()
             if all(any(s.test is None for s in found) for p in before for _, found in p.forwards):
                 if never(step):
                     continue
-                yield self._finding(program, step, before, {})
-                continue
-            supposed = contradiction(program, step, before)
-            if supposed is not None:
+                supposed: dict[str, Any] | None = {}
+            else:
+                supposed = contradiction(program, step, before)
+            if supposed is not None and not averages_parameters(context, step):
                 yield self._finding(program, step, before, supposed)
 
     def _finding(self, program: Program, step: Node, before: list[Pass], supposed: dict[str, Any]) -> Finding:

@@ -7,16 +7,16 @@ change the end is no condition of it. What is left over is named, and makes a wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, SYNC_BATCHNORM, USER, Event
+from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, STEP, SYNC_BATCHNORM, USER, Event
 from ddp_audit.explore.exact import FAILS, OPEN, Bounds, Job, Run, interpreted, predict, together
 from ddp_audit.explore.exact.built import Unlike
-from ddp_audit.explore.exact.state import ALWAYS, ASSUMED, BOUNDED, Doubt, Taken
+from ddp_audit.explore.exact.state import ALWAYS, ASSUMED, BOUNDED, OPAQUE, Doubt, Taken
 from ddp_audit.explore.main_line import Flip, main_line
-from ddp_audit.machine.matching import ABORTS, HANGS
+from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 
 if TYPE_CHECKING:
     from ddp_audit.launch import Launch
@@ -90,6 +90,41 @@ class Predicted:
     def without(self, path: str, line: int) -> Run | None:
         """The run in which forwards through a wrapper at a line send nothing, as through its module; None where there is no job."""
         return None if self.job is None else predict(replace(self.job, without=(path, line)))
+
+    def may_average_after(self, path: str, first: int, last: int) -> bool:
+        """Whether the program may average parameters after a step in these lines: it sends as many elements as models have.
+
+        A library whose sends are not followed may do so too.
+        """
+        run = self.run
+        if any(doubt.kind == OPAQUE for doubts in run.doubts.values() for doubt in doubts):
+            return True
+        for events in run.sequences.values():
+            places = [(n, _place(e)) for n, e in enumerate(events) if e.kind == STEP]
+            at = [n for n, place in places if place is not None and place[0] == path and first <= place[1] <= last]
+            held = sum(e.numel or 0 for e in events if e.origin == DDP_CONSTRUCTOR and e.op == "broadcast" and _is_float(e))
+            sent = sum(e.numel or 0 for e in events[at[0] :] if _may_hold_parameters(e)) if at else 0
+            if 0 < held <= sent:
+                return True
+        return False
+
+    def refutes(self, places: Set[tuple[str, int]]) -> bool:
+        """Whether ranks took one of these places apart, and the whole run ends in order with equal sequences all the same.
+
+        Under the conditions of a proof: nothing was assumed, cut, opaque or inferred. Where nobody says how many ranks there are,
+        a job of more has to end so too.
+        """
+        if self.job is None or not _surely_completes(self.run) or not self.run.took_apart(places):
+            return False
+        if not self.job.is_open or self.run.world_size >= _ALL_RANKS:
+            return True
+        return _surely_completes(predict(replace(self.job, world_size=_ALL_RANKS, is_open=False)))
+
+
+def _surely_completes(run: Run) -> bool:
+    """Whether a run was followed to its end with nothing unknown, and its ranks issue the same."""
+    whole = run.kind == COMPLETES and run.is_whole and run.outcome.certain and run.world_size == len(run.sequences)
+    return whole and not any(run.doubts.values()) and not run.bounds and not run.divergences()
 
 
 def predicted(job: Job, *, both_ways: bool = False) -> Predicted:
@@ -214,10 +249,15 @@ def local_steps(job: Job, run: Run) -> list[LocalStep]:
 
 def _may_average(events: Sequence[Event]) -> bool:
     """Whether a rank sends tensors of its own that can be gradients or parameters. One number is a loss or a count."""
-    return any(
-        e.kind == COLLECTIVE and e.origin == USER and e.numel != 1 and e.op in ("all_reduce", "all_gather", "broadcast", "reduce")
-        for e in events
-    )
+    return any(_may_hold_parameters(e) and e.numel != 1 for e in events)
+
+
+def _may_hold_parameters(e: Event) -> bool:
+    return e.kind == COLLECTIVE and e.origin == USER and e.op in ("all_reduce", "all_gather", "broadcast", "reduce")
+
+
+def _is_float(e: Event) -> bool:
+    return e.dtype is not None and "float" in e.dtype
 
 
 def sites_of(parting: Parting) -> Iterable[tuple[str, int]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.explore.proof import sites_of
 from ddp_audit.findings import Finding, Related
+from ddp_audit.machine.matching import COMPLETES
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
@@ -34,10 +35,7 @@ def _words(rule: Rule) -> set[str]:
 
 def beyond(predicted: Predicted, findings: Iterable[Finding], result: AuditResult) -> Iterator[str]:
     """A sentence for each finding of a result that the run does not show: not reached, or reached and taken alike by all ranks."""
-    shown = set() if predicted.parting is None else set(sites_of(predicted.parting))
-    if predicted.parting is not None and predicted.parting.condition is not None:
-        shown.add((predicted.parting.condition.path, predicted.parting.condition.line))
-    shown |= {(step.event.site.path, step.event.site.line) for step in predicted.steps if step.event.site is not None}
+    shown = _shown(predicted)
     notebooks = result.notebooks
     for finding in (_in_joined_code(finding, notebooks) for finding in findings):
         span = finding.span
@@ -47,10 +45,23 @@ def beyond(predicted: Predicted, findings: Iterable[Finding], result: AuditResul
             continue
         place = f"{finding.code} (line {span.line} of {span.path})"
         if lines & predicted.run.lines:
-            yield f"{place} is reached, and this run does not show it: it takes an option, a version or data otherwise."
+            sure = predicted.kind == COMPLETES and predicted.run.is_whole
+            other = "it takes an option, a version or data otherwise" if sure else "what the ranks come to is not known for sure"
+            yield f"{place} is reached, and this run does not show it: {other}."
             continue
         why = _kept_from(predicted, span.path, span.line, result.sources.get(span.path, ()), notebooks.get(span.path))
         yield f"{place} is not reached here{f': {why}' if why else ''}."
+
+
+def _shown(predicted: Predicted) -> set[tuple[str, int]]:
+    """The places at which a run shows a hazard: where ranks part or cross, what sent them there, and steps on local gradients."""
+    run, shown = predicted.run, set() if predicted.parting is None else set(sites_of(predicted.parting))
+    events = [event for one in run.divergences() for event in one.ranks.values() if event is not None]
+    shown |= {(event.site.path, event.site.line) for event in [*events, *run.local_steps()] if event.site is not None}
+    condition = run.parting() if predicted.parting is None else predicted.parting.condition
+    if condition is not None and (predicted.parting is not None or run.divergences()):
+        shown.add((condition.path, condition.line))
+    return shown
 
 
 def _in_joined_code(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,15 @@ class Run:
     def was_assumed(self, path: str, line: int) -> bool:
         """Whether a condition at a place was open, and taken by the policy for such."""
         return any((a.path, a.line) == (path, line) for a in self.assumptions)
+
+    def took_apart(self, places: Set[tuple[str, int]]) -> bool:
+        """Whether two ranks answered a condition at one of these places differently at the same time."""
+        answers: dict[tuple[str, int, str, int], set[bool]] = {}
+        for said in self.answers.values():
+            for key, answer in said.items():
+                if key[:2] in places:
+                    answers.setdefault(key, set()).add(answer)
+        return any(len(found) > 1 for found in answers.values())
 
     def guard_of(self, rank: int, event: Event) -> Taken | None:
         """The innermost condition around an event of a rank that another rank took the other way."""
