@@ -8,12 +8,16 @@ elsewhere for good. One that failed, or that a launcher or a user ended, had no 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ddp_audit.compare.ended import exited_in_order, failed_by_itself, failed_by_peer, was_stopped
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import EXITED, RAISED, RankRun, RecordedRun, last_of, same_file
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, EXCEPTION, POINT_TO_POINT, WRAP, Event
+
+if TYPE_CHECKING:
+    from ddp_audit.compare.sequence import Divergence
 
 Places = Iterable[tuple[str, int, int]]
 
@@ -55,7 +59,7 @@ def replicas(run: RecordedRun) -> list[list[int]]:
     return [list(ranks) for ranks in {tuple(ranks) for model in models for ranks in groups.of(model, sorted(run.ranks))}]
 
 
-def parted(run: RecordedRun, counts: Iterable[Mapping[int, int]], places: Places = ()) -> bool:
+def parted(run: RecordedRun, counts: Sequence[Mapping[int, int]], places: Places = ()) -> bool:
     """Whether some rank did less at places than the others, for a reason that lies in what the ranks were meant to do.
 
     Arms of a condition may issue one and the same collective from two lines: where the ranks' sequences agree to their end,
@@ -66,6 +70,19 @@ def parted(run: RecordedRun, counts: Iterable[Mapping[int, int]], places: Places
         most = max(by_rank.values())
         if any(count < most and _is_short(run, rank, most - count, spans) for rank, count in by_rank.items()):
             return has_diverged(run)
+    return any(len(set(by_rank.values())) > 1 for by_rank in counts) and _part_at(run, spans)
+
+
+def _part_at(run: RecordedRun, places: Places) -> bool:
+    """Whether the ranks part in one collective that some of them issue at these places and others elsewhere.
+
+    That is evidence however the ranks ended: gloo aborts a rank that receives more than it has room for.
+    """
+    spans = list(places)
+    for one in _divergences(run):
+        there = {any(_is_at(event, place) for place in spans) for event in one.ranks.values() if event is not None}
+        if len(there) > 1 and not one.is_notice:
+            return True
     return False
 
 
@@ -78,10 +95,14 @@ def has_diverged(run: RecordedRun) -> bool:
     if next(run.events_of(COLLECTIVE), None) is None:
         return True
     from ddp_audit.compare.explain import CROSSED_OTHER  # which an audit does not need
-    from ddp_audit.compare.verdict import compare_run
 
-    found = compare_run(run, stalled=stalled(run)).divergences
-    return any(not (one.is_notice and CROSSED_OTHER in one.explanation) for one in found)
+    return any(not (one.is_notice and CROSSED_OTHER in one.explanation) for one in _divergences(run))
+
+
+def _divergences(run: RecordedRun) -> list[Divergence]:
+    from ddp_audit.compare.verdict import compare_run  # which an audit does not need
+
+    return compare_run(run, stalled=stalled(run)).divergences
 
 
 def _is_short(run: RecordedRun, rank: int, by: int, places: Places) -> bool:

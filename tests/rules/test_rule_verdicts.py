@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ddp_audit.compare.run import EXITED, WAITING, RankRun, RecordedRun
+from ddp_audit.compare.run import EXITED, KILLED, RAISED, WAITING, RankRun, RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, EXCEPTION, FORWARD, STEP, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.program import lower
@@ -89,6 +90,17 @@ def test_collective_of_one_rank(finding: Finding) -> None:
     rule = RULES[finding.code]
     assert rule.witness(finding, run_of([here], [])) == "confirmed"
     assert rule.witness(finding, run_of([here], [here])) == "not-observed"
+
+
+@pytest.mark.parametrize("finding", ["DDP201", "DDP202"], indirect=True)
+def test_collective_of_one_rank_that_meets_another_of_another_size(finding: Finding) -> None:
+    """gloo aborts the one, and the other raises as its peer is gone: nobody waits, and nobody left in order."""
+    here, there = event(COLLECTIVE, finding.span.line), replace(event(COLLECTIVE, 500), numel=49)
+    gone = event(EXCEPTION, 500, type="RuntimeError", text="Connection reset by peer")
+    for numel, verdict in ((1, "confirmed"), (49, "not-observed")):  # equal ones pair, from different places
+        run = run_of([replace(here, numel=numel)], [there, gone])
+        run.ranks[0].state, run.ranks[1].state = KILLED, RAISED
+        assert RULES[finding.code].witness(finding, run) == verdict
 
 
 @pytest.mark.parametrize("finding", ["DDP203"], indirect=True)
