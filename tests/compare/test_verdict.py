@@ -12,7 +12,7 @@ from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import compare_run, first_divergence
 from ddp_audit.events import DDP_BUFFERS, GROUP, STACK, STEP, Event
-from ddp_audit.trace.store import judge as judge_rank
+from ddp_audit.trace.standing import judge as judge_rank
 
 PEER = exception("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:12172")
 OWN = exception("ValueError", "no such file\nmore")

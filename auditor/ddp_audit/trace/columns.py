@@ -25,6 +25,7 @@ from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.shape import Shape
+from ddp_audit.trace.standing import judge
 from ddp_audit.trace.store import (
     NoTrace,
     RankReader,
@@ -33,7 +34,6 @@ from ddp_audit.trace.store import (
     assemble,
     has_tracer_ended,
     is_gone,
-    judge,
     look_past_met,
     rank_of,
     read_header,

@@ -69,7 +69,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,17 +77,15 @@ from typing import Any, Protocol
 
 from ddp_audit import events
 from ddp_audit.compare.messages import Messages
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun, backwards, last_of
+from ddp_audit.compare.run import EXITED, MISSING, RAISED, RankRun, RecordedRun
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.processes import process_lives
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
+from ddp_audit.trace.standing import judge
 from ddp_audit.trace.worker import layout
 
 _BLOCK = 1 << 16
-_WAIT_AFTER = 0.5  # seconds in a collective before a rank counts as waiting
-_ASKED_AFTER = 0.15
-_NO_ANSWER_AFTER = 1.5  # seconds without heartbeat of a process that is there: stopped, or its interpreter is locked
 _SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
@@ -425,95 +423,6 @@ def still_open(found: Iterable[tuple[int, Event]], is_met: Callable[[int, Event]
         is_open = event.kind == events.COLLECTIVE and event.detail["done"] is None
         if is_open and not (_may_be_done(event) and is_met(position, event)):
             yield event
-
-
-def judge(
-    run: RankRun,
-    waits: Iterable[Event],
-    *,
-    gone: bool,
-    exited: bool,
-    raised: bool,
-    heartbeat: float,
-    untraced: bool = False,
-    locked: Callable[[float], Site | None] = lambda since: None,
-) -> None:
-    """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order; `locked` says
-    where it stands if its interpreter was locked since a time. A rank whose tracer has ended (`untraced`) may be anywhere."""
-    now = time.time()
-    run.untraced = untraced = untraced and not (raised or exited)
-    if untraced:
-        waits, gone = (), False
-    waits = _not_left(run.events, list(waits)) if gone else waits
-    oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
-    lives = not (raised or exited or gone or untraced)
-    run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
-    there = locked(run.events[-1].time) if run.events and (run.silent or gone) and not raised else None
-    if there is not None and (oldest is None or oldest.site is None or str(oldest.site) != str(there)):
-        oldest = None  # it has returned: nobody could note it
-    run.waiting = None if exited and not raised else oldest
-    if raised:
-        run.state = RAISED
-        run.code = run.code if run.code is not None else 1
-    elif exited:
-        run.state = EXITED
-    elif gone:
-        run.state = KILLED
-    else:
-        run.state = WAITING if oldest is not None else RUNNING
-    run.locked = there is not None
-    run.stands = None if raised or oldest is not None else there or _stood(run)
-    error = last_of(run.events, events.EXCEPTION) if raised else None
-    last = error or oldest or next((e for e in backwards(run.events) if e.kind != events.STACK), None)
-    if last is not None:
-        prefix = ""
-        if last is oldest:
-            asked = heartbeat - oldest.time > _ASKED_AFTER  # its completion was looked for at least once
-            waits_there = run.state == WAITING and not run.silent
-            prefix = "waits in " if waits_there else "in " if asked else "in or just after "
-        run.last = prefix + _described(last)
-        if run.stands is not None and run.state in (KILLED, RUNNING):
-            run.last = f"at {run.stands}, in no collective, after {run.last}"
-
-
-def _not_left(recorded: Sequence[Event], waits: list[Event]) -> list[Event]:
-    """The open collectives of a process that is gone, without those that it had left when it died, before anybody noted it.
-
-    A call that waits has returned when its thread issues another one or, the main thread, enters a forward or leaves a backward;
-    so has a bucket. Of what torch issues by itself only buckets and the map of unused parameters are waited for later
-    (torch/csrc/distributed/c10d/reducer.cpp), and two broadcasts of a model's state may be under way (comm.cpp, max_in_flight).
-    """
-    by_thread: dict[int, list[Event]] = {}
-    for event in waits:
-        by_thread.setdefault(event.detail["thread"], []).append(event)
-    forward, backward = last_of(recorded, events.FORWARD), last_of(recorded, events.BACKWARD)
-    moved = max(forward.time if forward else 0.0, backward.detail["done"] or 0.0 if backward else 0.0)
-
-    def is_left(event: Event) -> bool:
-        thread = event.detail["thread"]
-        if event.origin in (events.DDP_BUCKET, events.DDP_UNUSED_MAP):
-            return event.time < moved
-        if event.origin == events.USER and event.detail["async"]:
-            return False
-        under_way = 2 if event.origin in (events.DDP_CONSTRUCTOR, events.DDP_BUFFERS) else 1
-        return (event.time < moved and thread == 0) or event not in by_thread[thread][-under_way:]
-
-    return [event for event in waits if not is_left(event)]
-
-
-def _stood(run: RankRun) -> events.Site | None:
-    """Where a rank stood when it was asked, if it has issued no collective since."""
-    last = next((e for e in backwards(run.events) if e.kind in (events.COLLECTIVE, events.STACK)), None)
-    if last is None or last.kind != events.STACK:
-        return None
-    return last.site or next(iter(last.stack), None)
-
-
-def _described(event: Event) -> str:
-    text = event.what
-    if event.kind == events.EXCEPTION:
-        text = f"{event.detail['type']}: {event.detail['text']}"
-    return f"{text} at {event.site}" if event.site is not None else text
 
 
 def read_header(path: object, rank: int, head: bytes, strict: bool) -> tuple[int, float, float] | None:
