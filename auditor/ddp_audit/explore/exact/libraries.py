@@ -17,6 +17,7 @@ from ddp_audit.explore.exact import (
     layer_table,
     optimizers,
     python_names,
+    settings,
     standard,
     tensors,
     totals,
@@ -145,6 +146,8 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
         totals.changed(it, last, args[0] if args else None, ())
         return args[0] if args else Unknown()
     if name.startswith("torch.nn.utils."):
+        if last.startswith("clip_grad"):
+            settings.of_clipping(it, last, args, kwargs)
         return (
             Tensor((), "float32", frozenset(), False) if "clip_grad" in last or "norm" in last else args[0] if args else Unknown()
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
-from ddp_audit.explore.exact import calls, training
+from ddp_audit.explore.exact import calls, settings, training
 from ddp_audit.explore.exact.values import Native, Unknown, tensors_in
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class ParamGroup(dict[str, Any]):
     """One group. A setting that is not known to be there is unknown; so is what a scheduler changes, once there is one."""
 
     is_scheduled = False
+    given: Mapping[str, Any] = MappingProxyType({})  # the settings at the beginning
 
     def __missing__(self, key: str) -> Unknown:
         return Unknown(f"the setting {key} of an optimizer")
@@ -64,6 +67,8 @@ def groups_of(name: str, given: Any, args: list[Any], kwargs: dict[str, Any]) ->
         settings = {}
     parts = [part for part in given if isinstance(part, dict)] if isinstance(given, list) else []
     made = [ParamGroup({**settings, **part}) for part in parts or [{"params": given}]]
+    for group in made:
+        group.given = dict(group)
     return made
 
 
@@ -73,6 +78,7 @@ class Optimizer:
 
     params: list[Any] | None
     groups: list[ParamGroup]
+    made: tuple[str, int] = ("", 0)  # path and line
 
     def attribute(self, it: Interpreter, name: str) -> Any:
         """An attribute or a method of an optimizer."""
@@ -106,6 +112,7 @@ class Optimizer:
         for wrapper in it.wrappers:
             mine = {name for identity, name in wrapper.names.items() if inside is None or identity in inside}
             local += [name for name in wrapper.ddp.step() if not wrapper.names or name in mine]
+        settings.of_step(it, self)
         it.mark(ev.STEP, local=list(dict.fromkeys(local)))
         it.stepped()
         return result
@@ -119,8 +126,9 @@ def optimizer(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any
     if params is not None and not any(isinstance(p, Unknown) for p in params):
         flat = list(tensors_in(params)) or None
     it.optimizers += 1
-    settings = {key: value for key, value in kwargs.items() if key != "params"}
-    return Optimizer(flat, groups_of(name, given, args[1:], settings))
+    named = {key: value for key, value in kwargs.items() if key != "params"}
+    place = (it.frames[-1].source.path, it.frames[-1].line) if it.frames else ("", 0)
+    return Optimizer(flat, groups_of(name, given, args[1:], named), place)
 
 
 def scheduler(args: list[Any], kwargs: dict[str, Any]) -> Unknown:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.compare.align import align
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, GROUP, STEP, Event
-from ddp_audit.explore.exact import early, generators, totals
+from ddp_audit.explore.exact import early, generators, settings, totals
 from ddp_audit.explore.exact.built import Unlike, unlike
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Machine, Taken
@@ -68,6 +68,7 @@ class Run:
     lines: set[tuple[str, int]] = field(default_factory=set)  # of the statements that some rank ran
     unlike: Unlike | None = None  # the constructor call whose models differ between ranks
     summed_again: dict[int, list[totals.SummedAgain]] = field(default_factory=dict)  # running totals that were, by rank
+    unequal: list[settings.Unequal] = field(default_factory=list)  # settings of steps that differ between ranks
     early_uses: dict[early.Read, tuple[str, int]] = field(default_factory=dict)  # of ranks that were read without a group
 
     @property
@@ -277,6 +278,7 @@ def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         {rank: list(it.doubts.values()) for rank, it in runs.items()},
         {rank: it.moments for rank, it in runs.items()}, why, set().union(*(it.lines for it in runs.values())), differs,
         {rank: totals.settled(it) for rank, it in runs.items()},
+        settings.unequal(dict(sorted(runs.items()))),
         {read: use for it in runs.values() for read, use in it.early_uses.items()},
     )  # fmt: skip
 

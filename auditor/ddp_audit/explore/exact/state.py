@@ -183,6 +183,7 @@ class State:
     module_depth: int = 0
     used: list[Any] = field(default_factory=list)  # uses of parameters in the forward under way
     wrappers: list[Any] = field(default_factory=list)
+    settings: dict[Any, list[Any]] = field(default_factory=dict)  # of steps, by settings.Setting: each value that it took
     asked_early: int = 0  # times that the program found no process group
     early_uses: dict[Any, tuple[str, int]] = field(default_factory=dict)  # of early.Early numbers, by early.Read: the first of each
     summed_again: dict[Any, Any] = field(default_factory=dict)  # totals.SummedAgain with the totals.Reduction before it, by place
