@@ -74,9 +74,13 @@ def _carries(other: Finding, finding: Finding, other_rule: Rule | None, rule: Ru
     return not rule.yields_by_place or not _lines(other).isdisjoint(_lines(finding))
 
 
+# Related places that say how the program comes there, or where an object was made, and not where ranks part.
+_DESCRIBES = ("call", "wrap", "buffer")
+
+
 def _lines(finding: Finding) -> set[tuple[str, int]]:
     own = {(finding.span.path, line) for line in range(finding.span.line, finding.span.end_line + 1)}
-    return own | {(place.path, place.line) for place in finding.related if place.role != "call"}
+    return own | {(place.path, place.line) for place in finding.related if place.role not in _DESCRIBES}
 
 
 def as_object(predicted: Predicted, path: str, resting: Iterable[Finding]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import by_rank
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.source import function_text
-from ddp_audit.program.values import MISSING, World, holds
+from ddp_audit.program.values import MISSING, World, evaluate, holds
 from ddp_audit_rules._streams import seed_of_all, seeds_of
 
 _SET = pattern(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
@@ -46,23 +46,28 @@ def entered(others: list[Node]) -> list[str]:
     return list(dict.fromkeys(place.place for place in places))[:3]
 
 
-def draw_alike(program: Program, node: Node) -> tuple[list[int], int] | None:
+def draw_alike(program: Program, node: Node, seed: Node, equal: bool) -> tuple[list[int], int] | None:
     """The ranks of a job whose stream of a draw stays equal, and the size of the job; None where no two are known to be such.
 
     Ranks that take a path with more draws from the stream leave the others. The job is the one that is asked about, or one of
-    four ranks.
+    four ranks. Where the seed is not equal on all ranks, most of them have to share it: parts of a model that is split over
+    ranks share theirs two by two, and rightly so.
     """
     size = program.world_size or 4
     if size > _MOST_RANKS:
         size = _MOST_RANKS
     apart = [n for n in program.of("draw", "own-draw", "random") if n.detail["library"] == node.detail["library"] and n.rank_guards]
-    groups: dict[tuple[bool | None, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for rank in range(size):
-        taken = tuple(_takes(n, World(rank, size, size)) for n in apart)
-        if None in taken:
+        world = World(rank, size, size)
+        taken = tuple(_takes(n, world) for n in apart)
+        value = evaluate(seed.args["seed"], world) if "seed" in seed.args else MISSING
+        if None in taken or (value is MISSING and not equal):
             return None
-        groups.setdefault(taken, []).append(rank)
+        groups.setdefault((value, *taken), []).append(rank)
     largest = max(groups.values(), key=len)
+    if len({value for value, *_ in groups}) > 1 and len(largest) * 2 <= size:
+        return None
     return (largest, size) if len(largest) > 1 else None
 
 

@@ -15,10 +15,10 @@ def scaled_by_world(loss: Loss) -> str:
         return ""
     power = "" if abs(loss.worlds) == 1 else f" to the power of {abs(loss.worlds)}"
     does = "divided by" if down else "multiplied by"
-    times = "one part in as many as there are ranks of" if down else "as many times as there are ranks"
+    by = f"the number of ranks{power}"
     return (
-        f"The loss is {does} the world size{power} before this backward, and DDP averages the gradients over the ranks by itself, "
-        f"so they are {times} what one process with the whole batch gets."
+        f"The loss is {does} the world size{power}, and DDP averages over the ranks by itself: the gradients are too "
+        f"{'small' if down else 'large'} by {by}."
     )
 
 
@@ -29,8 +29,8 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
         return ""
     if any(_is_of_all_ranks(divisor, window) for divisor in loss.divisors):
         return (
-            "The loss is divided by the micro-batches of all ranks before this backward, and DDP averages over the ranks itself, "
-            "so the gradients are one part in as many as there are ranks of what one process with the whole batch gets."
+            "The loss is divided by the micro-batches of all ranks, and DDP averages over the ranks again: the gradients are too "
+            "small by the number of ranks."
         )
     count = sum(is_window_itself(divisor, window) for divisor in loss.divisors)
     count += sum(is_made_of_window(factor, window) for factor in loss.factors)

@@ -98,8 +98,8 @@ dist.destroy_process_group()
     def _dealt(self, node: Node, dividend: str, shares: Shares) -> Finding:
         most, least = max(shares.shares), min(shares.shares)
         message = (
-            f"The remainder of {dividend} is dealt out: on {shares.size} processes some ranks do {most} micro-batches and the "
-            f"others {least}, which weigh more."
+            f"The remainder of {dividend} is dealt out: on {shares.size} processes some ranks do {most} micro-batches and others "
+            f"{least}, which weigh more."
         )
         explanation = "DDP takes the mean over the ranks, whatever each of them did. "
         if least:

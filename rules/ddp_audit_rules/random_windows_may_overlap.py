@@ -104,7 +104,7 @@ finally:
 
     def _findings(self, program: Program, node: Node, others: list[Node]) -> Iterable[Finding]:
         seed, equal = seed_before(program, node)
-        alike = draw_alike(program, node) if equal else None
+        alike = draw_alike(program, node, seed, equal) if seed is not None else None
         if seed is not None and alike is not None:
             yield self._alike(node, seed, others, *alike)
         elif node.kind == "draw":
@@ -113,25 +113,28 @@ finally:
     def _alike(self, node: Node, seed: Node, others: list[Node], ranks: list[int], size: int) -> Finding:
         whole = len(ranks) == size
         who = "all ranks" if whole else f"ranks {listed(ranks)} of {size}"
-        message = f"`{node.text}` follows the same seed on every rank (line {seed.span.line}), so {who} train on the same windows"
-        related = [Related(seed.span.path, seed.span.line, "seed", "the same seed on every rank")]
+        message = f"`{node.text}` follows one seed (line {seed.span.line}), so {who} train on the same windows."
+        related = [Related(seed.span.path, seed.span.line, "seed", "the same seed on these ranks")]
         explanation = "With equal windows the average over the ranks is the gradient of one rank: the other processes add nothing."
-        if not whole:
+        if not whole and not others:
+            explanation = f"The gradients of ranks {listed(ranks)} are one gradient, counted {len(ranks)} times."
+        elif not whole:
             path = next((g.ranks() for n in others for g in n.rank_guards if g.ranks() != "some ranks"), "some ranks")
             lines = ", ".join(entered(others))
-            message += f"; {path} draw{'s' * (path == 'only rank 0')} more numbers" + (f" ({lines})" if lines else "")
             explanation = (
-                "Ranks that draw equally often from equal seeds draw the same numbers. The further draws move the stream of the "
+                "Ranks that draw equally often from equal seeds draw the same numbers. The further draws"
+                f"{f' ({lines})' if lines else ''} move the stream of the "
                 f"ranks that make them ({path}), which train on other windows from then on. The gradients of ranks "
                 f"{listed(ranks)} are one gradient, counted {len(ranks)} times."
             )
             for other in others[:1]:
                 related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths"), *guard_relations(other)]
-        return self.finding(node.span, message + ".", explanation, related=related, severity="warning")
+        return self.finding(node.span, message, explanation, related=related, severity="warning")
 
     def _finding(self, node: Node, seed: Node | None, equal: bool, others: list[Node]) -> Finding:
-        message = f"Each rank draws its windows from the whole set with `{node.text}`, so windows of different ranks may overlap"
+        message = "Windows of different ranks may overlap"
         explanation = (
+            f"Each rank draws its windows from the whole set with `{node.text}`. "
             "There is no epoch in which each sample comes once, and a resumed run repeats the order only if the state of the "
             "generator was saved. "
         )

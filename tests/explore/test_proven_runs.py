@@ -227,6 +227,18 @@ def test_models_that_differ_are_found_at_the_wrap(tmp_path: Path, model: str, ra
     assert found_in(tmp_path, script) == [("DDP213", "error", 3)]
 
 
+@pytest.mark.parametrize("model", ["bias=rank == 0", "4 + rank"])
+def test_models_that_differ_are_not_blamed_on_an_evaluation(tmp_path: Path, model: str) -> None:
+    """The constructor fails before rank 0 evaluates, and the wrapper is where both findings look."""
+    made = f"torch.nn.Linear(4, 4, {model})" if "=" in model else f"torch.nn.Linear(4, {model})"
+    script = (
+        f"dist.init_process_group('gloo')\nrank = dist.get_rank()\nmodel = DDP(torch.nn.Sequential({made}, torch.nn.BatchNorm1d(4)))\n"
+        "for step in range(3):\n    if rank == 0:\n        with torch.no_grad():\n            model(torch.ones(2, 4))\n"
+        "    model(torch.ones(2, 4)).sum().backward()\n"
+    )
+    assert ("DDP213", "error", 3) in found_in(tmp_path, script)
+
+
 @pytest.mark.parametrize(
     "model",
     ["torch.nn.Linear(4, 4 + 0 * rank)", "torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(2 if rank < 9 else 3)])"],

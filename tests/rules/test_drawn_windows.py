@@ -118,3 +118,17 @@ def test_two_ranks_of_which_one_evaluates_do_not_draw_alike(tmp_path: Path) -> N
 @pytest.mark.parametrize("style", WINDOWS_QUIET)
 def test_other_draws_are_left_alone(style: str, tmp_path: Path) -> None:
     assert findings("DDP309", audited(tmp_path, HEAD + WINDOWS_QUIET[style])) == []
+
+
+@pytest.mark.parametrize(
+    "seed", ["1 + int(dist.get_rank() != 0)", "1 if dist.get_rank() == 0 else 2", "1 + min(dist.get_rank(), 1)"]
+)
+def test_a_seed_that_most_ranks_share(seed: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP309", audited(tmp_path, HEAD + WINDOWS.replace("1 + dist.get_rank()", seed)))
+    assert finding.severity == "warning" and "ranks 1, 2 and 3 of 4 train on the same windows" in finding.message
+
+
+@pytest.mark.parametrize("seed", ["1 + dist.get_rank() // 2", "1 + 10 * dist.get_rank()", "7 - dist.get_rank()"])
+def test_seeds_of_single_ranks_and_of_pairs(seed: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP309", audited(tmp_path, HEAD + WINDOWS.replace("1 + dist.get_rank()", seed)))
+    assert finding.severity == "info"
