@@ -8,7 +8,7 @@ from ddp_audit.findings import Span
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import local_taint
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import ERROR, RANK, Const, Taint
+from ddp_audit.program.values import ERROR, RANK, Alt, Const, Expr, Taint, Value, options
 
 
 def is_together(program: Program, node: Node) -> bool:
@@ -36,9 +36,19 @@ def what_of(node: Node, near: Span | None = None) -> str:
 def own_taint(guard: Guard) -> Taint:
     """Why ranks answer a condition differently by themselves; empty for handlers of exceptions and tests that all ranks pass."""
     taint = local_taint(guard.test)
-    if ERROR in taint or (taint == {RANK} and guard.ranks() in ("all ranks", "some ranks")):
+    if ERROR in taint:
         return frozenset()
+    if taint == {RANK} and guard.ranks() in ("all ranks", "some ranks"):
+        return taint if guard.ranks() == "some ranks" and _is_set_by_rank(guard.test) else frozenset()
     return taint
+
+
+def _is_set_by_rank(test: Value) -> bool:
+    """Whether a flag is one thing where some rank came by and another elsewhere: `stop = True` under a test of the rank."""
+    if isinstance(test, Expr) and test.op == "not":
+        return _is_set_by_rank(test.args[0])
+    known = {bool(one.value) for one in options(test) if isinstance(one, Const) and one.default is None}
+    return isinstance(test, Alt) and len(known) == 2
 
 
 def left_out(program: Program, jump: Node) -> Iterator[Node]:

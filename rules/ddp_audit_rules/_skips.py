@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.reach import local_taint
 from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Taint
+from ddp_audit.program.values import CLOCK, DATA, RANK, SIGNAL, Const, Taint
 from ddp_audit_rules._regions import is_together, left_out, own_taint
 
 
@@ -25,7 +25,7 @@ class Skip:
     def confidence(self) -> str:
         """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks."""
         shape = any(word in self.guard.text for word in (".size(", ".shape", "len(", "numel("))
-        return "possible" if shape or not self.taint & {RANK, DATA, CLOCK} else "likely"
+        return "possible" if shape or not self.taint & {RANK, DATA, CLOCK, SIGNAL} else "likely"
 
 
 def skips(program: Program) -> Iterator[Skip]:

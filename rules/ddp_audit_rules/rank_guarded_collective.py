@@ -9,7 +9,7 @@ from ddp_audit.events import COLLECTIVE
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node
 from ddp_audit.program.reach import OneSided, anchor, one_sided, reduce_op
-from ddp_audit.program.values import CLOCK, DATA, RANK
+from ddp_audit.program.values import CLOCK, DATA, RANK, SIGNAL
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules._parted import counts_at, has_diverged, parted
 
@@ -145,4 +145,4 @@ def _confidence(part: OneSided) -> str:
     if RANK in part.taint and (part.guard.ranks() != "some ranks" or part.counterpart is not None):
         return "likely"
     shape = any(word in part.guard.text for word in (".size(", ".shape", "len("))
-    return "likely" if (part.taint | part.guard.taint) & {DATA, CLOCK} and not shape else "possible"
+    return "likely" if (part.taint | part.guard.taint) & {DATA, CLOCK, SIGNAL} and not shape else "possible"

@@ -114,3 +114,45 @@ def test_pictures_and_pretrained_models_are_written_by_one_rank(
     assert findings("DDP701", audited(tmp_path, START + named.replace("'a.wav'", "f'a{rank}.wav'"))) == []
     given = write.replace("('out')", "('out', is_main_process=rank == 0)")
     assert len(findings("DDP701", audited(tmp_path, START + given))) == (0 if "'out'" in write else 1)
+
+
+LOOP = """
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+for step in range(9):
+    model(torch.randn(2, 4)).sum().backward()
+    opt.step()
+    {after}
+    if {flag}:
+        break
+dist.barrier()
+"""
+STATE = "class State:\n    def __init__(self):\n        self.stop = False\n    def poll(self):\n        if rank == 0 and input() == 'stop':\n            self.stop = True\n"
+HANDLER = "import signal\nclass State:\n    def __init__(self):\n        self.stop = False\n        signal.signal(signal.SIGTERM, self.on)\n"
+HANDLER += "    def on(self, number, frame):\n        self.stop = True\n"
+GLOBAL = "import signal\nstop = False\ndef on(number, frame):\n    global stop\n    stop = True\nsignal.signal(signal.SIGUSR1, on)"
+AGREED = "t = torch.tensor([float({flag})])\n    dist.all_reduce(t)\n    stop_all = t.item() > 0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flag"),
+    [
+        (STATE + "state = State()", "state.poll()\n    dist.barrier()", "state.stop"),
+        ("stop = False", "if rank == 0 and input() == 'stop':\n        stop = True", "stop"),
+        ("go_on = True", "if rank == 0 and input() == 'stop':\n        go_on = False", "not go_on"),
+        (HANDLER + "state = State()", "pass", "state.stop"),
+        (GLOBAL, "pass", "stop"),
+    ],
+    ids=["a field of an object", "a variable", "a negated variable", "a handler's field", "a handler's global"],
+)
+def test_a_flag_that_one_rank_sets_is_tested_by_each(
+    before: str, after: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = findings("DDP203", audited(tmp_path, START + LOOP.format(before=before, after=after, flag=flag)))
+    assert len(found) == 1 and found[0].severity == "error"
+    agreed = f"{after}\n    {AGREED.format(flag=flag)}"
+    assert findings("DDP203", audited(tmp_path, START + LOOP.format(before=before, after=agreed, flag="stop_all"))) == []
+    printed = LOOP.replace("        break\n", "        print('asked to stop')\n").format(before=before, after=after, flag=flag)
+    assert findings("DDP203", audited(tmp_path, START + printed)) == []

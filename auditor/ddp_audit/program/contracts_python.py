@@ -13,6 +13,7 @@ from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     RANK,
+    SIGNAL,
     UNIFORM,
     Bound,
     Const,
@@ -254,6 +255,26 @@ def _partial(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     if not args:
         return Unknown()
     return Obj(key=("partial", lw.span(node)), kind="partial", info=(args[0], args[1:], kwargs), text=lw.text(node))
+
+
+@contract("signal.signal")
+def _signal_handler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A handler runs when its own process gets the signal: from now on what it changes may be another thing on each rank."""
+    from ddp_audit.program.calls import dispatch
+
+    handler = args[1] if len(args) > 1 else kwargs.get("handler")
+    if isinstance(handler, Func):
+        before = lw.state
+        lw.state = before.fork()
+        lw.muted += 1
+        dispatch(lw, node, handler, [Unknown(), Unknown()], {})
+        lw.muted -= 1
+        after, lw.state = lw.state, before
+        for key in list(after.changed()):
+            old, new = before.get(key), after.get(key)
+            if new is not None:
+                lw.state[key] = Unknown(taint=join_taint(new, *([] if old is None else [old])) | {SIGNAL}, text=key[1])
+    return Unknown(text=lw.text(node))
 
 
 @contract("os.environ.update")

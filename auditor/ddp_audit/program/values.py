@@ -23,6 +23,7 @@ DATA = "local data"
 FILES = "files"
 CLOCK = "clock"
 RANDOM = "random numbers"
+SIGNAL = "signals"
 ERROR = "an exception"
 
 Taint = frozenset[str]
