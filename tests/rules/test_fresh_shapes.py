@@ -156,3 +156,40 @@ def test_a_flag_that_one_rank_sets_is_tested_by_each(
     assert findings("DDP203", audited(tmp_path, START + LOOP.format(before=before, after=agreed, flag="stop_all"))) == []
     printed = LOOP.replace("        break\n", "        print('asked to stop')\n").format(before=before, after=after, flag=flag)
     assert findings("DDP203", audited(tmp_path, START + printed)) == []
+
+
+TAKEN = """
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+{generator}
+batches = {made}
+for step in range(100):
+    (x,) = next(batches)
+    model(x).sum().backward()
+    opt.step()
+"""
+ENDLESS = "def endless(loader):\n    while True:\n        for batch in loader:\n            yield batch\n"
+DELEGATED = "def endless(loader):\n    while 1:\n        yield from loader\n"
+COUNTED = "def endless(loader, sampler):\n    epoch = 0\n    while True:\n        sampler.set_epoch(epoch)\n        epoch += 1\n        for batch in loader:\n            yield batch\n"
+METHOD = "class Source:\n    def __init__(self, loader):\n        self.loader = loader\n    def batches(self):\n        while True:\n            for batch in self.loader:\n                yield batch\n"
+LOADER = "DataLoader(ds, 8, sampler=sampler)"
+
+
+@pytest.mark.parametrize(
+    ("generator", "made", "found"),
+    [
+        (ENDLESS, f"endless({LOADER})", 1),
+        (ENDLESS, f"iter(endless({LOADER}))", 1),
+        (METHOD, f"Source({LOADER}).batches()", 1),
+        (DELEGATED, f"endless({LOADER})", 1),
+        (COUNTED, f"endless({LOADER}, sampler)", 0),
+        (ENDLESS, "endless(DataLoader(ds, 8, sampler=DistributedSampler(ds, shuffle=False)))", 0),
+        (ENDLESS.replace("    while True:\n        for", "    if True:\n        for"), f"endless({LOADER})", 0),
+    ],
+)
+def test_an_endless_loader_needs_its_epochs(
+    generator: str, made: str, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = START + "sampler = DistributedSampler(ds)\n" + TAKEN.format(generator=generator, made=made)
+    assert len(findings("DDP302", audited(tmp_path, text))) == found

@@ -34,6 +34,7 @@ from ddp_audit.program.values import (
     join_deps,
     join_taint,
     options,
+    the_object,
 )
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def _named(lw: Lowering, node: ast.NamedExpr) -> Value:
 
 def _yield_from(lw: Lowering, node: ast.YieldFrom) -> Value:
     result = lw.eval(node.value)
+    if the_object(result, "loader") is not None:
+        iterate(lw, node.value, result)
     _yielded(lw, result, whole=True)
     return result
 

@@ -73,6 +73,24 @@ def training_passes(program: Program) -> list[Pass]:
     return list(found.values())
 
 
+def endless_passes(program: Program) -> list[Pass]:
+    """Loops over a loader that a generator begins again and again (`while True: for batch in loader: yield batch`).
+
+    What takes the batches is somewhere else, so the pass is that of the first backward.
+    """
+    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
+    backwards = list(program.of("backward"))
+    found: list[Pass] = []
+    for iterate in program.of("iterate"):
+        loader, around = iterate.object, iterate.loops
+        if loader is None or loader.kind != "loader" or not around or not backwards or iterate.text.startswith("next("):
+            continue
+        endless = around[-1].kind == "while" and isinstance(around[-1].over, Const) and bool(around[-1].over.value)
+        if endless and not any(around[-1] in backward.loops for backward in backwards):
+            found.append(Pass(loader, made.get(loader.key), iterate, around[-1], around, backwards[0], False))
+    return found
+
+
 def trains(program: Program) -> bool:
     """Whether a DDP model is trained: a backward of a forward through a wrapper."""
     return any(

@@ -1,4 +1,4 @@
-# expects: DDP213:26
+# expects: DDP203:27
 # outcome: hang 1
 """A method sets the trainer's flag on rank 0 alone, and the loop leaves by it."""
 
