@@ -193,3 +193,37 @@ def test_an_endless_loader_needs_its_epochs(
     monkeypatch.chdir(tmp_path)
     text = START + "sampler = DistributedSampler(ds)\n" + TAKEN.format(generator=generator, made=made)
     assert len(findings("DDP302", audited(tmp_path, text))) == found
+
+
+ORDERS = {
+    "two arms": (
+        "if rank == 0:\n    {a}\n    {b}\nelse:\n    {b}\n    {a}\n",
+        "if rank == 0:\n    {a}\n    {b}\nelse:\n    {a}\n    {b}\n",
+    ),
+    "helpers": (
+        "def first():\n    {a}\ndef second():\n    {b}\nif rank:\n    second()\n    first()\nelse:\n    first()\n    second()\n",
+        "def first():\n    {a}\ndef second():\n    {b}\nif rank:\n    first()\n    second()\nelse:\n    first()\n    second()\n",
+    ),
+    "an early return": (
+        "def f():\n    if rank == 0:\n        {a}\n        {b}\n        return\n    {b}\n    {a}\nf()\n",
+        "def f():\n    if rank == 0:\n        {a}\n        {b}\n        return\n    {a}\n    {b}\nf()\n",
+    ),
+    "in a loop": (
+        "for i in range(3):\n    if rank == 0:\n        {a}\n        {b}\n    else:\n        {b}\n        {a}\n",
+        "for i in range(3):\n    if rank == 0:\n        {a}\n        {b}\n    else:\n        {a}\n        {b}\n",
+    ),
+    "under what all ranks answer alike": (
+        "if torch.cuda.is_available():\n    if rank == 0:\n        {a}\n        {b}\n    else:\n        {b}\n        {a}\n",
+        "if torch.cuda.is_available():\n    {a}\n    {b}\nelse:\n    {b}\n    {a}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ORDERS)
+def test_collectives_in_opposite_order(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bad, good = (text.format(a="dist.all_reduce(s)", b="dist.broadcast(g, 0)") for text in ORDERS[form])
+    tensors = "s, g = torch.ones(1), torch.ones(2)\n"
+    found = findings("DDP201", audited(tmp_path, START + tensors + bad))
+    assert [f.severity for f in found] == ["error"]
+    assert findings("DDP201", audited(tmp_path, START + tensors + good)) == []

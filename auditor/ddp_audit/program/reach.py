@@ -357,6 +357,10 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
     left_over: list[tuple[list[Node], list[Node]]] = []
     for place in dict.fromkeys(_place(n) for n in (*mine, *theirs)):
         ours, others = [n for n in mine if _place(n) == place], [n for n in theirs if _place(n) == place]
+        swapped = _swapped(ours, others)
+        if swapped is not None:
+            yield (*swapped, "operation")
+            continue
         matcher = difflib.SequenceMatcher(None, [_token(n) for n in ours], [_token(n) for n in others], autojunk=False)
         for tag, a, b, c, d in matcher.get_opcodes():
             if tag != "equal":
@@ -380,6 +384,18 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
         else:
             for node in (*ours, *others):
                 yield node, None, ""
+
+
+def _swapped(ours: Sequence[Node], others: Sequence[Node]) -> tuple[Node, Node] | None:
+    """The first two that meet where both sides issue the same operations in another order; None where they do not."""
+    mine, theirs = [_token(n) for n in ours], [_token(n) for n in others]
+    if (
+        mine == theirs
+        or sorted(mine, key=str) != sorted(theirs, key=str)
+        or {len(n.loops) for n in (*ours, *others)} != {len(ours[0].loops)}
+    ):
+        return None
+    return next((left, right) for left, right in zip(ours, others, strict=True) if _token(left) != _token(right))
 
 
 def _place(node: Node) -> tuple[tuple[Span, bool], ...]:

@@ -1,4 +1,4 @@
-# expects: DDP116:21 DDP203:31
+# expects: DDP116:21, DDP203:31
 # outcome: hang all
 """Each rank stops by the validation loss on its own part of the data, through a class of another file."""
 
