@@ -1,4 +1,4 @@
-# expects: DDP305:10, DDP203:20
+# expects: DDP305:10
 # outcome: shows points that some rank trained on: 32 of 64
 """Takes every other batch of a loader whose sampler gives each rank every other sample."""
 
