@@ -227,7 +227,8 @@ def test_a_script_file_and_arguments_that_differ(job: Job) -> None:
     (code, report), _ = job.both(second={"arguments": ("--lr", "0.1")})
     assert code == 1
     found = problems(report)
-    assert sorted(found) == ["arguments-differ", "file-differs", "file-missing"]
+    # A busy machine may make a rank slow, which is the matter of another test.
+    assert sorted(found.keys() - {"slow-rank"}) == ["arguments-differ", "file-differs", "file-missing"]
     assert "has another helper.py and train.py." in found["file-differs"]["what"]
     assert found["file-differs"]["ranks"] == [1] and found["file-missing"]["ranks"] == [0]
     assert "more.py" in found["file-missing"]["what"]

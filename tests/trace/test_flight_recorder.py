@@ -187,7 +187,7 @@ def test_a_rank_that_runs_behind_is_not_missing_where_all_wait_in_one_collective
             one.add("all_reduce", [4], line=31, done=False)
     comparison = compared(write(tmp_path, made))
     assert (comparison.verdict, comparison.parted) == ("stalled", [])
-    assert "no rank is missing" in render(comparison)
+    assert "no rank is missing" in " ".join(render(comparison).split())
 
 
 def test_ranks_without_a_dump(tmp_path: Path) -> None:
