@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Usage
 from ddp_audit.outcome import AuditResult, Options, UsageError
-from ddp_audit.source.deep import with_room
 from ddp_audit.source.paths import display_path
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ def explained(
     from ddp_audit.explore.proof import CHECKED, predicted
     from ddp_audit.predicted import job_of
     from ddp_audit.report.run_findings import beyond, of_runs
+    from ddp_audit.source.deep import with_room
 
     job = job_of(paths, options, bounds=CHECKED, overlay=overlay)
     if job is None:
