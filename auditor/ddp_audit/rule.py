@@ -183,16 +183,18 @@ def load_rules(package: str = "ddp_audit_rules") -> list[Rule]:
 
 
 def _names_in(folders: Iterable[str]) -> list[str]:
-    """The modules right in the folders of a package, by name. Where one is no folder, as in an archive, pkgutil has to tell."""
+    """The modules in the folders of a package and in the packages below it, by dotted name."""
     names: set[str] = set()
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                names |= {entry.name[:-3] for entry in entries if entry.name.endswith(".py")}
-        except OSError:
+                found = [(entry.name, entry.is_dir()) for entry in entries]
+        except OSError:  # no folder, as in an archive
             import pkgutil  # which brings inspect with it
 
-            names |= {info.name for info in pkgutil.iter_modules([folder])}
+            found = [(info.name if info.ispkg else f"{info.name}.py", info.ispkg) for info in pkgutil.iter_modules([folder])]
+        names |= {name[:-3] for name, is_folder in found if name.endswith(".py") and not is_folder}
+        names |= {f"{name}.{below}" for name, is_folder in found if is_folder for below in _names_in([f"{folder}/{name}"])}
     return sorted(names - {"__init__"})
 
 

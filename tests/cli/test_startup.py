@@ -54,12 +54,12 @@ def test_the_audit_needs_no_torch_and_json_none_of_the_heavy_packages(tmp_path: 
 def test_a_folder_without_a_training_script_needs_no_rule(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("a = 1\n")
     (tmp_path / "broken.py").write_text("a = (\n")
-    done, imported = probe(tmp_path, "torch", "ddp_audit.program,ddp_audit_rules._training", ".", "--format", "json")
+    done, imported = probe(tmp_path, "torch", "ddp_audit.program,ddp_audit_rules.facts.training", ".", "--format", "json")
     assert [error["path"] for error in json.loads(done.stdout)["errors"]] == ["broken.py"]
     assert imported == []
-    done, imported = probe(tmp_path, "torch", "ddp_audit_rules._training", ".", "--ignore", "DDP9999")
+    done, imported = probe(tmp_path, "torch", "ddp_audit_rules.facts.training", ".", "--ignore", "DDP9999")
     assert "no rule is called 'DDP9999'" in done.stderr
-    assert imported == ["ddp_audit_rules._training"]
+    assert imported == ["ddp_audit_rules.facts.training"]
     (tmp_path / "plain.py").write_text("import torch.distributed  # ddp-audit: ignore[DDP9999]\n")
     done, _ = probe(tmp_path, "torch", "", "plain.py", "--format", "json")
     assert [finding["name"] for finding in json.loads(done.stdout)["findings"]] == ["unknown-suppression"]

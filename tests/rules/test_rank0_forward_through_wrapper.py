@@ -11,7 +11,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.program import lower
 from ddp_audit.rule import Context
 from ddp_audit.source.project import Project
-from ddp_audit_rules.rank0_forward_through_wrapper import Rank0ForwardThroughWrapper
+from ddp_audit_rules.buffers.rank0_forward_through_wrapper import Rank0ForwardThroughWrapper
 
 HEAD = """
 import torch

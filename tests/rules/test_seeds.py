@@ -8,7 +8,7 @@ import pytest
 from found import HEAD, audited, findings
 
 from ddp_audit.program.values import CLOCK, RANDOM, RANK
-from ddp_audit_rules._streams import one_stream, seed_of_all, seeds_of
+from ddp_audit_rules.facts.streams import one_stream, seed_of_all, seeds_of
 
 STREAMS = ("torch", "cuda", "numpy", "random")
 SEEDS = {

@@ -1,0 +1,1 @@
+"""Which rank issues which collective, in which order: DDP2xx."""

@@ -1,0 +1,195 @@
+"""Where one rank may fail, or go on after a failure, while the others do not know: what DDP204 reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddp_audit.findings import Related, Span
+from ddp_audit.patterns import pattern
+from ddp_audit.program.model import Branch, CallItem, Caught, Item, LoopItem, Node, Program, TryItem, first_of_each_place
+from ddp_audit.program.reach import anchor, nodes_in
+from ddp_audit.rule import guard_relations
+from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
+
+# Exceptions that are raised by the program's shape and not by what one rank meets: the same on all ranks, or no error at all.
+_ON_ALL = pattern(
+    r"except \(?(torch\.\w+\.)?(ImportError|ModuleNotFoundError|KeyboardInterrupt|StopIteration|SystemExit|AttributeError|"
+    r"TypeError|NotImplementedError|NameError|(queue\.)?(Empty|Full)|FileExistsError|GeneratorExit)\b[^,]*$"
+)
+# What may well come on one rank alone; what an exception of a library or of the project stands for is not known.
+_KNOWN = pattern(
+    r"except$|\b(Base)?Exception\b|\b(Runtime|Value|OS|IO|Assertion|FloatingPoint|Arithmetic|ZeroDivision|Index|Key|Unicode\w*|EOF|"
+    r"FileNotFound|Permission|Connection|OutOfMemory|Memory|Lookup)Error\b"
+)
+_MEMORY = pattern(r"out of memory|OutOfMemory", re.IGNORECASE)
+_STEP = pattern(r"\b(train(ing)?_step|forward_backward|backward|step)\(")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """One place of the kind, in two sentences."""
+
+    span: Span
+    message: str
+    explanation: str
+    related: Sequence[Related]
+    node: Node | None = None  # whose conditions count
+    confidence: str = "likely"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Try:
+    item: TryItem
+    loops: int  # loops around the statement
+    body: tuple[Node, ...]
+    together: Node | None  # the first thing in its body that the ranks do together
+
+
+def failures(program: Program) -> Iterator[Failure]:
+    """Every such place."""
+    tries = []
+    for item, loops in _tries(program.tree, 0):
+        body = tuple(nodes_in(item.body))
+        tries.append(_Try(item, loops, body, next((n for n in body if is_together(program, n)), None)))
+    for found in tries:
+        yield from _swallowed(program, found)
+        yield from _in_handlers(program, found)
+        yield from _in_finally(program, found)
+    yield from _skipped(program, tries)
+
+
+def _tries(items: Sequence[Item], loops: int) -> Iterator[tuple[TryItem, int]]:
+    for item in items:
+        match item:
+            case TryItem():
+                yield item, loops
+                for block in (item.body, *item.handlers, item.final):
+                    yield from _tries(block, loops)
+            case Branch():
+                yield from _tries([*item.then, *item.orelse], loops)
+            case LoopItem():
+                yield from _tries(item.body, loops + 1)
+            case CallItem():
+                yield from _tries(item.body, loops)
+
+
+def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
+    """A handler after which this rank goes on, around something that the ranks do together."""
+    last = max((n.number for n in found.body), default=-1)
+    for caught, block in zip(found.item.caught, found.item.handlers, strict=False):
+        if _ON_ALL.match(caught.text) or (caught.left in ("raise", "exit") and not _goes_on(caught, block)):
+            continue
+        region, sure = found.together, True
+        if region is None and _is_of_memory(program, caught) and _trains(program, found.item, caught.span):
+            inside = {n.number for n in found.body}
+            region, sure = next((n for n in program.nodes if n.number not in inside and is_together(program, n)), None), False
+        if region is None or any(n.kind == "spawn" for n in found.body):
+            continue
+        handled = {n.number for n in nodes_in(block)}
+        after = any(n.number > last and n.number not in handled and is_together(program, n) for n in program.nodes)
+        if found.loops - (caught.left == "break") <= 0 and not after:
+            continue
+        what = what_of(region, caught.span) if sure else "the training step that it is around"
+        yield Failure(
+            caught.span,
+            f"A rank that fails here alone goes on after `{caught.text}`, while the others wait for it in {what}.",
+            "An exception that one rank meets (out of memory, a bad sample, a file) leaves the ranks at other collectives: they "
+            "wait, or pair others one batch late. One in backward leaves the reducer unfinished, and the next forward raises. It "
+            "does no harm where the same exception comes on all ranks.",
+            [_others(region)],
+            region,
+            "likely" if sure and _KNOWN.search(caught.text) else "possible",
+        )
+
+
+def _others(region: Node) -> Related:
+    return Related(region.span.path, region.span.line, region.kind, f"what the other ranks do: {region.text}")
+
+
+def _goes_on(caught: Caught, block: Sequence[Item]) -> bool:
+    """Whether some way through a handler that otherwise raises leaves by another jump."""
+    for node in nodes_in(block):
+        if node.kind == "jump" and node.detail["what"] in ("continue", "break", "return"):
+            guard = next((g for g in node.guards if g.via == "except" and g.span == caught.span), None)
+            if guard is not None and guard.depth == len(node.calls):
+                return True
+    return False
+
+
+def _is_of_memory(program: Program, caught: Caught) -> bool:
+    lines = range(caught.span.line, caught.span.end_line + 1)
+    return any(_MEMORY.search(part) for part in (caught.text, *(program.line(caught.span.path, n) for n in lines)))
+
+
+def _trains(program: Program, item: TryItem, handler: Span) -> bool:
+    return any(_STEP.search(program.line(item.span.path, n)) for n in range(item.span.line, handler.line))
+
+
+def _in_handlers(program: Program, found: _Try) -> Iterator[Failure]:
+    """A collective in a handler: the rank that fails alone is alone in it."""
+    tried = {n.detail.get("op") for n in found.body if n.kind == "collective"}
+    for caught, block in zip(found.item.caught, found.item.handlers, strict=False):
+        for node in nodes_in(block):
+            guard = next((g for g in node.guards if g.span == caught.span and g.via == "except"), None)
+            if node.kind != "collective" or guard is None or _ON_ALL.match(caught.text) or tried:
+                continue
+            yield Failure(
+                anchor(node, guard),
+                f"A rank that fails alone runs the {node.detail['op']} of its handler (`{caught.text}`) without the others.",
+                "The ranks that did not fail are at the next collective of the normal way. The failing rank waits for them here: "
+                "its exception is not seen until the timeout, or the two calls pair. It does no harm where all ranks fail alike.",
+                [Related(caught.span.path, caught.span.line, "handler", caught.text), *guard_relations(node)],
+                node,
+            )
+            break
+
+
+def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
+    """A collective in finally: a rank that fails in the body comes to it while the others are still in the body."""
+    if found.together is None:
+        return
+    outer = {g.span for g in found.together.guards}
+    for node in nodes_in(found.item.final):
+        own = [g for g in node.guards if g.span not in outer and g.taint]
+        if node.kind == "collective" and is_together(program, node) and not own and len(node.guards) <= len(found.together.guards):
+            elsewhere = node.span.path != found.item.span.path and node.calls
+            yield Failure(
+                node.calls[-1] if elsewhere else node.span,
+                f"A rank that raises in the try block goes to the {node.detail['op']} of its finally while the others are in "
+                f"{what_of(found.together, found.item.span)}.",
+                "The failing rank waits here for ranks that wait for it, so that neither its exception is seen nor its "
+                "process ends before the timeout; without the collective the launcher would end the others at once. It does no "
+                "harm where no rank fails alone.",
+                [_others(found.together)],
+                node,
+            )
+            return
+
+
+def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:
+    """A jump out of a handler, over what the ranks do together, where the body itself is this rank's own work."""
+    own = {c.span: found for found in tries for c in found.item.caught if found.together is None}
+    for jump in first_of_each_place(program.of("jump")):
+        if jump.detail["what"] not in ("continue", "break", "return"):
+            continue
+        guard = next((g for g in reversed(jump.guards) if g.via == "except" and g.span in own), None)
+        if guard is None or _ON_ALL.match(guard.text):
+            continue
+        inside = guard.loops == len(jump.loops) and guard.depth == len(jump.calls)
+        region = next((n for n in left_out(program, jump) if n.number > jump.number), None) if inside else None
+        if region is None or (jump.detail["what"] == "return" and not jump.calls):
+            continue
+        yield Failure(
+            jump.span,
+            f"A rank whose own work fails takes this {jump.detail['what']} (`{guard.text}`) and skips "
+            f"{what_of(region, jump.span)}, where the others wait for it.",
+            "What fails on one rank (a bad sample, a file that is not there yet) need not fail on the others, and then their "
+            "collectives pair one batch late, or wait. It does no harm where all ranks do the same work on the same data.",
+            [
+                Related(guard.span.path, guard.span.line, "handler", guard.text),
+                _others(region),
+            ],
+            jump,
+        )

@@ -1,0 +1,86 @@
+"""Where a rank's own decision skips or leaves what the ranks do together: what DDP203 reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.reach import local_taint
+from ddp_audit.program.sync import forwards_behind
+from ddp_audit.program.values import CLOCK, DATA, RANK, SIGNAL, Const, Taint
+from ddp_audit_rules.collectives._regions import is_together, left_out, own_taint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skip:
+    """A place where ranks part: `node` is a jump, or the first thing of the region that stands under the condition itself."""
+
+    node: Node
+    guard: Guard
+    taint: Taint
+    region: Node  # the first thing that the ranks do together and that this one skips or leaves
+
+    @property
+    def confidence(self) -> str:
+        """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks."""
+        shape = any(word in self.guard.text for word in (".size(", ".shape", "len(", "numel("))
+        return "possible" if shape or not self.taint & {RANK, DATA, CLOCK, SIGNAL} else "likely"
+
+
+def skips(program: Program) -> Iterator[Skip]:
+    """Every such place, jumps first."""
+    yield from _jumps(program)
+    yield from _enclosed(program)
+
+
+def _jumps(program: Program) -> Iterator[Skip]:
+    """Jumps by a rank's own decision that skip or leave something that the ranks do together."""
+    for jump in program.of("jump"):
+        what = jump.detail["what"]
+        if what == "raise" or (what == "exit" and not _ends_quietly(jump)):
+            continue
+        guard = _deciding(jump)
+        if guard is None:
+            continue
+        region = next(iter(left_out(program, jump)), None)
+        if region is None:
+            continue
+        taint = local_taint(guard.test)
+        if taint == {RANK} and region.kind == "collective":
+            continue  # DDP201 reports the collective
+        yield Skip(jump, guard, taint, region)
+
+
+def _enclosed(program: Program) -> Iterator[Skip]:
+    """A backward or step under such a condition itself, where its forward is not."""
+    for node in program.of("backward", "step"):
+        if node.kind == "backward" and not is_together(program, node):
+            continue
+        if node.kind == "step" and not any(n.kind == "wrap" and n.detail.get("style") == "ddp" for n in program.nodes):
+            continue
+        outer = {g.span for f in forwards_behind(program, node, None) for g in f.guards} if node.kind == "backward" else set()
+        for guard in node.guards:
+            if guard.via in ("if", "ifexp") and guard.span not in outer:
+                taint = own_taint(guard)
+                if taint and (node.kind == "backward" or taint != {RANK}):
+                    yield Skip(node, guard, taint, node)
+                    break
+
+
+def _deciding(jump: Node) -> Guard | None:
+    """The condition, inside what the jump leaves, that ranks answer differently."""
+    what = jump.detail["what"]
+    for guard in reversed(jump.guards):
+        if guard.via not in ("if", "ifexp", "decorator"):
+            continue
+        inside = guard.loops == len(jump.loops) if what in ("break", "continue") else guard.depth == len(jump.calls)
+        if (inside or what == "exit") and own_taint(guard):
+            return guard
+    return None
+
+
+def _ends_quietly(jump: Node) -> bool:
+    """Whether an exit reports success, so that the launcher lets the other ranks wait."""
+    code = jump.detail.get("code")
+    return code is None or (isinstance(code, Const) and code.value in (0, None))

@@ -1,0 +1,159 @@
+"""Loops whose number of iterations is not the same on all ranks: what DDP205 reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.patterns import pattern
+from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
+from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.reach import local_taint, worlds_by_size
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.tensors import rows
+from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Expr, Items, Made, Obj, Unknown, Value, World, options
+from ddp_audit_rules.collectives._regions import is_together
+
+_SPLITS = ("array_split", "chunk", "split", "tensor_split")
+_SHARDS = ("shard", "datasets.distributed.split_dataset_by_node")
+# In a class of the project: elements taken by the rank with a stride, and signs that it evens the ranks out or never ends.
+_STRIDE = pattern(
+    r"\[[^\]\n]*rank[^\]\n]*::|%\s*(self\.)?\w*(world|replicas|num_shards)\w*\s*[=!]=|islice\([^)\n]*rank", re.IGNORECASE
+)
+_EVEN = pattern(r"pad|drop|ceil|total_size|num_samples|while True|repeat|cycle|min\(|//", re.IGNORECASE)
+
+
+Jobs = list[list[World]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uneven:
+    """A loop, why ranks go through it a different number of times, and the first thing in it that they do together."""
+
+    loop: Loop
+    reason: str
+    region: Node
+    sure: bool
+
+
+def uneven_loops(program: Program) -> Iterator[Uneven]:
+    """Every such loop once, with what is done together in it."""
+    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
+    first: dict[int, tuple[Loop, Node]] = {}
+    for node in program.nodes:
+        if node.loops and is_together(program, node) and not node.detail.get("join"):
+            for loop in node.loops:
+                first.setdefault(id(loop), (loop, node))
+    seen: set[object] = set()
+    for loop, region in first.values():
+        reason, sure = _why(loop, made, worlds_by_size(program.world_size))
+        if reason and loop.span not in seen:
+            seen.add(loop.span)
+            yield Uneven(loop, reason, region, sure and not _is_capped(program, loop))
+
+
+def _why(loop: Loop, made: dict[tuple[object, ...], Node], jobs: Jobs) -> tuple[str, bool]:
+    """Why the number of iterations differs, and whether that is known; empty where nothing says so."""
+    if loop.kind == "while":
+        taint = local_taint(loop.over)
+        if CLOCK in taint:
+            return "by each rank's own clock", True
+        return ("by this rank's own data", True) if DATA in taint else ("", False)
+    if "islice(" in loop.text or _has_range(loop.over):
+        return "", False
+    for loader in loaders_in(loop.over):
+        node = made.get(loader.key)
+        if node is None or any(_evens_out(value) for value in node.args.values()):
+            return "", False
+        found = next((why for value in node.args.values() if (why := share_of(value, jobs))[0]), ("", False))
+        return found
+    return share_of(loop.over, jobs) if loop.count is None or isinstance(loop.count, (Unknown, Expr)) else ("", False)
+
+
+def _has_range(over: Value) -> bool:
+    """Whether a zip has a range among its parts, which ends it on all ranks alike."""
+    parts = over.info if isinstance(over, Obj) and over.kind == "zip" else []
+    return any(isinstance(part, Obj) and part.kind == "range" and not part.taint for part in parts)
+
+
+def _evens_out(value: Value) -> bool:
+    return any(isinstance(o, Obj) and o.kind == "sampler" and o.cls == DISTRIBUTED for o in options(value))
+
+
+def _is_capped(program: Program, loop: Loop) -> bool:
+    """Whether the loop is left on a condition that is the same on all ranks, perhaps before any of them has come to its end."""
+    for jump in program.of("jump"):
+        if jump.detail["what"] in ("break", "return") and loop in jump.loops:
+            inner = [g for g in jump.guards if g.loops > jump.loops.index(loop)]
+            if inner and not any(g.taint for g in inner):
+                return True
+    return False
+
+
+def share_of(value: Value, jobs: Jobs) -> tuple[str, bool]:
+    """How a value is a rank's share of unequal length, and whether that is sure; empty where it is none."""
+    queue, seen = [value], 0
+    while queue and seen < 200:
+        for current in behind(queue.pop(0), _is_alike):
+            seen += 1
+            reason = _share(current, jobs)
+            if reason[0]:
+                return reason
+            if isinstance(current, Items) and current.many and current.over is not None:
+                queue.append(current.over)
+            if isinstance(current, Obj):
+                inner = current.info if isinstance(current.info, list) else [current.info]
+                if current.kind in ("dataset", "enumerate", "zip", "range", "plain-sampler", "generator"):
+                    queue += [part for part in inner if isinstance(part, Value)]
+    return "", False
+
+
+def _is_alike(value: Value) -> bool:
+    """Whether a value is the same on all ranks, whatever it was made of."""
+    return not isinstance(value, Obj) and RANK not in value.taint
+
+
+def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
+    match value:
+        case Unknown(by=Made(name="[]", args=(whole, Expr(op="slice", args=(lower, _, step))))) if RANK in lower.taint:
+            strided = not (isinstance(step, Const) and step.value in (None, 1))
+            return (
+                ("every rank takes each world_size-th element from its own on", True)
+                if strided and _odd(whole, jobs)
+                else ("", False)
+            )
+        case Unknown(by=Made(name="[]", args=(Unknown(by=Made(name=name, args=given)), index))) if RANK in index.taint and given:
+            floor = len(given) > 1 and isinstance(given[1], Expr) and given[1].op == "//"
+            split = name.rsplit(".", 1)[-1] in _SPLITS and not floor and _odd(given[0], jobs)
+            return ("every rank takes one part of a division that need not come out even", True) if split else ("", False)
+        case Obj(kind="range", cls=(Value() as start, Value() as step)) if RANK in start.taint:
+            strided = not (isinstance(step, Const) and step.value == 1) and _odd(_end(value), jobs)
+            return ("every rank takes each world_size-th element from its own on", True) if strided else ("", False)
+        case Unknown(by=Made(name=name)) if name in _SHARDS and RANK in value.taint:
+            return "every rank takes a shard of the data set", True
+        case Items(many=True, count=None, over=Value() as over) if RANK in value.taint - over.taint and _odd(over, jobs):
+            return "every rank keeps the elements that a test of its rank lets through", True
+        case Obj(kind="iterable-dataset" | "dataset" | "sampler", cls=ClassInfo() as info):
+            text = class_text(info)
+            if _STRIDE.search(text) and not _EVEN.search(text):
+                return f"{info.name} gives every rank each world_size-th element", True
+    return "", False
+
+
+def _odd(whole: Value, jobs: Jobs) -> bool:
+    """Whether the elements may not come out even; False where their number is known and does, or was made a multiple or padded."""
+    if any((isinstance(v, Expr) and v.op in ("*", "%")) or "pad" in operation_of(v).lower() for v in behind(whole)):
+        return False
+    counts = [(rows(whole, job[0]), job[0].world_size) for job in jobs]
+    return any(count is None or count % size for count, size in counts)
+
+
+def _end(value: Obj) -> Value:
+    """What a range counts to: the sequence whose length it is, or as many elements as the number says."""
+    by = value.info.by if isinstance(value.info, Unknown) else None
+    stop = by.args[1] if by is not None and len(by.args) > 1 else Unknown()
+    if isinstance(stop, Unknown) and stop.by is not None and stop.by.name == "builtins.len":
+        return stop.by.args[0]
+    return Obj(kind="range", info=stop)

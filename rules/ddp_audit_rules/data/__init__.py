@@ -1,0 +1,1 @@
+"""Which samples, seeds and random numbers each rank gets: DDP3xx."""

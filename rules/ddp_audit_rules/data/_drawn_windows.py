@@ -1,0 +1,86 @@
+"""Indices of training windows that are drawn from a whole set, the seed of their stream, and other draws from it."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.patterns import pattern
+from ddp_audit.program.loading import by_rank
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.source import function_text
+from ddp_audit.program.values import MISSING, World, evaluate, holds
+from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
+
+_SET = pattern(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
+_MOST_RANKS = 64  # of a job whose ranks are asked one by one
+_WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
+
+
+def is_window(program: Program, node: Node) -> bool:
+    """Whether a draw takes indices of a whole set that the same function then reads: no permutation, no part that differs by rank.
+
+    Weighted draws are importance sampling, and indices of something that is not read are random input.
+    """
+    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
+        return False
+    if any(by_rank(value) for value in node.args.values()):
+        return False
+    whole = _SET.search(node.text)
+    if whole is None:
+        return True
+    name = re.escape(next(group for group in whole.groups() if group))
+    return bool(re.search(rf"(?<![\w.]){name}\s*\[", function_text(program, node.span.path, node.span.line)))
+
+
+def seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
+    """The last seed that all ranks set before a draw in the same stream, and whether it is equal on all of them."""
+    seeds = [n for n in seeds_of(program, node.detail["library"]) if n.number < node.number and not n.rank_guards]
+    if not seeds:
+        return None, False
+    return seeds[-1], seed_of_all(seeds[-1]) is not MISSING
+
+
+def entered(others: list[Node]) -> list[str]:
+    """Where the paths to further draws leave the common one: the innermost call before the draw, each once."""
+    places = [(n.calls[-1] if n.calls else n.span) for n in others]
+    return list(dict.fromkeys(place.place for place in places))[:3]
+
+
+def draw_alike(program: Program, node: Node, seed: Node, equal: bool) -> tuple[list[int], int] | None:
+    """The ranks of a job whose stream of a draw stays equal, and the size of the job; None where no two are known to be such.
+
+    Ranks that take a path with more draws from the stream leave the others. The job is the one that is asked about, or one of
+    four ranks. Where the seed is not equal on all ranks, most of them have to share it: parts of a model that is split over
+    ranks share theirs two by two, and rightly so.
+    """
+    size = program.world_size or 4
+    if size > _MOST_RANKS:
+        size = _MOST_RANKS
+    apart = [n for n in program.of("draw", "own-draw", "random") if n.detail["library"] == node.detail["library"] and n.rank_guards]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank in range(size):
+        world = World(rank, size, size)
+        taken = tuple(_takes(n, world) for n in apart)
+        value = evaluate(seed.args["seed"], world) if "seed" in seed.args else MISSING
+        if None in taken or (value is MISSING and not equal):
+            return None
+        groups.setdefault((value, *taken), []).append(rank)
+    largest = max(groups.values(), key=len)
+    if len({value for value, *_ in groups}) > 1 and len(largest) * 2 <= size:
+        return None
+    return (largest, size) if len(largest) > 1 else None
+
+
+def _takes(node: Node, world: World) -> bool | None:
+    """Whether a rank comes to a node where all that is equal on all ranks lets it."""
+    said = [(holds(guard.test, world), guard.polarity) for guard in node.rank_guards]
+    if any(holding is not None and holding != wanted for holding, wanted in said):
+        return False
+    return None if any(holding is None for holding, _ in said) else True
+
+
+def listed(ranks: list[int]) -> str:
+    """Ranks in words: `1, 2 and 3`, `1 to 7`."""
+    if len(ranks) > 3 and ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]} to {ranks[-1]}"
+    return f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

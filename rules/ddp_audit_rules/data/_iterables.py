@@ -1,0 +1,50 @@
+"""Iterable data sets: the stream that a loader reads, and whether something gives each rank items of its own."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.patterns import pattern
+from ddp_audit.program.loading import Pass, by_rank, class_text, has_line
+from ddp_audit.program.made import behind
+from ddp_audit.program.model import Program
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Made, Obj, Unknown, Value, constant
+from ddp_audit_rules.data._seeded import without_seeded_draws
+
+_KNOWS = pattern(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
+_DRAWS = pattern(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
+_SPLITS = r"split_dataset_by_node|split_by_node|\.shard\(|distribute_by_node|splitter|\.sharding_filter"
+
+
+def stream_of(data: Value) -> Value | None:
+    """The iterable data set that a value is: one of the project, or a streaming one of the datasets library."""
+    if isinstance(data, Obj):
+        return data if data.kind == "iterable-dataset" and isinstance(data.cls, ClassInfo) else None
+    for inner in behind(data):
+        if isinstance(inner, Unknown) and isinstance(inner.by, Made) and inner.by.name.endswith("load_dataset"):
+            streaming = inner.by.argument("streaming")
+            return data if streaming is not None and constant(streaming) is True else None
+    return None
+
+
+def is_divided(program: Program, one: Pass, stream: Value) -> bool:
+    """Whether something gives each rank items of its own, or may do so where it was not followed."""
+    if by_rank(stream) or has_line(program, _SPLITS):
+        return True
+    if any("rank" in g.taint for g in one.backward.guards):
+        return True
+    if not isinstance(stream, Obj):
+        return any(by_rank(inner) for inner in behind(stream))
+    assert isinstance(stream.cls, ClassInfo)
+    found = stream.cls.find("__iter__")
+    if found is None or stream.cls.outside_bases() - {"torch.utils.data.IterableDataset"}:
+        return True
+    texts = [class_text(stream.cls), class_text(found[0])]
+    held = [*(stream.info or ()), *program.contents.get(stream.key, {}).values()]
+    for value in held:
+        if isinstance(value, Obj) and isinstance(value.cls, ClassInfo):
+            texts.append(class_text(value.cls))
+        elif isinstance(value, Value) and any(by_rank(inner) for inner in behind(value)):
+            return True
+    return any(_KNOWS.search(text) or _DRAWS.search(without_seeded_draws(text)) for text in texts)

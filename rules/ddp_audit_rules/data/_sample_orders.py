@@ -1,0 +1,155 @@
+"""What makes a data set another one on each rank, or gives it another order: splits, shuffles, listings and sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddp_audit.findings import Fix, Span
+from ddp_audit.program.loading import class_text, lines_with
+from ddp_audit.program.made import behind
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.order import HASHES, LISTING, unordered
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Const, Items, Made, Obj, Unknown, Value, options
+from ddp_audit_rules.facts.streams import seeds_of
+
+_SHUFFLES = {
+    "random.shuffle": "random", "random.sample": "random", "numpy.random.shuffle": "numpy", "numpy.random.permutation": "numpy",
+    "torch.randperm": "torch",
+}  # fmt: skip
+_PLACES = {LISTING: r"listdir\(|scandir\(|os\.walk\(|glob\(|iterdir\(", HASHES: r"\bset\(|\{.*\bfor\b"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a data set differs between ranks, at which place."""
+
+    span: Span
+    message: str
+    when: str
+    severity: str
+    node: Node | None = None
+    sure: bool = True
+    fix: Fix | None = None
+
+
+def causes(program: Program, data: Value, depth: int = 0) -> Iterator[Cause]:
+    """What makes a data set another one on each rank, looked for in what it was made of."""
+    for option in options(data):
+        if not isinstance(option, Obj) or option.kind != "dataset" or depth > 4:
+            continue
+        if option.cls == "random_split":
+            yield from _split(program, option)
+        parts = [part for part in option.info or () if isinstance(part, Value)]
+        held = program.contents.get(option.key, {})
+        for part in (*parts, *held.values()):
+            if isinstance(part, Obj):
+                yield from causes(program, part, depth + 1)
+                continue
+            for value in behind(part, _sorted):
+                yield from _shuffled(program, value)
+        if not any(isinstance(option.cls, ClassInfo) and word in class_text(option.cls) for word in (".sort(", "sorted(")):
+            yield from _in_any_order(program, option, [*parts, *held.values()])
+
+
+def _sorted(value: Value) -> bool:
+    return isinstance(value, Unknown) and value.by is not None and value.by.name == "builtins.sorted"
+
+
+def _split(program: Program, part: Obj) -> Iterator[Cause]:
+    for node in program.of("split"):
+        generator = node.args.get("generator")
+        if node.span != part.made or (generator is not None and not (isinstance(generator, Const) and generator.value is None)):
+            continue
+        told = _seeded(program, node, "torch")
+        if told is None:
+            continue
+        message = (
+            f"`{node.text}` draws from {told[0]}, so each rank has a split of its own and trains on what another evaluates on."
+        )
+        fix = Fix("unsafe", "split with `generator=torch.Generator().manual_seed(seed)`")
+        yield Cause(node.span, message, told[1], "warning" if told[1] else "error", node, fix=fix)
+
+
+def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
+    if not (isinstance(value, Unknown) and value.by is not None and value.by.name in _SHUFFLES):
+        return
+    by: Made = value.by
+    generator = by.argument("generator")
+    if generator is not None and not (isinstance(generator, Const) and generator.value is None):
+        return
+    last = by.name.rsplit(".", 1)[-1]
+    nodes = [n for n in program.of("random", "draw") if n.detail["what"].rsplit(".", 1)[-1] == last]
+    at = by.argument("at")
+    if isinstance(at, Const):
+        nodes = [n for n in nodes if n.span == at.value]
+    told = _seeded(program, nodes[0], _SHUFFLES[by.name]) if nodes else None
+    if told is not None:
+        message = f"`{nodes[0].text}` draws from {told[0]}, so each rank has the samples in an order of its own."
+        sure = not nodes[0].guards  # under a condition another way may have been taken
+        yield Cause(nodes[0].span, message, told[1], "warning" if told[1] else "error", nodes[0], sure)
+
+
+def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | None:
+    """From what a draw is seeded differently on the ranks, and when it is not; None where all ranks draw alike."""
+    spawns = [n for n in program.of("spawn") if n.span not in node.calls and n.number > node.number]
+    if node.rank_guards or spawns or not node.is_called:
+        return None
+    seeds = [n for n in seeds_of(program, library) if n.number < node.number and not n.rank_guards]
+    if not seeds:
+        known = {(n.span.path, n.span.line) for n in program.of("seed")}
+        calls = lines_with(program, r"(?<!def )\b\w*(seed|set_determin)\w*\(")
+        elsewhere = any((path, number) not in known for path, number, _ in calls)  # in a call that was not followed
+        return None if elsewhere else ("a generator that no seed starts", "")
+    last = seeds[-1]
+    if last.args["seed"].taint:
+        return f"a generator that line {last.span.line} seeds differently on each rank", ""
+    if any(guard.against_default for guard in last.guards):
+        return "a generator that no seed starts by default", f"With the seed of line {last.span.line} all ranks draw alike."
+    return None
+
+
+def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[Cause]:
+    """A listing or a set behind the samples that was not sorted, by the values that still have no order."""
+    for value in values:
+        found = next((why for inner in _elements(value) if (why := unordered(inner)) is not None), None)
+        if found is None or found.reason not in _PLACES or data.made is None:
+            continue
+        span = _place(program, data, _PLACES[found.reason])
+        if found.reason == LISTING:
+            message = "The data set holds its files as the file system lists them, an order that another host need not have."
+            when = "On one host, or one shared file system, the ranks mostly see one order."
+        else:
+            message = "The data set follows the order of a set, which is another one in each process."
+            when = "A set of numbers, or one PYTHONHASHSEED for all ranks, has the same order everywhere."
+        fix = (
+            Fix("safe", "sort what the listing gives", "listing", "put `sorted(..)` around the listing")
+            if found.reason == LISTING
+            else None
+        )
+        yield Cause(span, message, when, "warning", None, found.sure, fix)
+        return
+
+
+def _elements(value: Value) -> Iterator[Value]:
+    """A value, and what it takes its elements from."""
+    for inner in behind(value, _sorted):
+        if _sorted(inner):
+            continue
+        yield inner
+        if isinstance(inner, Items) and inner.over is not None:
+            yield inner.over
+
+
+def _place(program: Program, data: Obj, pattern: str) -> Span:
+    """The line that lists or makes the set, in the data set's class; else the place where the data set is made."""
+    assert data.made is not None
+    if isinstance(data.cls, ClassInfo):
+        source, node = data.cls.frame.source, data.cls.node
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            line = source.lines[number - 1]
+            if re.search(pattern, line.split("#", 1)[0]):
+                return Span(source.path, number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
+    return data.made

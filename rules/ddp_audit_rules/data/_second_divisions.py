@@ -1,0 +1,111 @@
+"""Data that each rank has a part of and that is divided among the ranks once more: at which node, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ddp_audit.findings import Related
+from ddp_audit.program.loading import DISTRIBUTED, has_line, samplers_of, training_passes
+from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
+from ddp_audit_rules.data._cuts import cut_by_rank
+
+_SWITCHES = r"(use_distributed_sampler|replace_sampler_ddp)\s*=\s*False|replace_sampler_ddp.*False|use_distributed_sampler.*False"
+_INJECTED = (
+    "The data set is this rank's own part already ({cut}), and the DistributedSampler that is put into the loader divides it among "
+    "the ranks again (use_distributed_sampler is on), so that each trains on one part in W of its part."
+)
+
+
+class Division(NamedTuple):
+    """A second division at a node, in words, and where the first one is, if that is another place."""
+
+    node: Node
+    message: str
+    first: list[Related]
+
+
+def second_divisions(program: Program) -> Iterator[Division]:
+    """By samplers, by loops that skip batches, by `prepare()` and by Lightning, in this order."""
+    yield from _by_samplers(program)
+    yield from _by_loops(program)
+    yield from _by_prepare(program)
+    yield from _by_lightning(program)
+
+
+def _by_samplers(program: Program) -> Iterator[Division]:
+    for node in program.of("sampler"):
+        if node.detail["cls"] != DISTRIBUTED or "dataset" not in node.args or not _over_all_ranks(node):
+            continue
+        cut = cut_by_rank(node.args["dataset"])
+        if cut:
+            message = (
+                f"`{node.args['dataset'].text or 'the data set'}` is this rank's own part already ({cut}) and the sampler "
+                "divides it among the ranks again, so that each trains on one part in W of its part."
+            )
+            yield Division(node, message, [])
+
+
+def _by_loops(program: Program) -> Iterator[Division]:
+    for one in training_passes(program):
+        if one.made is None or not any(_is_distributed(sampler) for sampler in samplers_of(one.made)):
+            continue
+        guard = next((g for g in one.backward.guards if _skips(g, one.loop.leaf)), None)
+        if guard is not None:
+            message = (
+                f"The sampler gives each rank its part, and `{guard.text}` (line {guard.span.line}) leaves all but one batch "
+                "in W of that part out."
+            )
+            yield Division(one.made, message, [Related(guard.span.path, guard.span.line, "guard", "skips batches by rank")])
+
+
+def _by_prepare(program: Program) -> Iterator[Division]:
+    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
+    for node in program.of("prepare"):
+        for value in node.args.values():
+            loader = next((made[o.key] for o in options(value) if isinstance(o, Obj) and o.key in made), None)
+            if loader is None:
+                continue
+            sampler = any(_is_distributed(s) for s in samplers_of(loader))
+            cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
+            if node.detail["framework"] == "accelerate" and (sampler or cut):
+                what = "has a DistributedSampler" if sampler else f"holds this rank's own part ({cut})"
+                message = (
+                    f"`{value.text or 'The loader'}` {what} and `{node.text.split('(')[0]}()` shards it again, so that each "
+                    "rank trains on one part in W of its part."
+                )
+                yield Division(node, message, [Related(loader.span.path, loader.span.line, "loader", "divided here first")])
+            elif node.detail["framework"] == "fabric" and cut and not sampler and not _switched_off(program):
+                yield Division(node, _INJECTED.format(cut=cut), [Related(loader.span.path, loader.span.line, "loader", "made")])
+
+
+def _by_lightning(program: Program) -> Iterator[Division]:
+    if "lightning" not in program.frameworks or _switched_off(program) or program.has("prepare", "wrap"):
+        return
+    if not has_line(program, r"\bTrainer\(|LightningModule|LightningDataModule"):
+        return
+    for loader in program.of("loader"):
+        cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
+        iterable = any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(loader.args.get("dataset", Unknown())))
+        if cut and not iterable and not any(_is_distributed(s) for s in samplers_of(loader)):
+            yield Division(loader, _INJECTED.format(cut=cut), [])
+
+
+def _is_distributed(value: Value) -> bool:
+    return isinstance(value, Obj) and value.kind == "sampler" and value.cls == DISTRIBUTED
+
+
+def _over_all_ranks(node: Node) -> bool:
+    """Whether a sampler divides among all ranks: by default, or by the world size."""
+    replicas = node.args.get("num_replicas")
+    return replicas is None or evaluate(replicas, World(1, 4, 2)) == 4
+
+
+def _skips(guard: Guard, leaf: str) -> bool:
+    """Whether a condition lets a rank pass in one of W turns of a loop: `index % world_size == rank`."""
+    return bool(leaf) and "rank" in guard.test.taint and leaf in set(loop_leaves(guard.test)) and "%" in guard.text
+
+
+def _switched_off(program: Program) -> bool:
+    return has_line(program, _SWITCHES)

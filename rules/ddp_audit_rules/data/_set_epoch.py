@@ -1,0 +1,105 @@
+"""How a shuffling sampler learns of the epochs of a training pass: never, outside of them, of one alone, or too late."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ddp_audit.findings import Fix
+from ddp_audit.program.loading import DISTRIBUTED, Pass, lines_with
+from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.values import Const, Expr, constant
+from ddp_audit_rules.data._epoch_calls import inserted_call, moved_call
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Why epochs of a pass have the same order, in words. `calls` show it: those of set_epoch, and of iter() where it counts."""
+
+    message: str
+    calls: list[Node] = field(default_factory=list)
+    sure: bool = True
+    fix: Fix | None = None
+
+
+def has_order_of_torch(sampler: Node) -> bool:
+    """DistributedSampler itself, or a subclass that leaves its order alone."""
+    if sampler.detail["cls"] == DISTRIBUTED:
+        return True
+    info = sampler.object.cls if sampler.object is not None else None
+    if not isinstance(info, ClassInfo) or not any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
+        return False
+    return info.find("__iter__") is None and info.find("set_epoch") is None
+
+
+def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
+    """Why the sampler gives epochs of a pass the same order; None where it is told each of them in time, or may be."""
+    assert sampler.object is not None
+    calls = list(program.of("set-epoch"))
+    if any(n.object is None or n.object.kind != "sampler" for n in calls):
+        return None  # on something that could not be followed: perhaps this sampler
+    mine = [n for n in calls if n.object is not None and n.object.key == sampler.object.key]
+    epochs = one.around[-1]
+    if not mine:
+        message = (
+            "This sampler shuffles and its set_epoch is never called, so each epoch of the loop in line "
+            f"{epochs.span.line} goes through the data in the same order on every rank."
+        )
+        return Untold(message, sure=not _is_called_unseen(program, calls), fix=inserted_call(program, sampler, one))
+    inside = [n for n in mine if epochs in n.loops]
+    if not inside:
+        message = (
+            f"set_epoch is called outside the loop over epochs (line {epochs.span.line}), so all its epochs have the "
+            "order of the one epoch that it was given."
+        )
+        return Untold(message, mine[:1], fix=moved_call(program, one, mine))
+    if all(isinstance(n.args.get("epoch"), Const) for n in inside):
+        number = constant(inside[0].args.get("epoch"))
+        message = f"set_epoch is called with {number} in every epoch, so all epochs have the same order."
+        return Untold(message, inside[:1], fix=moved_call(program, one, inside))
+    fetched = _fetched_before(program, one)
+    if fetched is not None and all(fetched.number < n.number < one.iterate.number for n in inside):
+        message = (
+            f"set_epoch is called after line {fetched.span.line} made the iterator of the epoch, whose workers began to fetch "
+            "at once, so it acts one epoch late: the first two epochs have the same order."
+        )
+        return Untold(message, [*inside[:1], fetched])
+    if all(_lags(n, one, epochs) for n in inside):
+        message = (
+            "set_epoch gets the epoch after the batches of that epoch were taken, so it acts one epoch late: the first two "
+            "epochs have the same order."
+        )
+        return Untold(message, inside[:1])
+    return None
+
+
+def _is_called_unseen(program: Program, calls: list[Node]) -> bool:
+    """Whether the files call set_epoch where the job as it was followed does not come."""
+    reached = {(n.span.path, n.span.line) for n in calls}
+    return any(
+        "def set_epoch" not in code and (path, line) not in reached and program.takes(path, line)
+        for path, line, code in lines_with(program, r"\bset_epoch\b")
+    )
+
+
+def _fetched_before(program: Program, one: Pass) -> Node | None:
+    """The call that makes the iterator of a pass in the same epoch; None without workers, as nothing is fetched before the loop."""
+    assert one.made is not None
+    workers = constant(one.made.args.get("num_workers"))
+    if type(workers) is not int or workers < 1:
+        return None
+    for node in program.of("iterator"):
+        named = re.match(r"(\w+)\s*=\s*iter\(", program.line(node.span.path, node.span.line).strip())
+        same = node.object is not None and node.object.key == one.loader.key and node.loops == one.iterate.loops
+        if same and not node.guards and named is not None and one.iterate.text == named.group(1):
+            return node
+    return None
+
+
+def _lags(call: Node, one: Pass, epochs: Loop) -> bool:
+    """Whether set_epoch gets the number of the running epoch when its batches have been taken, or are being taken."""
+    value = call.args.get("epoch")
+    counts = isinstance(value, Expr) and value.op.startswith("loop:") and int(value.op.split(":")[1]) == epochs.span.line
+    late = one.loop in call.loops or (call.number > one.iterate.number and call.loops[-1:] == (epochs,))
+    return counts and late

@@ -1,0 +1,1 @@
+"""The device and the life of a rank: DDP6xx."""

@@ -1,0 +1,1 @@
+"""What rules of several families ask of a program or of a recorded run."""

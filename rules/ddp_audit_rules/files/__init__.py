@@ -1,0 +1,1 @@
+"""What ranks write and read, and checkpoints: DDP7xx."""

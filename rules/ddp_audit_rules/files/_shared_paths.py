@@ -1,0 +1,146 @@
+"""Where ranks see a path, or what stands there, differently: what DDP702 tells of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ddp_audit.findings import Span
+from ddp_audit.patterns import pattern
+from ddp_audit.program.made import behind, operation_of, path_key
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import CLOCK, FILES, RANDOM, RANK, Value, World
+from ddp_audit_rules.facts.writers import ONE, ONE_A_NODE, SEVERAL, in_turn, is_of_each_rank, passes, path_of, who
+
+_MAKES = ("write", "append", "mkdir", "download")
+_LOOKS = ("read", "exists")
+_CLOCK_WORDS = pattern(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
+
+
+class Use(NamedTuple):
+    """A path that several ranks use. `writer`, for a read that may come too early: the node at which another rank makes it."""
+
+    node: Node
+    path: Value
+    writer: Node | None = None
+
+
+def own_names(program: Program) -> Iterator[Use]:
+    """The first use of each name that every rank makes for itself and more than one uses."""
+    told: set[tuple[object, ...]] = set()
+    for node in program.of("save", "load", "file"):
+        path = path_of(node)
+        if path is None or not _is_own_name(path) or who(program, node) != SEVERAL:
+            continue
+        stem = (node.span.path, node.function, clock_text(path))
+        if stem not in told:
+            told.add(stem)
+            yield Use(node, path)
+
+
+def early_reads(program: Program) -> Iterator[Use]:
+    """Reads by ranks that did not wait for the one that writes the same path."""
+    told: set[Span] = set()
+    written: list[tuple[Node, tuple[object, ...]]] = []
+    there: set[tuple[object, ...]] = set()  # folders that all ranks have made, or the process that starts them
+    for node in program.nodes:
+        if _meets(node):
+            written.clear()
+            continue
+        if node.kind not in ("save", "load", "file"):
+            continue
+        path = path_of(node)
+        key = None if path is None else path_key(path)
+        if path is None or key is None or path.taint & {CLOCK, RANDOM}:
+            continue
+        own = is_of_each_rank(path)  # then it is the folder alone that all need
+        what = node.detail.get("what", node.kind)
+        if what == "mkdir" and who(program, node) == SEVERAL:  # with the folders above it
+            written = [(w, at) for w, at in written if not (w.detail.get("what") == "mkdir" and _is_under(key, at, w))]
+        if what == "mkdir" and not node.rank_guards:
+            there.add(key)
+        if what == "mkdir" and key in there:
+            continue
+        if what in (*_MAKES, "save") and not own and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
+            written.append((node, key))
+        elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
+            ahead = [w for w, at in written if _needs(node, key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
+            writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
+            if writer is not None and not _asks_for_files(node):
+                told.add(node.span)
+                yield Use(node, path, writer)
+
+
+def downloads(program: Program) -> Iterator[Use]:
+    """The first download of each kind that several ranks do at once."""
+    fetched: set[str] = set()
+    met: set[str] = set()
+    for node in program.nodes:
+        if _meets(node):
+            met |= fetched
+        if node.kind != "file" or node.detail["what"] != "download":
+            continue
+        name = str(node.detail["name"])
+        if name in met or in_turn(program, node):
+            continue
+        fetched.add(name)
+        path = path_of(node)
+        if path is None or is_of_each_rank(path) or who(program, node) != SEVERAL:
+            continue
+        met.add(name)
+        yield Use(node, path)
+
+
+def _is_own_name(path: Value) -> bool:
+    """Whether a path holds what each process reads from its clock or draws for itself; temporary names are meant to differ."""
+    return bool(path.taint & {CLOCK, RANDOM}) and not path.taint & {RANK, FILES} and bool(_CLOCK_WORDS.search(clock_text(path)))
+
+
+def clock_text(path: Value) -> str:
+    """The source of the part of a path that the clock or chance makes."""
+    own = [value for value in behind(path) if value.taint & {CLOCK, RANDOM} and operation_of(value) not in ("format", "/", "+")]
+    return own[-1].text if own else path.text
+
+
+def _meets(node: Node) -> bool:
+    """Whether all ranks wait for each other at a node."""
+    if node.kind in ("init", "wrap", "backward"):
+        return not node.rank_guards
+    return node.kind in (
+        "collective",
+        "call",
+    )  # a call that was not followed may be one; one behind a guard is half of a pair: ranks that wait for their turn
+
+
+def _other_rank_reads(writer: Node, reader: Node) -> bool:
+    """Whether some rank reads that does not write."""
+    for world in (World(rank, size, 2) for size in (2, 4) for rank in range(size)):
+        if passes(reader, world) and passes(writer, world) is False:
+            return True
+    return False
+
+
+def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
+    """Whether a path is the written one, or lies in the folder that is made."""
+    if key == at:
+        return True
+    if writer.detail.get("what") != "mkdir" or not at or len(key) < len(at) or key[: len(at) - 1] != at[:-1]:
+        return False
+    inner, outer = key[len(at) - 1], at[-1]
+    return inner == outer or (isinstance(inner, str) and isinstance(outer, str) and inner.startswith(outer.rstrip("/") + "/"))
+
+
+def _needs(reader: Node, key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
+    """Whether a reader needs what another rank writes; what is read from a folder was there before the folder was made."""
+    looks = reader.detail.get("what", reader.kind) in (*_LOOKS, "load")
+    return key == at if looks and writer.detail.get("what") == "mkdir" else _is_under(key, at, writer)
+
+
+def _asks_for_files(reader: Node) -> bool:
+    """Whether a reader looks first, waits for the file in a loop, or catches that it is missing."""
+    return (
+        bool(reader.tries)
+        or any(FILES in guard.test.taint for guard in reader.guards)
+        or any(loop.kind == "while" for loop in reader.loops[-1:])
+    )

@@ -1,0 +1,74 @@
+"""What goes wrong where several ranks write, make or remove one path, and how one of them alone would do it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ddp_audit.findings import Fix
+from ddp_audit.program.model import Node, Program
+from ddp_audit.program.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value
+from ddp_audit_rules.facts.always import always_runs
+from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked
+
+_DIFFERS = {RANK, DATA, RANDOM, CLOCK}
+
+
+class Fault(NamedTuple):
+    """What each rank `does` to a path, and what `then` comes of it. `sure` is False where it may do no harm."""
+
+    severity: str
+    sure: bool
+    does: str
+    then: str
+
+
+def fault_of(program: Program, node: Node) -> Fault | None:
+    """What goes wrong where several ranks get to a node; None where it does no harm."""
+    what = node.detail.get("what", "save") if node.kind == "file" else "save"
+    checked = is_checked(node)
+    match what:
+        case "save" | "output":
+            severity = "warning" if checked else "error"
+            return Fault(severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several")
+        case "mkdir" if not node.tries:
+            if checked:
+                return Fault("warning", True, "looks for and makes", "those that look too early end with FileExistsError")
+            return Fault("error", True, "makes the folder", "all but one end with FileExistsError")
+        case "remove" | "move" if not node.tries and not _after_trouble(node):
+            verb = "removes" if what == "remove" else "moves"
+            if checked:
+                then = "those that look before it is gone end with FileNotFoundError"
+                return Fault("warning", True, f"looks for and {verb}", then)
+            return Fault("error", True, verb, "all but one end with FileNotFoundError")
+        case "write" | "append":
+            return _fault_of_text(contents(program, node), what)
+    return None
+
+
+def _fault_of_text(written: list[Value], what: str) -> Fault | None:
+    differs = any(content.taint & _DIFFERS for content in written)
+    if what == "append":
+        if not written or any(RANK in content.taint for content in written):
+            return None  # nothing, or lines that say who wrote them
+        return Fault("warning", differs, "appends to", "the file holds every line once for each rank, in any order")
+    if not written:
+        return Fault("warning", False, "empties", "what another rank has written there is lost")
+    if all(isinstance(content, Const) for content in written):
+        return None
+    return Fault("error", differs, "writes", "the file holds what one of them wrote, or pieces of several")
+
+
+def _after_trouble(node: Node) -> bool:
+    """Whether a file is removed because an exception was caught or because it is not whole, which need not happen on two ranks."""
+    return any(ERROR in guard.taint for guard in node.guards) or sum(FILES in guard.taint for guard in node.guards) > 1
+
+
+def mended(program: Program, node: Node, many: str) -> Fix | None:
+    """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
+    if node.kind == "file" and node.detail.get("what") == "mkdir":
+        return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok", "pass `exist_ok=True`")
+    first = next(program.of("init"), None)
+    made = first is not None and first.number < node.number and always_runs(program, first)
+    if node.kind != "save" or many != SEVERAL or not made or program.frameworks:
+        return None
+    return Fix("unsafe", "let rank 0 write (`if dist.get_rank() == 0:`), and put a barrier before others read", "one-rank")

@@ -1,0 +1,1 @@
+"""Which gradients are reduced, and when: DDP1xx."""

@@ -1,0 +1,151 @@
+"""Gradients that a program reduces itself: which collectives carry them, what divides them, and what is before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddp_audit.findings import Related
+from ddp_audit.patterns import pattern
+from ddp_audit.program.changes import counts_ranks
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.modules import attribute_path
+from ddp_audit.program.sync import forwards_behind, switches
+from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value
+from ddp_audit.rule import Context
+from ddp_audit_rules.facts.training import after, excludes, shares_loop
+
+_GRADIENT = pattern(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
+# Settings and measures that are named after gradients.
+_COUNTED = pattern(r"\w*grad(ient)?s?_?(acc\w*|clip\w*|norm\w*)", re.IGNORECASE)
+_MEASURE = pattern(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
+
+
+def is_of_gradients(node: Node) -> bool:
+    """Whether a collective carries gradients of parameters."""
+    target = node.target
+    if target is None or node.function.endswith((".backward", "backward")):
+        return False
+    if _holds_gradients(target):
+        return True
+    said = node.text.split("(", 1)[-1]
+    return bool(_GRADIENT.search(said)) and not _MEASURE.search(said.split(",", 1)[0])
+
+
+def _holds_gradients(value: Value, depth: int = 0) -> bool:
+    """Whether a value is a gradient, or was made of gradients (concatenated, flattened)."""
+    if "grad" in attribute_path(value):
+        return True
+    made = value.by if isinstance(value, Unknown) and depth < 6 else None
+    if made is not None and _MEASURE.search(made.name):
+        return False
+    parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
+    return any(_holds_gradients(part, depth + 1) for part in parts)
+
+
+def averages_parameters(context: Context, step: Node) -> bool:
+    """Whether the program itself sends parameters to all ranks after a step, or in a loop around it, so that none drift for good.
+
+    Where the source does not say what is sent, the predicted run does: as many elements as the wrapped models have. A library that
+    sends and is not followed may do it too.
+    """
+    program = context.program
+    later = (node for node in program.of("collective") if node.number > step.number or shares_loop(node, step))
+    if any(_holds_parameters(node.target) for node in later):
+        return True
+    predicted = context.exploration.predicted()
+    return predicted is not None and predicted.may_average_after(step.span.path, step.span.line, step.span.end_line)
+
+
+def _holds_parameters(value: Value | None, depth: int = 0) -> bool:
+    """Whether a value is a parameter, or was made of parameters (detached, concatenated, flattened)."""
+    match value:
+        case Obj(kind="parameter" | "parameters"):
+            return True
+        case Bound(receiver=receiver, name="data"):
+            return _holds_parameters(receiver, depth + 1)
+        case Items(items=items):
+            return depth < 6 and any(_holds_parameters(item, depth + 1) for item in items)
+        case Unknown(by=made) if made is not None and depth < 6 and not _MEASURE.search(made.name):
+            return any(_holds_parameters(arg, depth + 1) for arg in made.args)
+    return False
+
+
+def has_group(node: Node) -> bool:
+    """Whether a collective names a group."""
+    group = node.args.get("group")
+    return group is not None and not (isinstance(group, Const) and group.value is None)
+
+
+def averages(node: Node) -> bool:
+    """Whether the operation is a mean, or is not known to be a sum."""
+    op = node.args.get("op")
+    return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
+
+
+def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
+    """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
+    root, loss = _root(node.target), _root(backward.target)
+    waits = isinstance(flag := node.args.get("async_op"), Const) and bool(flag.value)
+    found = []
+    for scale in program.of("scale"):
+        if waits and scale.number > node.number and scale.detail["op"] == "/" and _is_handed_on(scale.target):
+            found.append(scale)  # where the handles are waited for, each beside its tensor
+            continue
+        if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
+            continue
+        text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
+        of_gradient = bool(_GRADIENT.search(_COUNTED.sub("", text))) or (root and _root(scale.target) == root)
+        of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
+        if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
+            found.append(scale)
+    return first_of_each_place(found)
+
+
+def sure_divisions(divisions: Sequence[Node], node: Node, backward: Node) -> list[Node]:
+    """Those by the number of ranks itself, and not by what gets smaller with it, beside the reduction or the backward."""
+    near = (node.function, backward.function)
+    return [d for d in divisions if d.function in near and _power(d.args["by"]) * (1 if d.detail["op"] == "/" else -1) > 0]
+
+
+def _power(value: Value) -> int:
+    """The power in which the number of ranks stands in a value: 1 in `world_size`, -1 in `8 // world_size`, 0 where it does not."""
+    if isinstance(value, Expr) and len(value.args) == 2 and value.op in ("*", "/", "//"):
+        left, right = map(_power, value.args)
+        return left + right if value.op == "*" else left - right
+    return int(counts_ranks(value))
+
+
+def backward_of(program: Program, node: Node) -> Node | None:
+    """The last backward before a reduction, in its order or around the loop that both stand in."""
+    found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
+    return max(found, key=lambda b: (b.number < node.number, b.number)) if found else None
+
+
+def step_before(program: Program, node: Node) -> Node | None:
+    """The step that comes between the backward and the reduction, where the reduction is lost before the next step."""
+    steps = [s for s in program.of("step") if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
+    backwards = [b for b in program.of("backward") if b.number < node.number and shares_loop(b, node)]
+    if not steps or not backwards or backwards[-1].number > steps[-1].number:
+        return None
+    for later in after(program, node, "step", "zero-grad", "backward"):
+        return None if later.kind == "step" else steps[-1]
+    return None
+
+
+def synced_wrap(program: Program, backward: Node) -> Related | None:
+    """The wrapper that reduces a backward's gradients itself, as a related place."""
+    for forward in forwards_behind(program, backward):
+        made = forward.object.made if forward.object is not None else None
+        if made is not None and not switches(program, forward):
+            return Related(made.path, made.line, "wrap", "averages gradients in backward")
+    return None
+
+
+def _is_handed_on(target: Value | None) -> bool:
+    """Whether nothing is known of a value but a plain name, as of one that comes out of a list of pairs."""
+    return isinstance(target, Unknown) and target.by is None and target.text.isidentifier() and not target.deps
+
+
+def _root(value: Value | None) -> str:
+    return "" if value is None else re.split(r"[.\[(]", value.text)[0]

@@ -1,0 +1,1 @@
+"""World size, batch arithmetic and launch commands: DDP5xx."""

@@ -1,0 +1,99 @@
+"""What stands around a place that clips gradients, and which sums of norms are too great."""
+
+from __future__ import annotations
+
+import re
+
+from ddp_audit.patterns import pattern
+from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.model import Guard, Node, Program
+from ddp_audit.program.values import Bound, Const, Expr, Value
+from ddp_audit_rules.facts.accumulation import passes_of
+from ddp_audit_rules.facts.training import excludes
+
+_NORM = pattern(r"norm", re.IGNORECASE)
+_DIVIDES = pattern(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
+
+
+def step_after(program: Program, clip: Node) -> Node | None:
+    """The step that uses what a clip has cut."""
+    steps = [n for n in program.of("step") if n.number > clip.number and n.calls[:1] == clip.calls[:1]]
+    same = [n for n in steps if not excludes(n, clip)]
+    # The step of the window may stand in the other arm of the condition that puts the micro-batch into no_sync().
+    inside = any(block.test is None for block in clip.no_sync)
+    return next(iter(same or [n for n in steps if inside and n.loops == clip.loops]), None)
+
+
+def backward_before(program: Program, clip: Node) -> Node | None:
+    """The backward pass whose gradients a clip cuts."""
+    before = [n for n in program.of("backward") if n.number < clip.number and not excludes(n, clip)]
+    return before[-1] if before else None
+
+
+def _is_one(guard: Guard, other: Guard) -> bool:
+    """Whether two guards are one condition, or say the same twice."""
+    return guard.span == other.span or (guard.text == other.text and guard.polarity == other.polarity)
+
+
+def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node) -> bool:
+    """Whether several clips come before one step: the step waits for a window and the clip does not."""
+    if any(block.test is None for block in clip.no_sync):
+        return True
+    zeros = [z for z in program.of("zero-grad") if z.calls[:1] == step.calls[:1]]
+    if clip.loops == step.loops == backward.loops:
+        own = [g for g in step.guards if not any(_is_one(g, other) for other in clip.guards)]
+        waits = any(isinstance(v, Expr) and v.op == "%" for g in own for v in behind(g.test))
+        cleared = [z for z in zeros if z.loops == step.loops and not any(_is_one(g, o) for g in own for o in z.guards)]
+        return waits and bool(zeros) and not cleared
+    if len(clip.loops) == len(step.loops) + 1 and clip.loops == backward.loops and clip.loops[:-1] == step.loops:
+        inner = clip.loops[-1]
+        return passes_of(inner) is not None and not any(inner in z.loops for z in zeros)
+    return False
+
+
+def is_of_scaled_gradients(program: Program, clip: Node, step: Node, backward: Node) -> bool:
+    """Whether gradients carry the factor of a GradScaler when they are clipped, which the step takes out afterwards."""
+    if not step.detail.get("scaler") or not _is_scaled_loss(backward.target):
+        return False
+    unscaled = [n for n in program.of("unscale") if backward.number < n.number < clip.number and not excludes(n, clip)]
+    return not unscaled and not _is_scaler_off(program)
+
+
+def _is_scaled_loss(loss: Value | None) -> bool:
+    """Whether a loss carries the factor of a GradScaler."""
+    return loss is not None and any(operation_of(value) == "scale" for value in behind(loss))
+
+
+def _is_scaler_off(program: Program) -> bool:
+    """Whether a scaler is made that does nothing."""
+    made = [n for n in program.of("scaler") if n.detail["what"] == "made"]
+    return any(isinstance(off := n.args.get("enabled"), Const) and off.value is False and off.default is None for n in made)
+
+
+def is_norm(value: Value) -> bool:
+    """Whether a value is the norm of gradients, or its square."""
+    found = list(behind(value))
+    if any(operation_of(inner) == "clip" for inner in found):
+        return True
+    of_gradients = any(
+        (isinstance(inner, Bound) and inner.name == "grad") or operation_of(inner) == ".grad" or inner.text.endswith(".grad")
+        for inner in found
+    )
+    squares = any(operation_of(inner) in ("**", "pow", "square", "torch.square") for inner in found)
+    return of_gradients and (squares or any(_NORM.search(f"{operation_of(inner)} {inner.text}") for inner in found))
+
+
+def is_divided_after(program: Program, node: Node) -> bool:
+    """Whether the lines behind an all_reduce make a mean of the sum."""
+    lines = program.sources.get(node.span.path, [])
+    return any(_DIVIDES.search(line) for line in lines[node.span.line - 1 : node.span.end_line + 3])
+
+
+def is_norm_used(program: Program, node: Node) -> bool:
+    """Whether the lines behind an all_reduce take the root of the sum, divide by it, or hold it against a limit."""
+    name = re.escape(node.target.text) if node.target is not None and node.target.text else r"\w*norm"
+    used = re.compile(
+        rf"/\s*\(?\s*{name}|{name}\s*[<>]|[<>]=?\s*{name}|{name}\.sqrt|sqrt\({name}|{name}\s*\*\*|clip|clamp|max_norm"
+    )
+    lines = program.sources.get(node.span.path, [])
+    return any(used.search(line) for line in lines[node.span.end_line : node.span.end_line + 12])
