@@ -88,11 +88,27 @@ class _Watch:
                     _raise_in(self.thread, GaveUp)
                     return
 
+    def enter(self, thread: int) -> None:
+        """Let the time that is spent end the work of another thread from now on, called in the one whose work it was."""
+        with self.lock:
+            self.thread = thread
+        self._let_arrive()
+
     def end(self) -> None:
         with self.lock:
             self.ended.set()
+        self._let_arrive()
+
+    def _let_arrive(self) -> None:
+        """Take what was raised in this thread too late to end its work.
+
+        Taking it back (PyThreadState_SetAsyncExc with no exception) would leave CPython 3.11 looking for it for ever: every thread
+        that is traced then stands still in its next call.
+        """
         if self.is_spent:
-            _raise_in(self.thread, None)  # what was raised too late to arrive
+            with contextlib.suppress(GaveUp):
+                for _ in range(2):  # an end of a loop is where the interpreter looks
+                    pass
 
 
 _watches: list[_Watch] = []
@@ -124,15 +140,15 @@ def in_this_thread() -> Iterator[None]:
     """The work under a bound of time goes on in the thread that enters this block."""
     before = [(watch, watch.thread) for watch in _watches]
     for watch, _ in before:
-        watch.thread = threading.get_ident()
+        watch.enter(threading.get_ident())
     try:
         yield
     finally:
         for watch, thread in before:
-            watch.thread = thread
+            watch.enter(thread)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
     import ctypes  # a tenth of the audit of a script, and seldom needed
 
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
