@@ -10,6 +10,7 @@
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
+#   make wild CORPUS=DIR    first looks at public repositories: the table, and what changed since the last commit; ARGS=--fetch gets them
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
 #   make gpu-check          the checks for a machine with a GPU, in their CPU form where there is none; see benchmarks/README.md
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
@@ -25,7 +26,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle cases score bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle cases score wild bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -65,6 +66,9 @@ cases: $(STAMP)
 
 score: $(STAMP)
 	$(BIN)/python benchmarks/score.py $(if $(CORPUS),--corpus $(CORPUS)) --write
+
+wild: $(STAMP)
+	$(BIN)/python benchmarks/wild/wild.py $(CORPUS) $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py $(if $(TREE),--tree $(TREE)) --write
