@@ -129,6 +129,24 @@ def carried_flags(program: Program) -> list[tuple[Node, Node]]:
     return found
 
 
+def is_never_off(program: Program, flag: Node) -> bool:
+    """Whether an assignment of the flag sets it to what is true at every position of the loops around it."""
+    test = opened(flag.args["value"])
+    names = atoms(test)
+    if names is None:
+        return False
+    for loop in flag.loops:
+        if loop.count is not None and loop_atom(loop, names):
+            names |= atoms(opened(loop.count)) or set()
+    answers = []
+    for supposed in suppositions(names, {f"option {name}": value.value for name, value in program.config.items()}):
+        for world in (World(0, 2, 2, supposed), World(1, 2, 2, supposed)):
+            counts = [(supposed[atom], iterations(loop, world, names)) for loop in flag.loops if (atom := loop_atom(loop, names))]
+            if all(count is not None and index < count for index, count in counts):
+                answers.append(truth(test, world))
+    return bool(answers) and all(answer is True for answer in answers)
+
+
 def _says(answer: bool | None, wanted: bool) -> bool | None:
     return None if answer is None else answer == wanted
 
@@ -237,6 +255,6 @@ def passes(guards: tuple[Guard, ...], world: World) -> bool | None:
 
 
 __all__ = [
-    "Switch", "arms_reducer_by_hand", "atoms", "carried_flags", "flags_of", "forwards_behind", "is_length", "is_off", "iterations",
-    "late_flags", "loop_atom", "names_of_loops", "opened", "passes", "suppositions", "switches",
+    "Switch", "arms_reducer_by_hand", "atoms", "carried_flags", "flags_of", "forwards_behind", "is_length", "is_never_off",
+    "is_off", "iterations", "late_flags", "loop_atom", "names_of_loops", "opened", "passes", "suppositions", "switches",
 ]  # fmt: skip

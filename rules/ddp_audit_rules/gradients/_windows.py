@@ -16,6 +16,7 @@ from ddp_audit.program.sync import (
     is_length,
     is_off,
     iterations,
+    late_flags,
     loop_atom,
     opened,
     passes,
@@ -57,12 +58,46 @@ def flags_before_unreduced_steps(program: Program) -> Iterator[Span]:
     """The assignments of the flag by which a step is taken with gradients that were not reduced, which DDP105 reports."""
     for step in program.of("step"):
         before = passes_before(program, step)
-        if before and contradiction(program, step, before) is not None:
+        if before and contradiction(program, step, before) is not None and not is_surely_reduced(program, step, before):
             yield from (s.place.span for p in before for _, found in p.forwards for s in found if s.place is not None)
 
 
+def wrongly_late_flags(program: Program) -> list[tuple[Node, Node, Node]]:
+    """Assignments of the flag between a forward and its backward, but for those that are right for the forward of the next pass."""
+    right: set[int] = set()
+    for step in program.of("step"):
+        before = passes_before(program, step)
+        if before and is_surely_reduced(program, step, before):
+            right |= {s.place.number for p in before for _, found in p.forwards for s in found if s.place is not None and s.carried}
+    return [found for found in late_flags(program) if found[0].number not in right]
+
+
 def contradiction(program: Program, step: Node, before: list[Pass]) -> dict[str, Any] | None:
-    """Values of loop indices, lengths and options under which the step is taken and no pass before it was reduced."""
+    """Values of loop indices, lengths and options under which the step is taken and no pass before it was reduced.
+
+    The options keep their defaults where these show it.
+    """
+    asked = _asked(program, step, before)
+    return None if asked is None else next((said for said, wrong in _trials(program, step, before, *asked) if wrong), None)
+
+
+def is_surely_reduced(program: Program, step: Node, before: list[Pass]) -> bool:
+    """Whether, with the defaults of all options, some pass is reduced before each such step at every position that is tried."""
+    asked = _asked(program, step, before)
+    if asked is None:
+        return False
+    answers = [wrong for said, wrong in _trials(program, step, before, *asked) if not flipped(program, said)]
+    return any(wrong is False for wrong in answers) and True not in answers
+
+
+def flipped(program: Program, supposed: dict[str, Any]) -> list[str]:
+    """The options that a supposition takes otherwise than their defaults."""
+    defaults = _defaults(program)
+    return [name for name, value in supposed.items() if name.startswith("option ") and value != defaults.get(name)]
+
+
+def _asked(program: Program, step: Node, before: list[Pass]) -> tuple[tuple[Guard, ...], set[str]] | None:
+    """The guards of the step alone and what is to be supposed; None where something cannot be."""
     shared = {(g.span, g.polarity) for p in before for g in p.backward.guards}
     # A batch that is left out for what is in it (`if not isfinite(loss): continue`) says nothing about the others.
     left_out = {(g.span, g.polarity) for g in step.guards if g.via == "early-exit" and DATA in g.taint}
@@ -80,11 +115,24 @@ def contradiction(program: Program, step: Node, before: list[Pass]) -> dict[str,
         for loop in p.backward.loops:
             if loop.count is not None and loop_atom(loop, names):
                 names |= atoms(opened(loop.count)) or set()
-    defaults = {f"option {name}": value.value for name, value in program.config.items()}
+    return guards, names
+
+
+def _trials(
+    program: Program, step: Node, before: list[Pass], guards: tuple[Guard, ...], names: set[str]
+) -> Iterator[tuple[dict[str, Any], bool | None]]:
+    """Suppositions, those with the defaults of all options first, and for each whether the step is taken with nothing reduced."""
+    defaults = _defaults(program)
+    numbers = {name: value for name, value in defaults.items() if name in names and type(value) in (int, float)}
+    for supposed in suppositions(names - set(numbers), defaults) if numbers else ():
+        said = {**supposed, **numbers}
+        yield said, _contradicts(step, before, guards, said, names)
     for supposed in suppositions(names, defaults):
-        if _contradicts(step, before, guards, supposed, names):
-            return dict(supposed)
-    return None
+        yield supposed, _contradicts(step, before, guards, supposed, names)
+
+
+def _defaults(program: Program) -> dict[str, Any]:
+    return {f"option {name}": value.value for name, value in program.config.items()}
 
 
 def _set_in_loop(program: Program, step: Node, one: Pass, name: str) -> bool:
@@ -99,15 +147,18 @@ def _set_in_loop(program: Program, step: Node, one: Pass, name: str) -> bool:
     )
 
 
-def _contradicts(step: Node, before: list[Pass], guards: tuple[Guard, ...], supposed: dict[str, Any], names: set[str]) -> bool:
+def _contradicts(
+    step: Node, before: list[Pass], guards: tuple[Guard, ...], supposed: dict[str, Any], names: set[str]
+) -> bool | None:
+    """Whether the step is taken and no pass before it was reduced; None where it is not taken, or that is not known."""
     world = World(0, 2, 2, supposed)
     for loop in step.loops:
         index, count = loop_atom(loop, names), iterations(loop, world, names)
         if index is not None and count is not None and supposed[index] >= count:
-            return False
+            return None
     if passes(guards, world) is not True:
-        return False
-    ran = False
+        return None
+    ran, known = False, True
     for p in before:
         last = dict(supposed)
         for loop in p.backward.loops[len(step.loops) :]:
@@ -115,17 +166,18 @@ def _contradicts(step: Node, before: list[Pass], guards: tuple[Guard, ...], supp
             if index is not None:
                 count = iterations(loop, world, names)
                 if count is None or count < 1:
-                    return False
+                    return None
                 last[index] = supposed[index] = count - 1
         there = World(0, 2, 2, last)
         reached = passes(p.guards, there)
         if reached is None:
-            return False
+            return None
         if reached:
-            if p.unsynced(there) is not True:
+            unsynced = p.unsynced(there)
+            if unsynced is False:
                 return False
-            ran = True
-    return ran
+            known, ran = known and unsynced is True, True
+    return True if ran and known else None
 
 
 def _atoms_of(values: list[Any]) -> set[str] | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import arms_reducer_by_hand, carried_flags, late_flags
+from ddp_audit.program.sync import arms_reducer_by_hand, carried_flags, is_never_off
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules.gradients._windows import flags_before_unreduced_steps
+from ddp_audit_rules.gradients._sync_by_rank import parted_passes
+from ddp_audit_rules.gradients._windows import flags_before_unreduced_steps, wrongly_late_flags
 
 
 class PrivateSyncSwitch(Rule):
@@ -24,8 +25,9 @@ class PrivateSyncSwitch(Rule):
         "not restore itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
     )
     quiet = (
-        "An assignment between a forward and its backward (DDP112), one that lets a step use unreduced gradients (DDP105), and "
-        "code that prepares the reducer by hand at the same place."
+        "An assignment between a forward and its backward that is late (DDP112), one that lets a step use unreduced gradients "
+        "(DDP105), one that never switches anything off (DDP119) or differs between ranks (DDP120), and code that prepares the "
+        "reducer by hand at the same place."
     )
     confirmed = "Nothing to confirm: the order in the source is what is reported."
     source = "torch 2.13, nn/parallel/distributed.py: no_sync sets the same attribute and restores it in a finally block."
@@ -65,11 +67,11 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        late = {flag.span for flag, _, _ in late_flags(program)}
+        late = {flag.span for flag, _, _ in wrongly_late_flags(program)}
         carried = {flag.span: forward for flag, forward in carried_flags(program)}
-        wrong = set(flags_before_unreduced_steps(program)) if carried else set()
+        wrong = {*flags_before_unreduced_steps(program), *(n.span for parted in parted_passes(program) for n in parted.flags)}
         for flag in first_of_each_place(program.of("sync-flag")):
-            if flag.span in late or flag.span in wrong or arms_reducer_by_hand(program, flag):
+            if flag.span in late or flag.span in wrong or is_never_off(program, flag) or arms_reducer_by_hand(program, flag):
                 continue
             if flag.span in carried:
                 yield self._for_the_next(flag, carried[flag.span])

@@ -9,7 +9,7 @@ from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.sync import forwards_behind, switches
+from ddp_audit.program.sync import forwards_behind, is_never_off
 from ddp_audit.program.values import Const, Value
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules.facts.accumulation import window_of
@@ -23,15 +23,15 @@ class RedundantSync(Rule):
     level = "info"
     what = (
         "An accumulation of micro-batches whose backward passes all reduce their gradients, because no forward stands inside "
-        "`no_sync()` and nothing switches the reduction off."
+        "`no_sync()` and nothing switches the reduction off, as where `require_backward_grad_sync` is true on each of them."
     )
     why = (
         "DDP reduces what `.grad` holds after each backward. The sums are right, and all but the last reduction are wasted: with a "
         "micro-batches an update the ranks send a times the bytes, and wait for each other a times."
     )
     quiet = (
-        "A forward under `no_sync()` or a switch of the flag, whatever its condition; windows of one; windows whose length is not "
-        "known; communication hooks, frameworks and FSDP, which decide for themselves; `static_graph=True`, which does not go "
+        "A forward under `no_sync()`, or a flag that can be off, whatever the condition; windows of one; windows whose length is "
+        "not known; communication hooks, frameworks and FSDP, which decide for themselves; `static_graph=True`, which does not go "
         "together with no_sync()."
     )
     confirmed = "Every backward at this place reduced its buckets, and there were more of them than optimizer steps."
@@ -75,13 +75,14 @@ dist.destroy_process_group()
         program = context.program
         for backward in first_of_each_place(program.of("backward")):
             forwards = forwards_behind(program, backward)
-            if not forwards or not trained_by_ddp(program, backward) or any(switches(program, f) for f in forwards):
+            if not forwards or not trained_by_ddp(program, backward):
                 continue
             wrap = wrap_behind(program, forwards[0])
             if (
                 is_set(wrap, "static_graph") is not False
                 or has_line(program, "register_comm_hook")
-                or program.has("no-sync", "sync-flag")
+                or program.has("no-sync")
+                or not all(is_never_off(program, flag) for flag in program.of("sync-flag"))
             ):
                 continue
             window = window_of(program, backward)

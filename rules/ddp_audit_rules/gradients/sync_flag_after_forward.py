@@ -9,9 +9,10 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import arms_reducer_by_hand, late_flags
+from ddp_audit.program.sync import arms_reducer_by_hand
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules.facts.evidence import has_fault
+from ddp_audit_rules.gradients._windows import wrongly_late_flags
 
 
 class SyncFlagAfterForward(Rule):
@@ -65,7 +66,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        late = late_flags(program)
+        late = wrongly_late_flags(program)
         for flag in first_of_each_place(flag for flag, _, _ in late):
             if arms_reducer_by_hand(program, flag):
                 continue

@@ -8,13 +8,14 @@ from typing import Any
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Option, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import late_flags, names_of_loops
+from ddp_audit.program.sync import late_flags, names_of_loops, opened
+from ddp_audit.program.values import leaves
 from ddp_audit.rule import Context, Rule
 from ddp_audit_rules.facts.evidence import faults_at
 from ddp_audit_rules.gradients._gradients import averages_parameters, is_of_gradients
-from ddp_audit_rules.gradients._windows import Pass, contradiction, never, passes_before
+from ddp_audit_rules.gradients._windows import Pass, contradiction, flipped, is_surely_reduced, never, passes_before
 
 
 class UnsyncedOptimizerStep(Rule):
@@ -84,7 +85,10 @@ dist.destroy_process_group()
         late = {(forward.number, backward.number) for _, forward, backward in late_flags(program)}
         for step in first_of_each_place(program.of("step")):
             before = passes_before(program, step)
-            if not before or any((f.number, p.backward.number) in late for p in before for f, _ in p.forwards):
+            if not before or (
+                any((f.number, p.backward.number) in late for p in before for f, _ in p.forwards)
+                and not is_surely_reduced(program, step, before)
+            ):
                 continue
             if not any(found for p in before for _, found in p.forwards):
                 continue
@@ -105,7 +109,9 @@ dist.destroy_process_group()
             f"{names.get(name, name.removeprefix('option '))} = {value}"
             for name, value in sorted(supposed.items(), key=lambda pair: not pair[0].startswith("loop:"))
         )
-        where = f"for instance with {case}, " if case else ""
+        tests = [s.test for p in before for _, found in p.forwards for s in found if s.test is not None]
+        ranks = " on 2 ranks" if case and any("world_size" in leaves(opened(test)) for test in tests) else ""
+        where = f"for instance with {case}{ranks}, " if case else ""
         message = (
             f"This step can use gradients that no rank reduced: {where}the forward of line {forward.span.line} runs with "
             "synchronisation off and the step is taken all the same."
@@ -118,7 +124,7 @@ dist.destroy_process_group()
         if switch is not None:
             related.append(Related(forward.span.path, switch.line, "sync", switch.text))
         related += [Related(g.span.path, g.span.line, "guard", g.text) for g in step.guards[-1:] if g.via != "early-exit"]
-        return self.finding(step.span, message, explanation, related=related, guards=step.guards)
+        return self.finding(step.span, message, explanation, related=related, guards=step.guards, option=_option(program, supposed))
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a step at this place that used gradients which were never reduced."""
@@ -126,3 +132,11 @@ dist.destroy_process_group()
         if not steps:
             return "not-exercised"
         return "confirmed" if faults_at(run, GRADIENTS_NOT_REDUCED, finding.span) else "not-observed"
+
+
+def _option(program: Program, supposed: dict[str, Any]) -> Option | None:
+    """The one number that has to be set for the step to go wrong, where the default of more than one does nothing wrong."""
+    names = flipped(program, supposed)
+    name = names[0].removeprefix("option ") if len(names) == 1 else ""
+    default = program.config[name].value if name in program.config else None
+    return Option(name, default, supposed[names[0]]) if type(default) is int and default > 1 else None
