@@ -134,7 +134,8 @@ def test_a_document_without_a_file_is_audited_and_imports_what_lies_in_the_folde
         assert wrap  # places in it lead back to it
         editor.open("vscode-notebook-cell:/nb.ipynb#W0", GUARDED)
         editor.open("nb.ipynb", "{}")
-        assert editor.leave()[0] == 0
+        code, said = editor.leave()
+        assert code == 0, said
         assert {one["uri"] for one in editor.published} == {"untitled:Untitled-1"}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from importlib.util import find_spec
 
 from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
@@ -20,9 +22,12 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until the client ends; returns 0 where it asked for that first. Raises Usage."""
+    """Serves until the client ends, and ends the process: with 0 where the client asked for that first. Raises Usage."""
     if find_spec("pygls") is None:
         raise Usage("server needs pygls: pip install 'ddp-audit[lsp]'")
     from ddp_audit.server.protocol import serve
 
-    return serve(allow_rules=args.allow_project_rules)
+    code = serve(allow_rules=args.allow_project_rules)
+    # The interpreter would end the threads that still audit or parse wherever they are, and inside libcst's parser that aborts.
+    sys.stderr.flush()
+    os._exit(code)
