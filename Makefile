@@ -4,10 +4,11 @@
 #   make test               the tests, in two processes; make test ARGS='tests/cli -k json' for some of them
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make nightly            everything that takes hours: all tests, with those marked nightly, both kernels, the cases on real ranks,
-#                           20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz
+#                           scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
+#   make agreement          scripts in many styles under trace, and how far their predictions agree; with CORPUS=DIR public ones too
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make wild CORPUS=DIR    first looks at public repositories: the table, and what changed since the last commit; ARGS=--fetch gets them
@@ -26,7 +27,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 
-.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle cases score wild bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -42,7 +43,7 @@ test-native test-python: $(STAMP)
 # Each part runs, also after one that failed; the exit code tells whether all passed.
 nightly: $(STAMP)
 	failed=; for part in "test ARGS=--nightly" "test-native ARGS=--nightly" "test-python ARGS=--nightly" \
-	  "oracle N=20000" "agree N=10000" "cases" "fuzz PIECES=20"; do \
+	  "oracle N=20000" "agree N=10000" "cases" "agreement" "fuzz PIECES=20"; do \
 	  echo "nightly: make $$part"; $(MAKE) $$part || failed="$$failed [$$part]"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 
@@ -60,6 +61,9 @@ agree: $(STAMP)
 
 oracle: $(STAMP)
 	$(BIN)/python benchmarks/oracle/oracle.py $(or $(N),1000) $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
+
+agreement: $(STAMP)
+	$(BIN)/python tests/under_trace/run.py $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
 
 cases: $(STAMP)
 	$(BIN)/python tests/cases/run.py $(NAMES)

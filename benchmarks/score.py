@@ -32,6 +32,8 @@ SECONDS = 240  # for one file
 
 sys.path.insert(0, str(ROOT / "tests" / "cases"))
 
+import predictions  # noqa: E402 - found by the path above
+
 
 @dataclass
 class Tally:
@@ -200,49 +202,6 @@ def cases_sheet(tallies: dict[str, Tally]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass
-class Predictions:
-    """The predicted runs of the case programs against what real runs showed."""
-
-    hanging: int = 0
-    found: int = 0
-    false: int = 0
-
-
-def score_predictions() -> Predictions:
-    """Every case program that runs without a framework: whether its predicted run proves the hang or abort that was seen."""
-    from case import programs
-
-    from ddp_audit.audit import Options
-    from ddp_audit.explore.proof import CHECKED, predicted
-    from ddp_audit.predicted import job_of
-
-    score = Predictions()
-    here = Path.cwd()
-    for program in programs():
-        shown = {outcome.word for outcome in program.outcomes}
-        if program.needs or "not-run" in shown:
-            continue
-        os.chdir(program.path.parent)
-        job = job_of([program.path.name], Options(launch=program.launch or None), bounds=CHECKED)
-        parting = None if job is None else predicted(job).parting
-        os.chdir(here)
-        hangs, proven = bool(shown & {"hang", "abort"}), parting is not None and not parting.rests_on
-        score.hanging += hangs
-        score.found += hangs and proven
-        score.false += proven and not hangs and "error" not in shown
-    return score
-
-
-def predictions_sheet(score: Predictions) -> str:
-    """What the predicted runs of the cases prove."""
-    return (
-        "## Predicted runs\n"
-        f"Case programs that hang or are aborted, without a framework: {score.hanging}, of which the predicted run proves "
-        f"{score.found}. Programs that are predicted to hang and do not: {score.false}.\n"
-    )
-
-
 def field_sheet(score: Field) -> str:
     """The table of the field labels, and what is to be read."""
     wanted, found = (sum(getattr(t, name) for t in score.tallies.values()) for name in ("wanted", "found"))
@@ -273,7 +232,7 @@ def main() -> int:
     if args.corpus is not None and not args.corpus.is_dir():
         print(f"{args.corpus} is no folder", file=sys.stderr)
         return 2
-    cases = f"{cases_sheet(score_cases())}\n{predictions_sheet(score_predictions())}"
+    cases = f"{cases_sheet(score_cases())}\n{predictions.sheet(predictions.score())}"
     old = SHEET.read_text(encoding="utf-8").partition(FIELD_TITLE) if SHEET.exists() else ("", "", "")
     fields = field_sheet(score_field(args.corpus)) if args.corpus else old[1] + old[2]
     sheet = f"# Score sheet\n\n{cases}\n{fields}"
