@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ddp_audit.cli import main
-from ddp_audit.source.frameworks import FRAMEWORKS, MARKS
 from ddp_audit.source.project import Project
 
 HANG = "import torch.distributed as dist\n\n\ndef sync():\n    if dist.get_rank() == 0:\n        dist.barrier()\n"
@@ -186,7 +185,3 @@ def test_an_own_package_with_the_name_of_a_framework_is_read(files: dict[str, st
     write({**files, "examples/run.py": SCRIPT.format("from accelerate import sync")})
     document = check(capsys, "examples/run.py")
     assert len(paths(document)) == 1 and "accelerate" in paths(document)[0]
-
-
-def test_each_framework_has_a_mark() -> None:
-    assert FRAMEWORKS.keys() <= MARKS.keys() and all(MARKS.values())

@@ -142,8 +142,11 @@ def _sum(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(4, "big")
 
 
+SOURCES = (".py", ".toml")  # the tool's code, and what it knows of libraries
+
+
 def tool_paths(folders: Iterable[str] | None = None) -> Iterator[str]:
-    """The folders of sources of the tool and the rules, and the Python files in them."""
+    """The folders of sources of the tool and the rules, and the files in them that say what the tool does."""
     import ddp_audit
     import ddp_audit_rules
 
@@ -154,7 +157,7 @@ def tool_paths(folders: Iterable[str] | None = None) -> Iterator[str]:
                 inner = sorted((entry.path, entry.is_dir()) for entry in entries if entry.name != "__pycache__")
         except OSError:
             continue
-        yield from (path for path, is_folder in inner if not is_folder and path.endswith(".py"))
+        yield from (path for path, is_folder in inner if not is_folder and path.endswith(SOURCES))
         yield from tool_paths(path for path, is_folder in inner if is_folder)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit import __version__
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
-from ddp_audit.cache.reports import installed_paths, tool_paths
+from ddp_audit.cache.reports import SOURCES, installed_paths, tool_paths
 from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options
 from ddp_audit.source import unchanged
 from ddp_audit.source.seen import digest_of, noting
@@ -92,7 +92,7 @@ def _tool(folders: Sequence[str]) -> str:
     import ddp_audit_rules
 
     roots = [*ddp_audit.__path__, *ddp_audit_rules.__path__, *folders]
-    sources = {root: [path for path in tool_paths([root]) if path.endswith(".py")] for root in roots}
+    sources = {root: [path for path in tool_paths([root]) if path.endswith(SOURCES)] for root in roots}
     states = [(path, unchanged.guard_of(path)) for path in (*itertools.chain(*sources.values()), *installed_paths())]
     kept = cache_folder() / f"tool-{_hash(repr((list(sources), states)))}.json"
     try:

@@ -98,7 +98,7 @@ def _report(context: Context, rules: list[Rule], read: list[str], most: int | No
     program = context.program
     yield f"read: {count(len(read), 'file')}"
     yield from (f"  {path}" for path in read)
-    yield f"frameworks: {', '.join(sorted(program.frameworks)) or 'none'}"
+    yield f"frameworks: {', '.join(sorted(program.frameworks.names)) or 'none'}"
     yield f"lowered: {count(len(program.nodes), 'node')}" + (
         "" if program.executed else "; no script: its functions were read one by one"
     )

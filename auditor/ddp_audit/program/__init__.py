@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.knowledge.framework import answers_of
 from ddp_audit.program.model import BufferSite, Program
 from ddp_audit.source.files import SourceFile
-from ddp_audit.source.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -49,10 +50,28 @@ def lower(
     program.random_sites = random_sites(lowering)
     program.contents = contents(lowering)
     program.buffer_writes = buffer_writes(lowering)
-    program.frameworks = frozenset(
-        framework for library in lowering.libraries for root, framework in FRAMEWORKS.items() if library.split(".")[0] == root
-    ) | ({"fsdp"} if any("fsdp" in library.lower() or "fully_shard" in library for library in lowering.libraries) else frozenset())
+    program.frameworks = answers_of(lowering.libraries, lambda name: _uses(lowering, name))
     return program
+
+
+def _uses(lowering: Lowering, name: str) -> bool:
+    """Whether a file that was read uses a name; `*Trainer` is any that ends so."""
+    found = (frame.source.fact("names", frame.source.tree, _names_in) for frame in lowering.modules.values())
+    if name.startswith("*"):
+        return any(one.endswith(name[1:]) for names in found for one in names)
+    return any(name in names for names in found)
+
+
+def _names_in(tree: ast.AST) -> frozenset[str]:
+    """The names that a file reads, imports or takes attributes by."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                found.add(name)
+            case ast.alias(name=name):
+                found.add(name.rpartition(".")[2])
+    return frozenset(found)
 
 
 def _buffers(lowering: Lowering) -> dict[tuple[Any, ...], list[BufferSite]]:

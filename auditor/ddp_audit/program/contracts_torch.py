@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.patterns import pattern
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, FAMILIES, Contract, contract, generic, method_made, wrap
@@ -65,14 +66,8 @@ COLLECTIVES: dict[str, tuple[tuple[str, ...], bool]] = {
 }
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 
-# Calls that are collective by contract though their name does not say so.
-_HIDDEN_METHODS = {
-    "consolidate_state_dict": "ZeroRedundancyOptimizer.consolidate_state_dict gathers the shards of all ranks",
-    "full_tensor": "DTensor.full_tensor all-gathers",
-    "wait_for_everyone": "wait_for_everyone is a barrier",
-    "gather_for_metrics": "gather_for_metrics all-gathers",
-    "synchronize_between_processes": "synchronize_between_processes all-reduces the meters",
-}
+# Methods that are collective by contract, whatever object they are called on, though their name does not say so.
+_HIDDEN_METHODS = {name: what for one in frameworks().values() for name, what in one.methods.items()}
 _MPI_METHODS = (
     "bcast",
     "Bcast",

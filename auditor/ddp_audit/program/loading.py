@@ -195,13 +195,6 @@ def _uses_index(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return not names or any(isinstance(n, ast.Name) and n.id == names[0] for n in ast.walk(method) if n is not method)
 
 
-def loads_for_user(program: Program) -> bool:
-    """Whether a framework shares the data out and passes the epoch on by itself."""
-    if program.frameworks & {"accelerate", "lightning", "composer", "colossalai", "dgl"}:
-        return True
-    return "transformers" in program.frameworks and has_line(program, r"\w*Trainer\(")
-
-
 def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:
     """Each line of code of the files read that a pattern is found in, without comments: path, number from 1, text."""
     for path, lines in program.sources.items():

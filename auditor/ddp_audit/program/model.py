@@ -68,6 +68,7 @@ from itertools import takewhile
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.knowledge.framework import Answers
 from ddp_audit.program.modules import Modules
 from ddp_audit.program.values import (
     MISSING,
@@ -334,7 +335,7 @@ class Program:
     buffers: dict[tuple[Any, ...], list[BufferSite]] = field(default_factory=dict)  # by key of the module object
     inside: dict[tuple[Any, ...], Inside] = field(default_factory=dict)  # by key of the wrapper
     modules: Modules = field(default_factory=Modules)  # the module objects, what is inside what, what is wrapped
-    frameworks: frozenset[str] = frozenset()  # accelerate, lightning, deepspeed, fsdp, .. imported by the audited files
+    frameworks: Answers = field(default_factory=Answers)  # what the frameworks do that the audited files import
     sources: dict[str, list[str]] = field(default_factory=dict)  # lines of each file that was read, by path
     documents: dict[str, str] = field(default_factory=dict)  # whole text of each file, by path
     random_sites: dict[tuple[Any, ...], list[RandomSite]] = field(default_factory=dict)  # by key of a module or data set

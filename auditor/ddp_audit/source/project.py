@@ -15,10 +15,11 @@ from pathlib import Path
 
 from ddp_audit.budget import TOO_MUCH_MEMORY
 from ddp_audit.graphs import parts_of
+from ddp_audit.knowledge.framework import marks
 from ddp_audit.source import seen
+from ddp_audit.source.binding import binds
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
-from ddp_audit.source.frameworks import MARKS, binds
 from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
 from ddp_audit.source.gitignore import Ignored
 from ddp_audit.source.notebook import SUFFIX
@@ -340,12 +341,13 @@ class Project:
 
     def _is_framework(self, root: str, package: str, importer: str) -> bool:
         """Whether a package in a folder is a framework's own source, for a file in the folder `importer` outside of it."""
-        if package not in MARKS:
+        mark = marks().get(package)
+        if mark is None:
             return False
         top = os.path.join(root, package)
         if os.path.join(importer, "").startswith(os.path.join(top, "")):
             return False
-        return seen.remembered(self._frameworks, top, lambda: self._has_mark(top, MARKS[package]))
+        return seen.remembered(self._frameworks, top, lambda: self._has_mark(top, mark))
 
     def _has_mark(self, top: str, mark: str) -> bool:
         package = os.path.join(top, "__init__.py")

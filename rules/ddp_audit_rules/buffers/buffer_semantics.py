@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import loads_for_user
 from ddp_audit.program.model import BufferWrite, Node
 from ddp_audit.program.values import Obj, constant, options
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -82,7 +81,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program):
+        if program.frameworks.shards_loaders:
             return
         trained = {f.object.key for b in program.of("backward") for f in program.forwards_of(b.target) if f.object is not None}
         for wrap in program.of("wrap"):

@@ -10,7 +10,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line, loads_for_user
+from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import BufferSite, Node, Program
 from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -86,7 +86,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or _mended(program):
+        if program.frameworks.shards_loaders or _mended(program):
             return
         trained = {f.object.key for b in program.of("backward") for f in program.forwards_of(b.target) if f.object is not None}
         for wrap in program.of("wrap"):

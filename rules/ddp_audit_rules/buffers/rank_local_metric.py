@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import has_line, loads_for_user, trains
+from ddp_audit.program.loading import has_line, trains
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.buffers._reports import Report, of_one_rank, reports, shared_names
 
@@ -79,10 +79,10 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        fabric = "lightning" in program.frameworks and has_line(program, r"\bFabric\(")
-        if (not fabric and loads_for_user(program)) or program.frameworks & {"deepspeed", "horovod"}:
+        frameworks = program.frameworks
+        if frameworks.reports_metrics or frameworks.may_shard_loaders:
             return
-        if not (trains(program) or (fabric and has_line(program, r"\.backward\("))):
+        if not (trains(program) or (frameworks.leaves_loop and has_line(program, r"\.backward\("))):
             return
         shared = shared_names(program)
         found = [one for one in reports(program) if not one.texts & shared]

@@ -60,8 +60,8 @@ def waits(program: Program) -> Iterator[Wait]:
 
 
 def _in_frameworks(program: Program) -> Iterator[Wait]:
-    """Contexts of Accelerate and Trainer that let the main process through first, where no other timeout is given."""
-    if not program.frameworks & {"accelerate", "transformers"} or has_line(program, _TIMEOUT):
+    """Contexts of frameworks that let the main process through first, where no other timeout is given."""
+    if not program.frameworks.lets_first_through or has_line(program, _TIMEOUT):
         return
     for node in program.of("long-work"):
         if node.detail["first"] and node.detail["seconds"] is None and not _is_cached(node):

@@ -9,7 +9,6 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.machine.matching import COMPLETES
-from ddp_audit.program.loading import loads_for_user
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.collectives._regions import what_of
 from ddp_audit_rules.collectives._uneven import Uneven, uneven_loops
@@ -70,7 +69,7 @@ dist.destroy_process_group()
     )
 
     def check(self, context: Context) -> Iterable[Finding]:
-        if not loads_for_user(context.program):
+        if not context.program.frameworks.shards_loaders:
             for uneven in uneven_loops(context.program):
                 if uneven.loop.kind == "while" or not _comes_out_even(context):
                     yield self._finding(uneven)

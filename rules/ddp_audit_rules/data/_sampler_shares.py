@@ -41,7 +41,7 @@ def wrong_with(shares: list[tuple[int, int]]) -> str:
 def numbers_of_group(program: Program, node: Node, given: list[str]) -> Fix | None:
     """The numbers of the process group in the place of those that are not, where the group surely exists by then."""
     init = next(program.of("init"), None)
-    if init is None or init.number > node.number or not always_runs(program, init) or program.frameworks & {"horovod"}:
+    if init is None or init.number > node.number or not always_runs(program, init) or program.frameworks.numbers_processes:
         return None
     right = {
         "num_replicas": lambda world: world.world_size,

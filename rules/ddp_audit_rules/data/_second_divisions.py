@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddp_audit.findings import Related
+from ddp_audit.knowledge import framework
 from ddp_audit.program.loading import DISTRIBUTED, has_line, samplers_of, training_passes
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
@@ -27,11 +28,11 @@ class Division(NamedTuple):
 
 
 def second_divisions(program: Program) -> Iterator[Division]:
-    """By samplers, by loops that skip batches, by `prepare()` and by Lightning, in this order."""
+    """By samplers, by loops that skip batches, by `prepare()` and by samplers that a framework puts in, in this order."""
     yield from _by_samplers(program)
     yield from _by_loops(program)
     yield from _by_prepare(program)
-    yield from _by_lightning(program)
+    yield from _by_injected_samplers(program)
 
 
 def _by_samplers(program: Program) -> Iterator[Division]:
@@ -63,27 +64,26 @@ def _by_loops(program: Program) -> Iterator[Division]:
 def _by_prepare(program: Program) -> Iterator[Division]:
     made = {n.object.key: n for n in program.of("loader") if n.object is not None}
     for node in program.of("prepare"):
+        prepares = framework.one(node.detail["framework"])
         for value in node.args.values():
             loader = next((made[o.key] for o in options(value) if isinstance(o, Obj) and o.key in made), None)
             if loader is None:
                 continue
             sampler = any(_is_distributed(s) for s in samplers_of(loader))
             cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
-            if node.detail["framework"] == "accelerate" and (sampler or cut):
+            if prepares.shards_again and (sampler or cut):
                 what = "has a DistributedSampler" if sampler else f"holds this rank's own part ({cut})"
                 message = (
                     f"`{value.text or 'The loader'}` {what} and `{node.text.split('(')[0]}()` shards it again, so that each "
                     "rank trains on one part in W of its part."
                 )
                 yield Division(node, message, [Related(loader.span.path, loader.span.line, "loader", "divided here first")])
-            elif node.detail["framework"] == "fabric" and cut and not sampler and not _switched_off(program):
+            elif prepares.injects_samplers and cut and not sampler and not _switched_off(program):
                 yield Division(node, _INJECTED.format(cut=cut), [Related(loader.span.path, loader.span.line, "loader", "made")])
 
 
-def _by_lightning(program: Program) -> Iterator[Division]:
-    if "lightning" not in program.frameworks or _switched_off(program) or program.has("prepare", "wrap"):
-        return
-    if not has_line(program, r"\bTrainer\(|LightningModule|LightningDataModule"):
+def _by_injected_samplers(program: Program) -> Iterator[Division]:
+    if not program.frameworks.injects_samplers or _switched_off(program) or program.has("prepare", "wrap"):
         return
     for loader in program.of("loader"):
         cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""

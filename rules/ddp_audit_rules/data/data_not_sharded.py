@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import Pass, loads_for_user, samplers_of, training_passes
+from ddp_audit.program.loading import Pass, samplers_of, training_passes
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -84,7 +84,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or program.frameworks & {"deepspeed", "horovod"}:
+        if program.frameworks.loads_for_user:
             return
         seen: set[object] = set()
         for one in training_passes(program):

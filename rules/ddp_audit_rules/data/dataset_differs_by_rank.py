@@ -9,7 +9,7 @@ from itertools import combinations
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import DISTRIBUTED, loads_for_user, samplers_of, shares_out, trains
+from ddp_audit.program.loading import DISTRIBUTED, samplers_of, shares_out, trains
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -78,7 +78,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or not trains(program):
+        if program.frameworks.shards_loaders or not trains(program):
             return
         seen: set[object] = set()
         for user, data in _divided(program):

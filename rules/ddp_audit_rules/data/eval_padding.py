@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import loads_for_user, training_passes
+from ddp_audit.program.loading import training_passes
 from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.data._padded_rows import GATHERS, combined_after, leaves_rows_out, padding_sampler
@@ -81,7 +81,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or leaves_rows_out(program):
+        if program.frameworks.shards_loaders or leaves_rows_out(program):
             return
         trained = {one.loader.key for one in training_passes(program)}
         loaders = {n.object.key: n for n in program.of("loader") if n.object is not None}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import Pass, class_text, loads_for_user, training_passes
+from ddp_audit.program.loading import Pass, class_text, training_passes
 from ddp_audit.program.model import Node
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Obj, Value, options
@@ -79,7 +79,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program) or program.frameworks & {"deepspeed", "horovod"}:
+        if program.frameworks.loads_for_user:
             return
         seen: set[object] = set()
         for one in training_passes(program):

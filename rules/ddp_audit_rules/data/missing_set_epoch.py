@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import Pass, endless_passes, loads_for_user, samplers_of, shuffles, training_passes, trains
+from ddp_audit.program.loading import Pass, endless_passes, samplers_of, shuffles, training_passes, trains
 from ddp_audit.program.model import Node
 from ddp_audit.program.values import Obj, constant
 from ddp_audit.rule import Context, Rule, guard_relations
@@ -72,7 +72,7 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if loads_for_user(program):
+        if program.frameworks.owns_epoch:
             return
         loops = training_passes(program) + (endless_passes(program) if trains(program) else [])
         passes = [one for one in loops if one.made is not None and one.around and not one.taken]

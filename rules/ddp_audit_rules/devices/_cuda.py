@@ -6,8 +6,6 @@ from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Program
 from ddp_audit.program.values import Const, Value, options
 
-_FRAMEWORKS = {"accelerate", "lightning", "deepspeed", "horovod", "composer", "colossalai"}
-
 
 def may_use_nccl(program: Program) -> bool:
     """Whether the process group may carry CUDA tensors: its backend may be nccl, or is left to torch."""
@@ -30,8 +28,4 @@ def _may_be_nccl(backend: Value | None) -> bool:
 
 def places_for_user(program: Program) -> bool:
     """Whether a framework, or the environment, gives each process its device."""
-    if program.frameworks & _FRAMEWORKS:
-        return True
-    if "transformers" in program.frameworks and has_line(program, r"\w*Trainer\(|TrainingArguments"):
-        return True
-    return has_line(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device")
+    return program.frameworks.places_devices or has_line(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device")

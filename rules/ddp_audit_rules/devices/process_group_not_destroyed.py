@@ -21,8 +21,6 @@ from ddp_audit_rules.devices._group_places import (
     written_destroys,
 )
 
-_TEAR_DOWN = frozenset({"accelerate", "lightning", "deepspeed", "composer", "colossalai", "horovod"})
-
 _NORMAL_PATH = "on the normal path only"
 
 
@@ -87,7 +85,7 @@ main()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if program.frameworks & _TEAR_DOWN:
+        if program.frameworks.tears_down_group:
             return
         inits = [n for n in program.of("init") if n.is_called]
         if not inits:

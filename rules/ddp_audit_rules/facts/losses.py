@@ -235,7 +235,7 @@ _JOBS = (World(0, 2, 2), World(1, 3, 3), World(0, 4, 2))
 
 def trained_by_ddp(program: Program, backward: Node) -> bool:
     """Whether a backward goes through a forward of torch's own wrapper whose averaging nobody changed."""
-    if program.frameworks & {"deepspeed", "lightning", "accelerate", "composer", "colossalai", "horovod", "fsdp"}:
+    if program.frameworks.owns_backward:
         return False
     return any(
         n.detail.get("through") == "wrapper" and n.object is not None and n.object.kind == "ddp"

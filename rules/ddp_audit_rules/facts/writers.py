@@ -19,7 +19,7 @@ _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 def is_distributed(program: Program) -> bool:
     """Whether the script itself sets up a job of several processes, without a framework that decides who writes."""
     own = program.has("init", "wrap")
-    return own and program.executed and not program.frameworks & {"lightning", "composer", "colossalai"}
+    return own and program.executed and not program.frameworks.decides_writers
 
 
 def who(program: Program, node: Node) -> str:

@@ -14,8 +14,6 @@ from ddp_audit_rules.facts.always import always_runs, runs_with
 from ddp_audit_rules.facts.evidence import seen_at
 from ddp_audit_rules.facts.training import wrap_behind
 
-_ENGINES = {"deepspeed", "fsdp", "accelerate", "lightning", "fairscale", "colossalai"}  # wrap models in objects of their own
-
 
 class AttributeOfWrapper(Rule):
     code = "DDP115"
@@ -73,7 +71,7 @@ dist.destroy_process_group()
                 continue
             if any(g.via == "except" or "hasattr" in g.text or "isinstance" in g.text for g in node.guards):
                 continue
-            if program.frameworks & _ENGINES and any(not g.taint and g.via == "if" for g in node.guards):
+            if program.frameworks.wraps_models and any(not g.taint and g.via == "if" for g in node.guards):
                 continue  # the arm of another engine, whose model this name stands for too
             name = node.detail["name"]
             some = [g for g in node.rank_guards if g.ranks() != "all ranks"]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from ddp_audit.knowledge import framework
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.values import the_object
 
 
 def prepare_of(program: Program, scheduler: Node) -> Node | None:
-    """The call of Accelerate's `prepare` that is given the scheduler."""
+    """The call of a framework's `prepare` that is given the scheduler."""
     return next((one for one in program.of("prepare") if _is_among(scheduler, one)), None)
 
 
 def _is_among(scheduler: Node, prepare: Node) -> bool:
     key = scheduler.object.key if scheduler.object is not None else None
-    return prepare.detail["framework"] == "accelerate" and any(
+    return framework.one(prepare.detail["framework"]).steps_once_a_process and any(
         (found := the_object(value, "scheduler")) is not None and found.key == key for value in prepare.args.values()
     )
 

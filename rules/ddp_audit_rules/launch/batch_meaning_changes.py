@@ -100,7 +100,7 @@ dist.destroy_process_group()
 
     def _fixed(self, context: Context) -> Iterable[Finding]:
         program, world = context.program, context.launch.world_size if context.launch is not None else None
-        makes = program.has("init", "wrap") or bool(program.frameworks & {"lightning", "accelerate", "fsdp"})
+        makes = program.has("init", "wrap") or program.frameworks.makes_group
         for fixed in fixed_devices(program) if makes else ():
             devices = int(fixed.devices.value)
             if world == devices:
@@ -139,7 +139,7 @@ dist.destroy_process_group()
     def _said(self, program: Program) -> Iterable[Finding]:
         """An option that is called the batch of all processes, and is given to each process's loader."""
         found = batch_per_process(program)
-        if found is None or program.frameworks & {"accelerate", "lightning", "deepspeed", "composer"}:
+        if found is None or program.frameworks.divides_batches:
             return
         made, default, words = found
         fixed = all(is_option(rate) for _, rate in rates(program)) and bool(rates(program))

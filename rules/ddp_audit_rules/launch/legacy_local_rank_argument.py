@@ -70,7 +70,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if "deepspeed" in program.frameworks:
+        if program.frameworks.passes_local_rank:
             return
         launches = [*context.documented, *([context.launch] if context.launch is not None else [])]
         own = [one for one in launches if starts(one, program.entry) and one.kind not in (PYTHON, WORLD_SIZE)]

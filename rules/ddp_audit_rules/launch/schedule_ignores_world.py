@@ -77,8 +77,6 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if "lightning" in program.frameworks:
-            return
         for node in first_of_each_place(program.of("scheduler")):
             given = next(((name, node.args[name]) for name in _STEPS if name in node.args), None)
             if given is None:
@@ -88,8 +86,8 @@ dist.destroy_process_group()
                 yield finding
 
     def _accelerated(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
-        """A scheduler that Accelerate steps once for each process, made for the updates of one."""
-        if "accelerate" not in program.frameworks or is_open(steps) or name in ("T_max", "total_iters"):
+        """A scheduler that a framework steps once for each process, made for the updates of one."""
+        if not program.frameworks.steps_once_a_process or is_open(steps) or name in ("T_max", "total_iters"):
             return None
         prepare = prepare_of(program, node)
         if prepare is None or depends_on_world(steps) or has_line(program, _PREPARED_ONCE):
@@ -106,7 +104,7 @@ dist.destroy_process_group()
         return self._finding(node, steps, message, [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)])
 
     def _plain(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
-        if program.frameworks & {"accelerate", "deepspeed", "composer", "colossalai"} or is_open(steps):
+        if program.frameworks.steps_schedulers or is_open(steps):
             return None
         passes = [one for one in training_passes(program) if one.made is not None and is_stepped_in(program, node, one.loop)]
         shared = [p for p in passes if p.made is not None and any(shares_out(program, s) for s in samplers_of(p.made))]

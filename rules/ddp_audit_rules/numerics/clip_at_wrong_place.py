@@ -95,7 +95,7 @@ dist.destroy_process_group()
             finding = self._on_micro_step(program, clip, step, backward) or self._scaled(program, clip, step, backward)
             if finding is not None:
                 yield finding
-        if not program.frameworks & {"fsdp", "deepspeed", "colossalai"}:
+        if not program.frameworks.shards_parameters:
             yield from self._summed_norms(program)
 
     def _on_micro_step(self, program: Program, clip: Node, step: Node, backward: Node) -> Finding | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import containers, early, expressions, hooks, layers, libraries, tensors, totals, training
-from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
+from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -36,6 +36,7 @@ from ddp_audit.explore.exact.values import (
     matches,
     unknown,
 )
+from ddp_audit.knowledge.traffic import may_send, unfollowed
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

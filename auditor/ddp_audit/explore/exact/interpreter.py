@@ -13,9 +13,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
-from ddp_audit.explore.exact.unfollowed import ENDS
 from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,

@@ -23,7 +23,7 @@ from ddp_audit.explore.exact import (
     totals,
     training,
 )
-from ddp_audit.explore.exact.unfollowed import may_act, may_send, unfollowed
+from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import (
     Class,
     Context,
@@ -39,6 +39,7 @@ from ddp_audit.explore.exact.values import (
     tensors_in,
     unknown,
 )
+from ddp_audit.knowledge.traffic import may_send, unfollowed
 from ddp_audit.program.lookup import canonical
 
 if TYPE_CHECKING:

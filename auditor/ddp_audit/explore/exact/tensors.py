@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import hooks, layers, totals, training
-from ddp_audit.explore.exact.unfollowed import may_act
+from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import DTYPES, Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
 from ddp_audit.machine.graph import next_number, ready_together
 

@@ -1,0 +1,54 @@
+"""Functions of the project that a library calls at a time that is not known: whether they may send something or leave the run."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+from ddp_audit.explore.exact.values import Class, Function, Lib, Method, Unknown
+from ddp_audit.knowledge.traffic import may_send
+
+ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.abort", "os.kill"})
+_MOST_CALLS = 60  # that are looked at in a function that a library is given
+
+
+def may_act(value: Any) -> bool:
+    """Whether a function of the project, called by a library at a time that is not known, may send something or leave the run.
+
+    It may where it calls anything but functions of libraries that send nothing, or of the project that do not either.
+    """
+    return _acts(value, set())
+
+
+def _acts(value: Any, seen: set[int]) -> bool:
+    function = value.function if isinstance(value, Method) else value
+    if not isinstance(function, Function):
+        return True
+    if id(function) in seen:
+        return False
+    seen.add(id(function))
+    made = [node for node in ast.walk(function.node) if isinstance(node, ast.Call)]
+    return len(made) > _MOST_CALLS or any(_call_acts(node, function, seen) for node in made)
+
+
+def _call_acts(node: ast.Call, function: Function, seen: set[int]) -> bool:
+    names: list[str] = []
+    target: ast.expr = node.func
+    while isinstance(target, ast.Attribute):
+        names.insert(0, target.attr)
+        target = target.value
+    if not isinstance(target, ast.Name):
+        return not isinstance(target, (ast.Constant, ast.JoinedStr))
+    scope = function.scope
+    while scope.parent is not None and target.id not in scope.variables:
+        scope = scope.parent
+    found = scope.variables.get(target.id)
+    if isinstance(found, Unknown):
+        return not found.quiet
+    if found is None and hasattr(builtins, target.id):
+        found = Lib(f"builtins.{target.id}")
+    if isinstance(found, Lib):
+        full = ".".join((found.name, *names))
+        return full.startswith("torch.distributed") or full in ENDS or may_send(full)
+    return names != [] or isinstance(found, Class) or _acts(found, seen)

@@ -1,0 +1,53 @@
+"""Which calls of libraries communicate between the ranks by themselves, where no model issues their collectives.
+
+`libraries.toml` and the `runs` of the frameworks say it. A prediction that passed over such a call would say that a script which
+leaves its training to a library sends nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from ddp_audit.knowledge.framework import frameworks
+from ddp_audit.knowledge.reading import HERE, parse
+
+
+@functools.cache
+def _libraries() -> dict[str, Any]:
+    return parse((HERE / "libraries.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _send_nothing() -> frozenset[str]:
+    return sys.stdlib_module_names | frozenset(_libraries()["send-nothing"])
+
+
+@functools.cache
+def _runners() -> dict[str, tuple[str, ...]]:
+    """By package: the names of it that run a training, or send, by themselves."""
+    return {package: one.runs for one in frameworks().values() for package in one.packages}
+
+
+@functools.lru_cache(maxsize=4096)
+def may_send(name: str) -> bool:
+    """Return whether a call of something of a library, by its full name, may send something that no model issues."""
+    if name.startswith("torch."):
+        return bool(unfollowed(name))
+    if name.startswith(tuple(_libraries()["send"])):
+        return True
+    return name.partition(".")[0] not in _send_nothing() and not name.startswith("builtins.")
+
+
+@functools.lru_cache(maxsize=4096)
+def unfollowed(name: str) -> str:
+    """Return what is not followed after a call of `name`, such as `lightning.Trainer`; empty where all is."""
+    last = name.rsplit(".", 1)[-1]
+    for module, names in _libraries()["torch"].items():
+        if name.startswith(f"{module}.") and last in names:
+            return f"what {name} sends is not followed"
+    for known in _runners().get(name.partition(".")[0], ()):
+        if last.endswith(known[1:]) if known.startswith("*") else last == known:
+            return f"{name} communicates by itself, and what is sent from there on is not followed"
+    return ""
