@@ -16,7 +16,6 @@ from ddp_audit.compare.predicted import AgreedToEnd
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
 from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.exact import Bounds, Run, predict
-from ddp_audit.explore.exact.optimizers import DEFAULTS
 from ddp_audit.predicted import against_record, job_of
 from explore.test_exact_runs import HERE, _split, trace
 
@@ -138,15 +137,6 @@ def test_what_a_program_sends_is_recorded(name: str, record: dict[str, RecordedR
 
 def test_every_program_is_stated() -> None:
     assert sorted(STATED) == sorted(PROGRAMS)
-
-
-def test_the_defaults_of_optimizers_are_those_of_torch() -> None:
-    torch = pytest.importorskip("torch")
-    for name, settings in DEFAULTS.items():
-        optimizer = getattr(torch.optim, name)([torch.nn.Parameter(torch.zeros(2, 2))])
-        assert {key: optimizer.param_groups[0][key] for key in settings} == settings, name
-        parameters = list(inspect.signature(type(optimizer).__init__).parameters)[2:]
-        assert parameters[: len(settings)] == list(settings), name
 
 
 # ---- what is not known bounds the run

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.functions import given
 from ddp_audit.patterns import pattern
 from ddp_audit.program import names
 from ddp_audit.program.state import ClassInfo
@@ -194,7 +195,8 @@ def mentions_collectives(info: ClassInfo) -> bool:
 
 def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], style: str) -> Value:
     """A DDP constructor, of torch or one that looks like it."""
-    module = args[0] if args else kwargs.get("module", kwargs.get("model", Unknown()))
+    arguments = given("torch.nn.parallel.DistributedDataParallel", args, kwargs)
+    module = arguments.get("module", kwargs.get("model", Unknown()))
     span = lw.span(node)
     kind = "ddp" if style == "ddp" else "other-wrapper"
     wrapper = Obj(
@@ -205,16 +207,12 @@ def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
         info=module,
         text=lw.text(node),
     )
-    given = {"module": module, **kwargs}
-    for position, name in enumerate(("device_ids", "output_device", "dim", "broadcast_buffers"), start=1):
-        if position < len(args):
-            given[name] = args[position]
     if style == "ddp":
         for option in options(module):
             if isinstance(option, Obj):
                 lw.wrapped[option.key] = wrapper
-    lw.emit("wrap", node, target=wrapper, args=given, style=style)
-    devices = given.get("device_ids")
+    lw.emit("wrap", node, target=wrapper, args={**arguments, "module": module}, style=style)
+    devices = arguments.get("device_ids")
     if isinstance(devices, Items) and len(devices.items) == 1:
         where = next((k.value for k in node.keywords if k.arg == "device_ids"), node)
         lw.emit("device", where, args={"index": devices.items[0]}, via="device_ids")

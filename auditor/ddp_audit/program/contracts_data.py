@@ -6,7 +6,8 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program.contracts import BY_METHOD, contract, generic
+from ddp_audit.knowledge.functions import given, named
+from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
 from ddp_audit.program.contracts_random import library_of, note_random, stream_of
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
@@ -37,58 +38,43 @@ if TYPE_CHECKING:
 
 @contract("torch.utils.data.DistributedSampler")
 def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("dataset", "num_replicas", "rank", "shuffle", "seed", "drop_last"), args, strict=False)) | kwargs
+    arguments = given("torch.utils.data.DistributedSampler", args, kwargs)
     made = Obj(
         key=("sampler", lw.span(node), lw.way()),
         kind="sampler",
         cls="DistributedSampler",
         made=lw.span(node),
-        info=given,
+        info=arguments,
     )
-    lw.emit("sampler", node, target=made, args=given, cls="DistributedSampler", custom=False)
+    lw.emit("sampler", node, target=made, args=arguments, cls="DistributedSampler", custom=False)
     return made
 
 
-def _plain_sampler(cls: str, parameters: tuple[str, ...]) -> None:
-    """The contract of a sampler that knows no ranks, by the names of its parameters."""
+def _plain_sampler(name: str, source: str) -> Contract:
+    """The contract of a sampler that knows no ranks; `source` is the parameter that says what it chooses from."""
 
-    @contract(f"torch.utils.data.{cls}")
     def make(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        given = dict(zip(parameters, args, strict=False)) | kwargs
-        target = the_object(given.get(parameters[0]), "sampler")
+        arguments = given(name, args, kwargs)
+        target = the_object(arguments.get(source), "sampler")
         if target is not None:
             return target
-        return Obj(key=("plain-sampler", lw.span(node)), kind="plain-sampler", cls=cls, made=lw.span(node), info=given)
+        cls, place = name.rpartition(".")[2], lw.span(node)
+        return Obj(key=("plain-sampler", place), kind="plain-sampler", cls=cls, made=place, info=arguments)
+
+    return make
 
 
-_plain_sampler("RandomSampler", ("data_source", "replacement", "num_samples", "generator"))
-_plain_sampler("SequentialSampler", ("data_source",))
-_plain_sampler("WeightedRandomSampler", ("weights", "num_samples", "replacement", "generator"))
-_plain_sampler("SubsetRandomSampler", ("indices", "generator"))
-_plain_sampler("BatchSampler", ("sampler", "batch_size", "drop_last"))
-
-
-_LOADER_PARAMETERS = (
-    "dataset",
-    "batch_size",
-    "shuffle",
-    "sampler",
-    "batch_sampler",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "drop_last",
-)
+BY_NAME.update({name: _plain_sampler(name, source) for name, source in named("sampler").items()})
 
 
 @contract("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
 def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(_LOADER_PARAMETERS, args, strict=False)) | kwargs
-    made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=given, text=lw.text(node))
-    lw.emit("loader", node, target=made, args=given)
+    arguments = given("torch.utils.data.DataLoader", args, kwargs)
+    made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=arguments, text=lw.text(node))
+    lw.emit("loader", node, target=made, args=arguments)
     for name in ("sampler", "batch_sampler", "dataset"):
-        if name in given:
-            lw.state[(made.key, name)] = given[name]
+        if name in arguments:
+            lw.state[(made.key, name)] = arguments[name]
     return made
 
 
@@ -167,9 +153,9 @@ def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], k
 @contract("torch.utils.data.random_split")
 def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     whole = library_dataset(lw, node, "random_split", args, kwargs)
-    lengths = args[1] if len(args) > 1 else kwargs.get("lengths")
-    given = dict(zip(("dataset", "lengths", "generator"), args, strict=False)) | kwargs
-    lw.emit("split", node, target=whole, args=given)
+    arguments = given("torch.utils.data.random_split", args, kwargs)
+    lengths = arguments.get("lengths")
+    lw.emit("split", node, target=whole, args=arguments)
     count = len(lengths.items) if isinstance(lengths, Items) and not lengths.many else 0
     parts = tuple(replace(whole, key=(*whole.key, part)) for part in range(count))
     return Items(items=parts, kind="list", taint=whole.taint) if parts else whole
@@ -202,18 +188,24 @@ BY_METHOD["callback"] = _callback
 
 @contract("torch.save")
 def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("obj", "path"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
-    content = given.get("obj")
+    arguments = _with_path(given("torch.save", args, kwargs))
+    content = arguments.get("obj")
     keys = [str(k.value) for k in content.keys or () if isinstance(k, Const)] if isinstance(content, Items) else None
-    lw.emit("save", node, args=given, content=keys)
+    lw.emit("save", node, args=arguments, content=keys)
     return Const(value=None)
 
 
 @contract("torch.load")
 def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("path", "map_location"), args, strict=False)) | {"path" if k == "f" else k: v for k, v in kwargs.items()}
-    number = lw.emit("load", node, args=given)
-    return Unknown(text=lw.text(node), by=Made("torch.load", (given.get("path", Unknown()),), (("number", Const(value=number)),)))
+    arguments = _with_path(given("torch.load", args, kwargs))
+    number = lw.emit("load", node, args=arguments)
+    path = arguments.get("path", Unknown())
+    return Unknown(text=lw.text(node), by=Made("torch.load", (path,), (("number", Const(value=number)),)))
+
+
+def _with_path(arguments: dict[str, Value]) -> dict[str, Value]:
+    """Arguments of torch.save and torch.load with the file under a longer name."""
+    return {"path" if name == "f" else name: value for name, value in arguments.items()}
 
 
 @contract("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device")
@@ -244,10 +236,10 @@ def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    function = args[0] if args else kwargs.get("fn")
-    given = args[1] if len(args) > 1 else kwargs.get("args")
-    rest = list(given.items) if isinstance(given, Items) else []
-    lw.emit("spawn", node, args={"nprocs": args[2] if len(args) > 2 else kwargs.get("nprocs", Const(value=1))})
+    arguments = given("torch.multiprocessing.spawn", args, kwargs)
+    function, handed = arguments.get("fn"), arguments.get("args")
+    rest = list(handed.items) if isinstance(handed, Items) else []
+    lw.emit("spawn", node, args={"nprocs": arguments.get("nprocs", Const(value=1))})
     for option in options(function) if function is not None else ():
         if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
             from ddp_audit.program.functions import call_function
@@ -258,15 +250,15 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 
 @contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    function, given = kwargs.get("target"), kwargs.get("args")
+    function, handed = kwargs.get("target"), kwargs.get("args")
     if "Process" in called(node):
         lw.emit("spawn", node)
     if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in called(node):
         from ddp_audit.program.functions import call_function
 
         rest = (
-            [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in given.items]
-            if isinstance(given, Items)
+            [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in handed.items]
+            if isinstance(handed, Items)
             else []
         )
         call_function(lw, function.definition, rest, {}, node)

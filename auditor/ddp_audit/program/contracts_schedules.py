@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge import functions
 from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import contract
 from ddp_audit.program.operations import operation
@@ -17,14 +18,6 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-# Schedulers of torch that count steps: their parameters by position.
-_TORCH = {
-    "CosineAnnealingLR": ("optimizer", "T_max"),
-    "OneCycleLR": ("optimizer", "max_lr", "total_steps", "epochs", "steps_per_epoch"),
-    "LinearLR": ("optimizer", "start_factor", "end_factor", "total_iters"),
-    "PolynomialLR": ("optimizer", "total_iters"),
-    "CosineAnnealingWarmRestarts": ("optimizer", "T_0"),
-}
 _FUNCTION = pattern(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
 _FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
 
@@ -33,7 +26,7 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     """The scheduler that a library call makes; None where the name is not that of one."""
     last = name.rsplit(".", 1)[-1]
     if name.startswith("torch.lr_scheduler."):
-        parameters = _TORCH.get(last, ("optimizer",))
+        parameters = functions.parameters(name) or ("optimizer",)
     elif _FUNCTION.search(name) and name.split(".")[0] in ("transformers", "diffusers"):
         parameters = ("name", *_FUNCTION_PARAMETERS) if last == "get_scheduler" else _FUNCTION_PARAMETERS
     else:

@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.framework import frameworks
+from ddp_audit.knowledge.functions import given
 from ddp_audit.patterns import pattern
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, FAMILIES, Contract, contract, generic, method_made, wrap
@@ -38,33 +40,6 @@ from ddp_audit.program.values import (
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
-
-# torch.distributed's collectives: parameters by position, and whether the first argument is equal on all ranks afterwards.
-_GROUP = ("group", "async_op")
-COLLECTIVES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "all_reduce": (("tensor", "op", *_GROUP), True),
-    "all_reduce_coalesced": (("tensors", "op", *_GROUP), True),
-    "broadcast": (("tensor", "src", *_GROUP), True),
-    "reduce": (("tensor", "dst", "op", *_GROUP), False),
-    "all_gather": (("tensor_list", "tensor", *_GROUP), True),
-    "all_gather_into_tensor": (("output_tensor", "input_tensor", *_GROUP), True),
-    "all_gather_single": (("output_tensor", "input_tensor", *_GROUP), True),
-    "all_gather_coalesced": (("output_tensor_lists", "input_tensor_list", *_GROUP), True),
-    "gather": (("tensor", "gather_list", "dst", *_GROUP), False),
-    "scatter": (("tensor", "scatter_list", "src", *_GROUP), False),
-    "reduce_scatter": (("output", "input_list", "op", *_GROUP), False),
-    "reduce_scatter_tensor": (("output", "input", "op", *_GROUP), False),
-    "reduce_scatter_single": (("output", "input", "op", *_GROUP), False),
-    "all_to_all": (("output_tensor_list", "input_tensor_list", *_GROUP), False),
-    "all_to_all_single": (("output", "input", "output_split_sizes", "input_split_sizes", *_GROUP), False),
-    "barrier": (("group", "async_op", "device_ids"), False),
-    "monitored_barrier": (("group", "timeout", "wait_all_ranks"), False),
-    "all_gather_object": (("object_list", "obj", "group"), True),
-    "gather_object": (("obj", "object_gather_list", "dst", "group"), False),
-    "broadcast_object_list": (("object_list", "src", "group", "device"), True),
-    "scatter_object_list": (("scatter_object_output_list", "scatter_object_input_list", "src", "group"), False),
-}
-POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 
 # Methods that are collective by contract, whatever object they are called on, though their name does not say so.
 _HIDDEN_METHODS = {name: what for one in frameworks().values() for name, what in one.methods.items()}
@@ -105,8 +80,7 @@ _SAME_OBJECT = (
 
 @contract("torch.distributed.init_process_group")
 def _init(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("backend", "init_method", "timeout", "world_size", "rank"), args, strict=False)) | kwargs
-    lw.emit("init", node, args=given)
+    lw.emit("init", node, args=given("torch.distributed.init_process_group", args, kwargs))
     return Const(value=None)
 
 
@@ -144,18 +118,19 @@ def _device_count(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[
     return leaf("device_count")
 
 
-def _collective(op: str) -> Contract:
-    parameters, equal_after = COLLECTIVES[op]
+def _collective(name: str) -> Contract:
+    op, equal = name.rpartition(".")[2], functions.described()[name].get("equal")
+    parameters = functions.parameters(name)
 
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        given = dict(zip(parameters, args, strict=False)) | kwargs
-        issued = lw.emit("collective", node, target=args[0] if args else None, args=given, op=op, hidden=False, what=op)
+        arguments = given(name, args, kwargs)
+        issued = lw.emit("collective", node, target=args[0] if args else None, args=arguments, op=op, hidden=False, what=op)
         written = _keyword(node, parameters[0]) if not node.args else node.args[0]
-        if equal_after and written is not None:
-            _make_uniform(lw, written, op, given)
-        elif op == "reduce" and isinstance(written, (ast.Name, ast.Attribute)) and "dst" in given:
-            _reduce_into(lw, written, given)
-        if flight.is_async(given):
+        if equal is not None and written is not None:
+            _make_uniform(lw, written, op, arguments)
+        elif op == "reduce" and isinstance(written, (ast.Name, ast.Attribute)) and "dst" in arguments:
+            _reduce_into(lw, written, arguments)
+        if flight.is_async(arguments):
             return flight.launch(lw, node, op, parameters, issued)
         return Unknown(text=lw.text(node))
 
@@ -166,7 +141,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
     return next((k.value for k in node.keywords if k.arg == name), None)
 
 
-def _make_uniform(lw: Lowering, target: ast.expr, op: str, given: dict[str, Value]) -> None:
+def _make_uniform(lw: Lowering, target: ast.expr, op: str, arguments: dict[str, Value]) -> None:
     """After a collective that leaves one value on all ranks, the variable that it wrote is uniform.
 
     What all_gather writes was computed by no forward: autograd does not look through it.
@@ -176,32 +151,30 @@ def _make_uniform(lw: Lowering, target: ast.expr, op: str, given: dict[str, Valu
     if isinstance(target, (ast.Name, ast.Attribute)):
         value = lw.eval(target)
         if op.startswith("all_gather") and "object" not in op:
-            sent = given.get("tensor", given.get("input_tensor", Unknown()))
+            sent = arguments.get("tensor", arguments.get("input_tensor", Unknown()))
             lw.assign(target, Unknown(text=value.text, by=Made(op, (value, sent), (("at", Const(value=lw.span(target))),))))
         elif not isinstance(value, Obj):
             lw.assign(target, uniform(value, op))
 
 
-def _reduce_into(lw: Lowering, target: ast.expr, given: dict[str, Value]) -> None:
+def _reduce_into(lw: Lowering, target: ast.expr, arguments: dict[str, Value]) -> None:
     """After a reduce the tensor holds the result on one rank, and on the others nothing of use."""
     value = lw.eval(target)
     if not isinstance(value, Obj | Items):
-        named = tuple((name, given[name]) for name in ("dst", "group") if name in given)
+        named = tuple((name, arguments[name]) for name in ("dst", "group") if name in arguments)
         reduced = Made("reduce", (value,), named)
         lw.assign(target, Unknown(taint=value.taint, deps=value.deps, text=value.text, by=reduced))
 
 
-for _op in COLLECTIVES:
-    BY_NAME[f"torch.distributed.{_op}"] = _collective(_op)
+BY_NAME.update({name: _collective(name) for name in functions.named("collective")})
 
 
-def _point_to_point(op: str) -> Contract:
-    peer = "src" if "recv" in op else "dst"
-    parameters = ("ops",) if op == "batch_isend_irecv" else ("tensor", peer, "group", "tag")
+def _point_to_point(name: str) -> Contract:
+    op = name.rpartition(".")[2]
 
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        given = dict(zip(parameters, args, strict=False)) | kwargs
-        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=given, op=op)
+        arguments = given(name, args, kwargs)
+        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=arguments, op=op)
         if op in ("isend", "irecv"):
             return flight.launch(lw, node, op, ("tensor",), issued)
         return Unknown(text=lw.text(node))
@@ -209,22 +182,21 @@ def _point_to_point(op: str) -> Contract:
     return call
 
 
-for _op in POINT_TO_POINT:
-    BY_NAME[f"torch.distributed.{_op}"] = _point_to_point(_op)
+BY_NAME.update({name: _point_to_point(name) for name in functions.named("message")})
 
 
 @contract("torch.distributed.P2POp")
 def _operation(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One message of a batch: which function, which buffer, to or from whom."""
-    given = dict(zip(("op", "tensor", "peer", "group", "tag"), args, strict=False)) | kwargs
-    return Obj(key=("p2p-op", lw.span(node)), kind="p2p-op", made=lw.span(node), info=given, text=lw.text(node))
+    arguments = given("torch.distributed.P2POp", args, kwargs)
+    return Obj(key=("p2p-op", lw.span(node)), kind="p2p-op", made=lw.span(node), info=arguments, text=lw.text(node))
 
 
 @contract("torch.distributed.new_group", "torch.distributed.split_group", "torch.distributed.new_subgroups")
 def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(("ranks", "timeout", "backend"), args, strict=False)) | kwargs
-    group = Obj(key=("group", lw.span(node)), kind="group", info=given.get("ranks"), text=lw.text(node))
-    lw.emit("new-group", node, target=group, args=given)
+    arguments = given("torch.distributed.new_group", args, kwargs)
+    group = Obj(key=("group", lw.span(node)), kind="group", info=arguments.get("ranks"), text=lw.text(node))
+    lw.emit("new-group", node, target=group, args=arguments)
     return group
 
 
@@ -314,11 +286,9 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         return library_dataset(lw, node, name, args, kwargs)
     contracts_random.transform(lw, node, name)
     if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
-        made = Obj(
-            key=key, kind="optimizer", cls=name, made=span, info=args[0] if args else kwargs.get("params"), text=lw.text(node)
-        )
-        rate = args[1] if len(args) > 1 else kwargs.get("lr", Unknown())
-        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown(), "lr": rate})
+        arguments = {**dict(zip(("params", "lr"), args, strict=False)), **kwargs}
+        made = Obj(key=key, kind="optimizer", cls=name, made=span, info=arguments.get("params"), text=lw.text(node))
+        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown(), "lr": arguments.get("lr", Unknown())})
         return made
     if (schedule := contracts_schedules.scheduler(lw, node, name, args, kwargs)) is not None:
         return schedule
@@ -500,9 +470,9 @@ def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
 
 
 def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    given = dict(zip(("state", "strict", "assign"), args, strict=False))
-    given |= {"state" if name == "state_dict" else name: value for name, value in kwargs.items()}
-    lw.emit("load-state", node, target=bound.receiver, args=given, unused=False)
+    arguments = dict(zip(("state", "strict", "assign"), args, strict=False))
+    arguments |= {"state" if name == "state_dict" else name: value for name, value in kwargs.items()}
+    lw.emit("load-state", node, target=bound.receiver, args=arguments, unused=False)
     return Unknown(text=lw.text(node))
 
 

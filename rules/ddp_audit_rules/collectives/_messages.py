@@ -86,7 +86,7 @@ def _messages(node: Node, world: World) -> Iterator[Message | None]:
     if group is not None and not is_default(group):
         yield None
     elif op == "batch_isend_irecv":
-        ops = node.args.get("ops")
+        ops = node.args.get("p2p_op_list")
         if not isinstance(ops, Items) or ops.many or not ops.items:
             yield None
             return

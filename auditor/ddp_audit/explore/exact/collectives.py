@@ -10,22 +10,14 @@ from ddp_audit.events import COLLECTIVE, USER, Event
 from ddp_audit.explore.exact import messages, totals
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
 from ddp_audit.folding import count_of
+from ddp_audit.knowledge import functions
 from ddp_audit.machine.process_group import ProcessGroup
-from ddp_audit.program.contracts_torch import COLLECTIVES
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-FOLDED = {
-    "all_gather_into_tensor": "all_gather", "all_gather_single": "all_gather", "all_gather_coalesced": "all_gather",
-    "all_reduce_coalesced": "all_reduce", "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
-    "all_to_all_single": "all_to_all",
-}  # fmt: skip
-_PAYLOAD = {"all_gather": "tensor", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
-            "all_to_all_single": "input", "reduce_scatter_tensor": "input", "reduce_scatter_single": "input",
-            "reduce_scatter": "input_list", "all_to_all": "input_tensor_list", "all_reduce_coalesced": "tensors"}  # fmt: skip
-_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
-_WRITTEN = ("all_reduce", "all_reduce_coalesced", "reduce", "broadcast")  # which write the tensors that they read
+_TORCH = "torch.distributed."
+FOLDED = {name.removeprefix(_TORCH): op for name, op in functions.named("collective").items()}  # to what goes over the wire
 _MOST_RANKS = 100_000  # of a group
 
 
@@ -56,27 +48,30 @@ def call(it: Interpreter, op: str, args: list[Any], kwargs: dict[str, Any]) -> A
     known = _CALLS.get(op)
     if known is not None:
         return known(it, args, kwargs)
-    if op in messages.PARAMETERS:
-        return _message(it, op, {**dict(zip(messages.PARAMETERS[op], args, strict=False)), **kwargs})
-    if op not in COLLECTIVES:
+    name = f"{_TORCH}{op}"
+    given = functions.given(name, args, kwargs)
+    if name in functions.named("message"):
+        return _message(it, op, given)
+    if op not in FOLDED:
         if any(word in op for word in ("gather", "reduce", "broadcast", "scatter", "all_to_all")):
             it.bound(f"torch.distributed.{op} is not followed")
         return Unknown(op)
     _need_group(it)
-    given = {**dict(zip(COLLECTIVES[op][0], args, strict=False)), **kwargs}
     group = _group(it, given)
     if group is None:
         it.bound(f"{op} over a group that is not known")
         return Unknown(op)
-    payload = given.get(_PAYLOAD.get(op, ""), args[0] if args else given.get("tensor"))
+    described = functions.described()[name]
+    payload = given.get(described.get("sends", ""))
     is_async = it.known_truth(given.get("async_op")) is True
     made = [] if group.handle is None else _events(it, op, given, group, payload)
     work = messages.started(it, made) if is_async and group.handle is not None else None
     if work is None:
         it.emit(made)
-    _after(op, given, args)
-    if op in _WRITTEN:
-        totals.reduced(it, op, args[0] if args else given.get(COLLECTIVES[op][0][0]), made)
+    if "equal" in described:
+        _make_equal(given.get(described["equal"]), objects="sends" not in described)
+    if "in-place" in described:
+        totals.reduced(it, op, payload, made)
     return work
 
 
@@ -140,20 +135,14 @@ def reduce_name(value: Any) -> str | None:
     return value.name.rsplit(".", 1)[-1].lower() if isinstance(value, Lib) else None
 
 
-def _after(op: str, given: dict[str, Any], args: list[Any]) -> None:
-    """What a collective leaves: equal values on all ranks."""
-    if op in ("all_reduce", "broadcast", "all_reduce_coalesced"):
-        for tensor in tensors_in(args[0] if args else given.get("tensor", given.get("tensors"))):
-            tensor.local = False
-    elif op in ("all_gather_object", "broadcast_object_list", "all_gather"):
-        target = args[0] if args else given.get("object_list", given.get("tensor_list"))
-        if op == "all_gather":
-            for tensor in tensors_in(target):
-                tensor.local = False
-        elif isinstance(target, list):
-            target[:] = [Unknown("an object") for _ in target]
-    elif op in ("all_gather_into_tensor", "all_gather_single") and args and isinstance(args[0], Tensor):
-        args[0].local = False
+def _make_equal(written: Any, objects: bool) -> None:
+    """What a collective leaves: equal values on all ranks, in tensors or in a list of objects."""
+    if objects:
+        if isinstance(written, list):
+            written[:] = [Unknown("an object") for _ in written]
+        return
+    for tensor in tensors_in(written):
+        tensor.local = False
 
 
 def _need_group(it: Interpreter) -> None:

@@ -18,6 +18,7 @@ from ddp_audit.explore.exact.values import (
     error,
     tensors_in,
 )
+from ddp_audit.knowledge import functions
 from ddp_audit.machine.samplers import batches_per_rank, distributed_indices, samples_per_rank
 
 if TYPE_CHECKING:
@@ -138,12 +139,11 @@ class Sampler:
 
 def sampler(it: Interpreter, kind: str, args: list[Any], kwargs: dict[str, Any]) -> Sampler:
     """A sampler of torch.utils.data by the name of its class. Raises what DistributedSampler raises without a process group."""
-    names = ("dataset", "num_replicas", "rank", "shuffle", "seed", "drop_last")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    source = given.get("dataset", given.get("data_source", given.get("weights", given.get("indices"))))
-    size = calls.length(it, source)
+    name = f"torch.utils.data.{kind}"
+    given = functions.given(name, args, kwargs)
+    size = calls.length(it, given.get(functions.parameters(name)[0]))
     if kind != "DistributedSampler":
-        wanted = kwargs.get("num_samples", args[1] if kind == "WeightedRandomSampler" and len(args) > 1 else None)
+        wanted = given.get("num_samples")
         return Sampler(kind, size if wanted is None else wanted)
     if not it.initialized and (given.get("num_replicas") is None or given.get("rank") is None):
         raise error("ValueError", "Default process group has not been initialized, please make sure to call init_process_group.")
@@ -277,8 +277,7 @@ def _collate(sample: Any, size: int | None) -> Any:
 
 def loader(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Loader:
     """`DataLoader(..)`. Raises what torch raises for a sampler beside shuffle."""
-    names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = functions.given("torch.utils.data.DataLoader", args, kwargs)
     if given.get("sampler") is not None and given.get("shuffle") is True:
         raise error("ValueError", "sampler option is mutually exclusive with shuffle")
     return Loader(given)

@@ -23,6 +23,7 @@ from ddp_audit.explore.exact.values import (
     tensors_in,
     unknown,
 )
+from ddp_audit.knowledge import functions
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
 from ddp_audit.machine.module import ParamSpec
@@ -53,10 +54,9 @@ class Bucket:
 
 def power_sgd(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`PowerSGDState(..)`. Raises what it raises for a start that comes too early."""
-    names = ("process_group", "matrix_approximation_rank", "start_powerSGD_iter", "min_compression_rate")
-    given: dict[str, Any] = {"matrix_approximation_rank": 1, "start_powerSGD_iter": 1_000, "min_compression_rate": 2}
-    given |= {**dict(zip(names, args, strict=False)), **kwargs}
-    rank, start, rate = (given[name] for name in names[1:])
+    name = "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState"
+    given = {**functions.defaults(name), **functions.given(name, args, kwargs)}
+    rank, start, rate = (given[name] for name in functions.parameters(name)[1:])
     if not isinstance(rank, int) or not isinstance(start, int) or not isinstance(rate, (int, float)):
         return Unknown("a state of PowerSGD")
     if start <= 1 and (kwargs.get("use_error_feedback") is not False or kwargs.get("warm_start") is not False):

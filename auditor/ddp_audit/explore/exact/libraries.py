@@ -39,6 +39,7 @@ from ddp_audit.explore.exact.values import (
     tensors_in,
     unknown,
 )
+from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.traffic import may_send, unfollowed
 from ddp_audit.program.lookup import canonical
 
@@ -288,9 +289,10 @@ def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> 
 
 def _spawn(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
-    given = kwargs.get("args", args[1] if len(args) > 1 else ())
-    rest = list(given) if isinstance(given, (list, tuple)) else []
-    return calls.call(it, args[0] if args else kwargs.get("fn"), [it.rank, *rest], {})
+    given = functions.given("torch.multiprocessing.spawn", args, kwargs)
+    handed = given.get("args")
+    rest = list(handed) if isinstance(handed, (list, tuple)) else []
+    return calls.call(it, given.get("fn"), [it.rank, *rest], {})
 
 
 def _sampler(kind: str) -> Model:
@@ -302,7 +304,7 @@ def _dataset(kind: str) -> Model:
 
 
 def _batches(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> data.Batches:
-    given = {**dict(zip(("sampler", "batch_size", "drop_last"), args, strict=False)), **kwargs}
+    given = functions.given("torch.utils.data.BatchSampler", args, kwargs)
     return data.Batches(given.get("sampler"), given.get("batch_size"), given.get("drop_last") is True)
 
 

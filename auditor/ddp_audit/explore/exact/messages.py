@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, OBJECT, Event
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error
+from ddp_audit.knowledge import functions
 from ddp_audit.machine.process_group import asynchronous, wait
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.collectives import Group
     from ddp_audit.explore.exact.interpreter import Interpreter
-
-_SENT = ("tensor", "dst", "group", "tag", "group_dst")
-_RECEIVED = ("tensor", "src", "group", "tag", "group_src")
-PARAMETERS = {
-    "send": _SENT, "isend": _SENT, "recv": _RECEIVED, "irecv": _RECEIVED, "batch_isend_irecv": ("p2p_op_list",),
-    "send_object_list": ("object_list", "dst", "group", "device", "group_dst"),
-    "recv_object_list": ("object_list", "src", "group", "device", "group_src"),
-}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +44,7 @@ class Operation:
 
 def operation(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`torch.distributed.P2POp(op, tensor, peer, group, tag, group_peer)`."""
-    given = {**dict(zip(("op", "tensor", "peer", "group", "tag", "group_peer"), args, strict=False)), **kwargs}
+    given = functions.given("torch.distributed.P2POp", args, kwargs)
     function = given.pop("op", None)
     op = function.name.rsplit(".", 1)[-1] if isinstance(function, Lib) else ""
     if op not in ("isend", "irecv"):
@@ -135,4 +128,4 @@ def _objects(objects: Any, sends: bool, group: str, detail: dict[str, Any]) -> l
     return [sizes, replace(sizes, numel=None, dtype="uint8")]
 
 
-__all__ = ["PARAMETERS", "Operation", "Work", "call", "operation", "started"]
+__all__ = ["Operation", "Work", "call", "operation", "started"]

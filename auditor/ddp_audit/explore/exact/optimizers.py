@@ -10,27 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit import events as ev
 from ddp_audit.explore.exact import calls, settings, training
 from ddp_audit.explore.exact.values import Native, Unknown, tensors_in
+from ddp_audit.knowledge import functions
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
 _SCHEDULED = ("lr", "momentum", "betas", "weight_decay")  # what one or another of torch's schedulers changes
-# The first settings of each constructor, which come by position in all versions of torch, and their defaults.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "SGD": {"lr": 0.001, "momentum": 0, "dampening": 0, "weight_decay": 0, "nesterov": False},
-    "Adam": {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0, "amsgrad": False},
-    "AdamW": {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0.01, "amsgrad": False},
-    "Adamax": {"lr": 0.002, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0},
-    "NAdam": {"lr": 0.002, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0},
-    "RAdam": {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0},
-    "SparseAdam": {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-08},
-    "Adagrad": {"lr": 0.01, "lr_decay": 0, "weight_decay": 0},
-    "Adadelta": {"lr": 1.0, "rho": 0.9, "eps": 1e-06, "weight_decay": 0},
-    "ASGD": {"lr": 0.01, "lambd": 0.0001, "alpha": 0.75, "t0": 1000000.0, "weight_decay": 0},
-    "RMSprop": {"lr": 0.01, "alpha": 0.99, "eps": 1e-08, "weight_decay": 0, "momentum": 0, "centered": False},
-    "Rprop": {"lr": 0.01, "etas": (0.5, 1.2), "step_sizes": (1e-06, 50)},
-    "LBFGS": {"lr": 1, "max_iter": 20},
-}
 
 
 class ParamGroup(dict[str, Any]):
@@ -61,7 +46,7 @@ class ParamGroup(dict[str, Any]):
 
 def groups_of(name: str, given: Any, args: list[Any], kwargs: dict[str, Any]) -> list[ParamGroup]:
     """The groups of an optimizer `name`, made with `given` parameters and the arguments behind them."""
-    known = DEFAULTS.get(name, {})
+    known = {key: value for key, value in functions.defaults(f"torch.optim.{name}").items() if key != "params"}
     settings = {**known, **dict(zip(known, args, strict=False)), **kwargs}
     if not all(isinstance(key, str) and key.isidentifier() for key in settings):  # what is given with ** is not known
         settings = {}
@@ -154,4 +139,4 @@ class Scaler:
         return Native(lambda *args, **kwargs: None)
 
 
-__all__ = ["DEFAULTS", "Optimizer", "ParamGroup", "Scaler", "groups_of", "optimizer", "scheduler"]
+__all__ = ["Optimizer", "ParamGroup", "Scaler", "groups_of", "optimizer", "scheduler"]

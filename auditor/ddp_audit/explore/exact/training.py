@@ -31,6 +31,7 @@ from ddp_audit.explore.exact.values import (
     error,
     tensors_in,
 )
+from ddp_audit.knowledge import functions
 from ddp_audit.machine import backward as graph
 from ddp_audit.machine.ddp import Ddp
 from ddp_audit.machine.errors import MachineError
@@ -41,11 +42,6 @@ from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_PARAMETERS = (
-    "module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "process_group", "bucket_cap_mb",
-    "find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph", "delay_all_reduce_named_params",
-    "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
-)  # fmt: skip
 _OPTIONS = (
     "find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers", "init_sync", "bucket_cap_mb",
     "gradient_as_bucket_view",
@@ -234,8 +230,7 @@ class Wrapper:
 
 def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[str, Any]) -> Context:
     """`with wrapper.join(..)`. What a rank does in it depends on the inputs of the others, which `it.blocks` tells."""
-    names = ("divide_by_initial_world_size", "enable", "throw_on_early_termination")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = functions.given("torch.nn.parallel.DistributedDataParallel.join", args, kwargs)
     if given.get("enable", True) is False:
         return Context()
     entered: list[int] = []
@@ -248,7 +243,8 @@ def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[st
         wrapper.joins.append(block)
         if it.blocks is not None and block in it.blocks:
             forwards = it.blocks[block].forwards
-            divide, throw = given.get(names[0], True) is not False, given.get(names[2]) is True
+            divide = given.get("divide_by_initial_world_size", True) is not False
+            throw = given.get("throw_on_early_termination") is True
             wrapper.ddp.enter_join(JoinBlock(forwards, divide, throw), it.rank)
 
     def leave() -> None:
@@ -268,7 +264,7 @@ def join(it: Interpreter, wrapper: Wrapper, args: Sequence[Any], kwargs: dict[st
 
 def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`DistributedDataParallel(module, ..)`."""
-    kwargs = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+    kwargs = functions.given("torch.nn.parallel.DistributedDataParallel", args, kwargs)
     module = kwargs.get("module", Unknown("a module"))
     if isinstance(module, Wrapper):
         it.bound("a wrapper around a wrapper is not followed")
