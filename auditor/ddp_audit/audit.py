@@ -14,7 +14,7 @@ from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
 from ddp_audit.outcome import AuditResult, Late, Options, UsageError
-from ddp_audit.selection import Selection, match_rules, rule_names, told_by, withheld_note
+from ddp_audit.selection import Selection, described_by, match_rules, rule_names, stubs_note, told_by, withheld_note
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, Tell, fits_pattern
@@ -78,6 +78,8 @@ def audit(
         if file.notebook is not None and file.notebook.skipped
     ]
     result.notes += _limits(project, entries)
+    if options.stubs:
+        result.notes.append(stubs_note(described_by(options)))
     if options.withheld_rules:
         result.notes.append(withheld_note(options.withheld_rules))
     documents = {path: text for entry in entries for path, text in entry.documents.items()}

@@ -249,7 +249,7 @@ def _observed(lowered: Lower, program: Program) -> Observer:
 def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Predicted:
     from ddp_audit.explore.proof import job_of_script, predicted
 
-    return predicted(job_of_script(job.project, entry, job.launch, overrides, torch=job.told.torch))
+    return predicted(job_of_script(job.project, entry, job.launch, overrides, told=job.told))
 
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:

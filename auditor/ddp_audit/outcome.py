@@ -67,6 +67,7 @@ class Options:
     withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too
     helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
+    stubs: Sequence[tuple[str, str]] = ()  # files that describe libraries: the path as reports show it, and the text
     show_imported: bool = False  # findings in imported files outside of the given folders too
     origins: Sequence[tuple[str, str]] = ()  # names of rules in the settings, and where they stand, for messages
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start

@@ -41,7 +41,7 @@ def job_of(
     entry = project.entries[0]
     launch = launch_of(options)
     overrides = {**launch_overrides(launch, entry), **explicit_overrides(options)}
-    return job_of_script(project, entry, launch, overrides, bounds or Bounds(), told_by(options).torch)
+    return job_of_script(project, entry, launch, overrides, bounds or Bounds(), told_by(options))
 
 
 def against_record(run: Run, recorded: RecordedRun) -> Agreement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ddp_audit.source import suppress
 from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
+    from ddp_audit.knowledge.stubs import Described
     from ddp_audit.rule import Rule
 
 SUPPRESSION_RULES = (suppress.WITHOUT_CODE, suppress.UNKNOWN, suppress.UNUSED)
@@ -116,9 +118,31 @@ def match_rules(
 def told_by(options: Options) -> Told:
     """What the settings tell of the project and its torch. Raises UsageError."""
     names = {name: kind for kind, own in options.helpers for name in own}
+    files = described_by(options)
+    stubs = {name: stub for file in files for name, stub in file.stubs.items()}
+    told = Told(names, stubs=stubs, frameworks=tuple(file.framework for file in files if file.framework is not None))
     if options.target_torch is None:
-        return Told(names)
+        return told
     parts = options.target_torch.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         raise UsageError(f"'{options.target_torch}' is no version of torch")
-    return Told(names, (int(parts[0]), int(parts[1])))
+    return replace(told, torch=(int(parts[0]), int(parts[1])))
+
+
+def described_by(options: Options) -> list[Described]:
+    """What the files of `stubs` describe. Raises UsageError."""
+    if not options.stubs:
+        return []
+    from ddp_audit.knowledge.stubs import KnowledgeError, described_in
+
+    try:
+        return [described_in(text, path) for path, text in options.stubs]
+    except KnowledgeError as error:
+        raise UsageError(str(error)) from None
+
+
+def stubs_note(files: Sequence[Described]) -> str:
+    """Says how many descriptions are in effect: they can make findings go."""
+    count = sum(file.count for file in files)
+    named = ", ".join(file.path for file in files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
+    return f"{count} description{'s' * (count != 1)} of libraries from {named} {'are' if count != 1 else 'is'} in effect."

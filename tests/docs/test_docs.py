@@ -142,7 +142,7 @@ def test_settings_of_the_configuration_page_are_accepted(tmp_path: Path) -> None
     config = find_config(tmp_path)
     assert config.helpers["main-process"] == ["is_boss"]
     for item in fields(Config):
-        assert item.name in ("path", "unread") or f"`{item.name.replace('_', '-')}`" in text
+        assert item.name in ("path", "unread", "stub_texts") or f"`{item.name.replace('_', '-')}`" in text
 
 
 def test_site_is_built(tmp_path: Path) -> None:

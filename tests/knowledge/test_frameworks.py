@@ -13,6 +13,7 @@ from ddp_audit.knowledge.reading import KnowledgeError
 from ddp_audit.knowledge.traffic import may_send, unfollowed
 from ddp_audit.rule import Rule
 
+KNOWN = tuple(frameworks().values())
 RULES = Path(ddp_audit_rules.__path__[0])
 PAGE = {name for name, value in vars(Rule).items() if isinstance(value, str)} | set(Rule.__annotations__)
 
@@ -54,27 +55,27 @@ def test_every_question_is_asked_and_answered() -> None:
 
 
 def test_answers_of_several_frameworks_are_joined() -> None:
-    found = answers_of({"horovod.torch", "accelerate.Accelerator", "numpy"}, lambda name: False)
+    found = answers_of({"horovod.torch", "accelerate.Accelerator", "numpy"}, lambda name: False, KNOWN)
     assert found.names == {"horovod", "accelerate"}
     assert found.numbers_processes and found.shards_again and not found.passes_local_rank
 
 
 def test_an_answer_can_depend_on_what_is_used() -> None:
-    fabric = answers_of({"lightning.Fabric"}, lambda name: name == "Fabric")
-    trainer = answers_of({"lightning"}, lambda name: name == "Trainer")
+    fabric = answers_of({"lightning.Fabric"}, lambda name: name == "Fabric", KNOWN)
+    trainer = answers_of({"lightning"}, lambda name: name == "Trainer", KNOWN)
     assert fabric.leaves_loop and not fabric.reports_metrics and not fabric.injects_samplers
     assert not trainer.leaves_loop and trainer.reports_metrics and trainer.injects_samplers
-    models = answers_of({"transformers.AutoModel"}, lambda name: name == "AutoModel")
+    models = answers_of({"transformers.AutoModel"}, lambda name: name == "AutoModel", KNOWN)
     assert models.names == {"transformers"} and not models.shards_loaders
 
 
 def test_fsdp_is_known_by_the_name_of_what_is_imported() -> None:
-    assert answers_of({"torch.distributed.fsdp.FullyShardedDataParallel"}, lambda name: False).shards_parameters
-    assert not answers_of({"torch.distributed"}, lambda name: False)
+    assert answers_of({"torch.distributed.fsdp.FullyShardedDataParallel"}, lambda name: False, KNOWN).shards_parameters
+    assert not answers_of({"torch.distributed"}, lambda name: False, KNOWN)
 
 
 def test_nobody_answers_for_a_library_or_an_unknown() -> None:
-    assert not answers_of({"torchmetrics", "ray.train"}, lambda name: True)
+    assert not answers_of({"torchmetrics", "ray.train"}, lambda name: True, KNOWN)
     assert one("nobody") == Answers()
 
 

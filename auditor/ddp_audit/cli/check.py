@@ -151,9 +151,8 @@ def run(args: argparse.Namespace) -> int:
         text = io.StringIO()
         write_report(result, chosen, text, args.statistics, strict=strict)
         sys.stdout.write(text.getvalue())
-        reports.keep(
-            args.command_line, held, map(str, settings_paths(Path(paths[0]))), options.rule_folders, text.getvalue(), code, began
-        )
+        looked_at = map(str, (*settings_paths(Path(paths[0])), *config.stub_files))
+        reports.keep(args.command_line, held, looked_at, options.rule_folders, text.getvalue(), code, began)
     else:
         _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
     return code
@@ -261,6 +260,7 @@ def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, A
         "rule_folders": tuple(config.rule_folders) if allow_rules else (),
         "withheld_rules": () if allow_rules else tuple(config.rule_folders),
         "roots": tuple(str(config.folder / root) for root in config.roots),
+        "stubs": config.stub_texts,
         "helpers": tuple((kind, tuple(names)) for kind, names in config.helpers.items()),
     }
 

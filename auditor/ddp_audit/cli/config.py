@@ -60,7 +60,7 @@ def effective(config: Config) -> dict[str, dict[str, Any]]:
     """Each setting with its value and where it comes from: the file, or `default`."""
     settings = {}
     for item in fields(Config):
-        if item.name in ("path", "unread"):
+        if item.name in ("path", "unread", "stub_texts"):
             continue
         key, value = item.name.replace("_", "-"), getattr(config, item.name)
         given = value is not None and value not in ([], {})

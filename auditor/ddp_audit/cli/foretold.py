@@ -56,7 +56,8 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
         return None
     if job is None:
         return None
-    job = replace(job, world_size=recorded.world_size, torch=torch_of(recorded) or job.torch, machine=machine_of(recorded))
+    told = replace(job.told, torch=torch_of(recorded) or job.told.torch)
+    job = replace(job, world_size=recorded.world_size, told=told, machine=machine_of(recorded))
     run = predict(job)
     assumed = [f"{a.path}:{a.line} {a.text}: {a.taken}" for a in run.assumptions]
     found = Foretold(against_record(run, recorded), assumed=[*assumed, *run.notes])

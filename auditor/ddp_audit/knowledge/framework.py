@@ -219,9 +219,9 @@ def marks() -> Mapping[str, str]:
     return {package: mark for one in frameworks().values() for package, mark in one.packages.items() if mark}
 
 
-def answers_of(libraries: Collection[str], uses: Callable[[str], bool], known: Iterable[Framework] | None = None) -> Answers:
-    """Return what the frameworks do that a program imports."""
-    found = [one for one in (frameworks().values() if known is None else known) if one.is_imported(libraries)]
+def answers_of(libraries: Collection[str], uses: Callable[[str], bool], known: Iterable[Framework]) -> Answers:
+    """Return what the frameworks among `known` do that a program imports."""
+    found = [one for one in known if one.is_imported(libraries)]
     return _joined([one.answers(uses) for one in found if not one.is_library])
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.knowledge.framework import answers_of
+from ddp_audit.knowledge.framework import answers_of, frameworks
 from ddp_audit.program.model import BufferSite, Program
 from ddp_audit.source.files import SourceFile
 
@@ -50,7 +50,9 @@ def lower(
     program.random_sites = random_sites(lowering)
     program.contents = contents(lowering)
     program.buffer_writes = buffer_writes(lowering)
-    program.frameworks = answers_of(lowering.libraries, lambda name: _uses(lowering, name))
+    program.frameworks = answers_of(
+        lowering.libraries, lambda name: _uses(lowering, name), (*frameworks().values(), *lowering.told.frameworks)
+    )
     return program
 
 

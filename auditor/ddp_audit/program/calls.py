@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import contracts, flight, long_work
 from ddp_audit.program.classes import instantiate
+from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.helpers import told_call
 from ddp_audit.program.state import ClassInfo, FunctionInfo
+from ddp_audit.program.stub_lookup import stub_of
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     Bound,
@@ -70,6 +72,10 @@ def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Valu
 
 def dispatch(lw: Lowering, node: ast.Call, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Calls a value."""
+    if lw.told.stubs:
+        stub = stub_of(lw, function)
+        if stub is not None:
+            return described_call(lw, node, stub, args, kwargs)
     for option in options(function):
         match option:
             case Func(definition=FunctionInfo() as info, receiver=receiver):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.program import flight, guard_functions, names
 from ddp_audit.program.calls import call
 from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
+from ddp_audit.program.described import described_value
 from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
@@ -51,12 +52,12 @@ def _attribute(lw: Lowering, node: ast.Attribute) -> Value:
 
 def _told_name(lw: Lowering, node: ast.Name) -> Value:
     told = told_value(lw, node)
-    return name(lw, node) if told is None else told
+    return described_value(lw, node, name(lw, node)) if told is None else told
 
 
 def _told_attribute(lw: Lowering, node: ast.Attribute) -> Value:
     told = told_value(lw, node)
-    return _attribute(lw, node) if told is None else told
+    return described_value(lw, node, _attribute(lw, node)) if told is None else told
 
 
 def _operator(lw: Lowering, node: ast.BinOp) -> Value:

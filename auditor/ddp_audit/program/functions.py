@@ -13,6 +13,7 @@ from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
+from ddp_audit.program.stub_lookup import stub_of
 from ddp_audit.program.values import (
     RANK,
     Const,
@@ -241,7 +242,9 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
             lw.grad = effect == "enable_grad"
         text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")
         name = text.split(".")[-1]
-        if name in _RANK_ZERO_DECORATORS or "main-process" in (lw.told.names.get(name), lw.told.names.get(text)):
+        stub = stub_of(lw, decorator) if lw.told.stubs else None
+        told = "main-process" in (lw.told.names.get(name), lw.told.names.get(text)) or (stub is not None and stub.main_process)
+        if told or name in _RANK_ZERO_DECORATORS:
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             name, size = f"@{text.split('.')[-1]}", lw.program.world_size
             lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))

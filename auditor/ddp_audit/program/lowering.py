@@ -101,7 +101,7 @@ class Lowering:
         self.worlds = worlds(world_size)
         self.overrides = overrides
         self.told = told or Told()
-        self.expressions = expressions.TOLD if self.told.names else expressions.KINDS
+        self.expressions = expressions.TOLD if self.told.names or self.told.stubs else expressions.KINDS
         self.defaults_hold = defaults_hold
         self.state = self.root = Slots()
         self.block: list[Item] = self.program.tree

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
 _OWN = "ddp-audit.toml"
 _NAME = "ddp-audit"
 _MOST_BYTES = 1_000_000  # of a file of settings
+_MOST_STUBS = 64  # files
 
 
 class ConfigError(Exception):
@@ -45,6 +46,8 @@ class Config:
     roots: list[str] = field(default_factory=list)  # relative to the folder of the file
     rules: list[str] = field(default_factory=list)  # folders, relative to the folder of the file
     helpers: Mapping[str, list[str]] = field(default_factory=dict)
+    stubs: list[str] = field(default_factory=list)  # files that describe libraries, relative to the folder of the file
+    stub_texts: tuple[tuple[str, str], ...] = ()  # the path of each of them, as reports show it, and what is in it
     unread: tuple[str, ...] = ()  # tables on the way that look like settings and are not, in sentences
 
     @property
@@ -78,6 +81,11 @@ class Config:
     def baseline_file(self) -> Path | None:
         """The file of known findings."""
         return None if self.baseline is None else self.folder / self.baseline
+
+    @property
+    def stub_files(self) -> list[Path]:
+        """The files that describe libraries."""
+        return [self.folder / name for name in self.stubs]
 
 
 HELPERS = ("rank", "local-rank", "world-size", "main-process", "wrap", "barrier")
@@ -114,6 +122,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "roots": ("a list of folders", _strings),
     "rules": ("a list of folders with rules", _strings),
+    "stubs": (f"a list of at most {_MOST_STUBS} TOML files", lambda value: _strings(value) and len(value) <= _MOST_STUBS),
     "helpers": (f"a table of {', '.join(HELPERS)}, each with a list of names", _table_of(_strings, HELPERS)),
 }
 
@@ -185,4 +194,25 @@ def _config(table: Any, path: Path, unread: Sequence[str]) -> Config:
         if not fits(value):
             raise ConfigError(f"{shown}: '{key}' must be {words}")
         values[key.replace("-", "_")] = value
-    return Config(path=shown, unread=tuple(unread), **values)
+    config = Config(path=shown, unread=tuple(unread), **values)
+    return replace(config, stub_texts=_stub_texts(config)) if config.stubs else config
+
+
+def _stub_texts(config: Config) -> tuple[tuple[str, str], ...]:
+    """The files that describe libraries, read and checked. Raises ConfigError."""
+    from ddp_audit.knowledge.stubs import MOST_BYTES, KnowledgeError, described_in
+
+    found: list[tuple[str, str]] = []
+    for path in config.stub_files:
+        shown = display_path(path)
+        try:
+            text = read_text(path, MOST_BYTES)
+            described_in(text, shown)
+        except KnowledgeError as error:
+            raise ConfigError(str(error)) from None
+        except ValueError:
+            raise ConfigError(f"{shown}: is not UTF-8") from None
+        except OSError as error:
+            raise ConfigError(f"{shown}: cannot be read: {error.strerror or error}") from None
+        found.append((shown, text))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""What the user tells of a project where its code cannot: names of its own helpers, and the version of torch that it is for.
+"""What the user tells of a project where its code cannot: names of its own helpers, descriptions of its libraries, and its torch.
 
 A name is compared with the last part of what is called, read or used as a decorator, or with the whole of it where it has dots.
 What is told comes before what the code says.
@@ -9,6 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddp_audit.knowledge.framework import Framework
+    from ddp_audit.knowledge.stubs import Stub
 
 # Names of torch that scripts look for, by the first version that has them (release notes of torch).
 SINCE = {
@@ -25,10 +30,15 @@ SINCE = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """`names` maps a helper's name to rank, local-rank, world-size, main-process, wrap or barrier; `torch` is (major, minor)."""
+    """`names` maps a helper's name to rank, local-rank, world-size, main-process, wrap or barrier; `torch` is (major, minor).
+
+    `stubs` are the descriptions of libraries by full name, and `frameworks` those of training frameworks.
+    """
 
     names: Mapping[str, str] = field(default_factory=dict)
     torch: tuple[int, int] | None = None
+    stubs: Mapping[str, Stub] = field(default_factory=dict)
+    frameworks: tuple[Framework, ...] = ()
 
 
 def kind_of(told: Told, node: ast.expr) -> str:

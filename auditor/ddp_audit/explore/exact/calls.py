@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import containers, early, expressions, hooks, layers, libraries, tensors, totals, training
+from ddp_audit.explore.exact import containers, described, early, expressions, hooks, layers, libraries, tensors, totals, training
 from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -101,6 +101,9 @@ def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any
         if isinstance(decorator, Context) or last in ("no_grad", "inference_mode", "enable_grad"):
             value.grad = decorator.grad if isinstance(decorator, Context) else last == "enable_grad"
             return value
+    stub = described.stub_of(it, decorator) if it.stubs else None
+    if stub is not None and not stub.like:
+        return described.decorated(it, stub, value)
     if isinstance(decorator, (Function, Method)):
         return call(it, decorator, [value], {})
     if isinstance(decorator, Native):
@@ -172,6 +175,9 @@ class _Super:
 def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a value."""
     it.ticks += 1  # a call costs about as much as a statement; the next statement sees whether there were too many
+    stub = described.stub_of(it, function) if it.stubs else None
+    if stub is not None:
+        return described.call(it, stub, args, kwargs)
     match function:
         case Function():
             return invoke(it, function, args, kwargs, None)
@@ -216,7 +222,7 @@ def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[st
     """Calls a project function."""
     if function.generator:
         return Generating(function, args, kwargs, receiver)
-    scope = _scope(it, function, args, kwargs, receiver)
+    scope = scope_of(it, function, args, kwargs, receiver)
     return _run(it, function, scope)
 
 
@@ -237,7 +243,7 @@ def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
 
 def generate(it: Interpreter, made: Generating, body: Callable[[Any], bool]) -> None:
     """Runs a generator function; `body` gets what it yields, and says False to leave it."""
-    scope = _scope(it, made.function, made.args, made.kwargs, made.receiver)
+    scope = scope_of(it, made.function, made.args, made.kwargs, made.receiver)
     frames = it.frames
 
     def yielded(value: Any) -> None:
@@ -260,7 +266,7 @@ def generate(it: Interpreter, made: Generating, body: Callable[[Any], bool]) -> 
         del it.frames[depth:]
 
 
-def _scope(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Scope:
+def scope_of(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Scope:
     """The scope of a call, its parameters bound. One that is not given and has no default is unknown."""
     spec = function.node.args
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
@@ -363,6 +369,8 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
     """`owner.name`."""
 
     match owner:
+        case described.Thing():
+            return described.attribute(it, owner, name)
         case Lib(name=full):
             return libraries.attribute(it, full, name)
         case Scope():

@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, described, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
@@ -445,7 +445,7 @@ class Interpreter(Iteration):
             elif source is not None or node.level:
                 scope.variables[name] = Unknown(full)  # a part of the project that is not there, which may send
             else:
-                scope.variables[name] = Lib(canonical(full))
+                scope.variables[name] = described.value(self, Lib(canonical(full)))
 
 
 def _is_success(code: tuple[Any, ...]) -> bool:

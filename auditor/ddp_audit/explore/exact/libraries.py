@@ -12,6 +12,7 @@ from ddp_audit.explore.exact import (
     calls,
     collectives,
     data,
+    described,
     early,
     hooks,
     layer_table,
@@ -81,7 +82,7 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
         return it.machine.torch or f"{it.torch_version()[0]}.{it.torch_version()[1]}.0"
     if full.endswith("__version__"):
         return Unknown("a version")
-    return Lib(full)
+    return described.value(it, Lib(full))
 
 
 def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -15,6 +15,7 @@ from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Machine, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
+from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
@@ -158,7 +159,7 @@ class Job:
     arguments: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     is_open: bool = False  # whether nobody said how many ranks there are
-    torch: tuple[int, int] | None = None  # the version, where somebody said which
+    told: Told = field(default_factory=Told)  # what the settings say of torch and of libraries
     without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing, for a what-if
     settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
     contrary: Contrary = field(default_factory=dict)  # open conditions that are
@@ -174,7 +175,8 @@ class Job:
         settings = {name: rank if value is RANK else value for name, value in self.settings.items()}
         overrides = {**self.overrides, **settings}
         it = Interpreter(self.project, rank, self.world_size, self.limits, overrides, list(self.arguments))
-        it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.torch, self.without
+        it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.told.torch, self.without
+        it.stubs = self.told.stubs
         it.blocks, it.machine = blocks, self.machine
         for other in before:
             it.rebuilds = {**other.rebuilds, **it.rebuilds}

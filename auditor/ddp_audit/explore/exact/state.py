@@ -34,6 +34,7 @@ from ddp_audit.source.paths import place_of
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.built import Built
     from ddp_audit.explore.exact.interpreter import Interpreter
+    from ddp_audit.knowledge.stubs import Stub
     from ddp_audit.source.files import SourceFile
     from ddp_audit.source.project import Project
 
@@ -163,6 +164,8 @@ class State:
     arguments: list[str] = field(default_factory=list)
     machine: Machine = field(default_factory=Machine)
     torch: tuple[int, int] | None = None  # the version that the program runs with, where somebody said which
+    stubs: Mapping[str, Stub] = field(default_factory=dict)  # what the user describes of libraries, by full name
+    describing: list[str] = field(default_factory=list)  # the descriptions whose expressions are under way
     without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing
     events: list[Event] = field(default_factory=list)
     assumptions: dict[tuple[str, int, str], Assumption] = field(default_factory=dict)
