@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.model import Guard
 from ddp_audit.program.state import FunctionInfo
-from ddp_audit.program.values import RANK, Func, Value, options
+from ddp_audit.program.values import RANK, Const, Func, Items, Unknown, Value, options
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -51,3 +51,17 @@ def _asked(lw: Lowering, info: FunctionInfo, node: ast.AST) -> list[Guard]:
     lw.state, lw.grad, lw.probed = state, grad, None
     del lw.guards[depth:]
     return ways[0] if ways and all(ways) else []
+
+
+def supplies(info: FunctionInfo, parameter: str) -> bool:
+    """Whether a test runner gives a parameter its values, as `pytest.mark.parametrize("rank", (1, 4))` does: they are no ranks."""
+    for decorator in info.decorators:
+        by = decorator.by if isinstance(decorator, Unknown) else None
+        if by is None or by.name != "pytest.mark.parametrize" or not by.args:
+            continue
+        given = by.args[0]
+        parts = given.items if isinstance(given, Items) else (given,)
+        listed = [name.strip() for part in parts if isinstance(part, Const) for name in str(part.value).split(",")]
+        if parameter in listed:
+            return True
+    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
@@ -45,6 +45,7 @@ _RANK_ZERO_DECORATORS = (
     "master_only",
 )
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
+_MEMOISED = ("functools.cache", "functools.lru_cache")
 _MAX_DEPTH = 14  # calls of project functions within one another
 _MAX_CALLS_OF_ONE = 40
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
@@ -59,6 +60,11 @@ class QuietCall:
     effects: bool = False
     telling: bool = False  # a result said more than its arguments' taint
     result: Value | None = None
+    given: list[tuple[Value, ...]] = field(default_factory=list)  # arguments of a memoised function, where all ranks gave them
+
+    def remembers(self, values: Sequence[Value]) -> bool:
+        """Whether a memoised function may have been called with these arguments before, on all ranks: then it does not run."""
+        return any(len(before) == len(values) and not any(map(_are_unequal, before, values)) for before in self.given)
 
     def note(self, result: Value, effects: bool, unknown: Value) -> None:
         """Adds one followed call."""
@@ -105,6 +111,11 @@ def call_function(
     known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
     if lw.observer is None and known.stands_for(values, receiver):
         return known.result if known.result is not None and not values else unknown
+    if _is_memoised(lw, info):
+        if known.remembers(values):
+            return known.result if known.result is not None else unknown
+        if not any(guard.taint for guard in lw.guards):
+            known.given.append(tuple(values))
     before = lw.effects
     lw.steps += 1
     lw.inlined.add(id(info.node))
@@ -232,11 +243,33 @@ def _generated(lw: Lowering, info: FunctionInfo, frame: Frame, grad: bool | None
     return None
 
 
+def _decorators_of(lw: Lowering, info: FunctionInfo) -> Sequence[Value]:
+    if info.owner is not None and not info.decorators and not isinstance(info.node, ast.Lambda):
+        return tuple(run_decorators(lw, info.node, info.frame))
+    return info.decorators
+
+
+def _is_memoised(lw: Lowering, info: FunctionInfo) -> bool:
+    """Whether a function keeps what it returned and does not run again for equal arguments."""
+    if isinstance(info.node, ast.Lambda) or not info.node.decorator_list:
+        return False
+    made = (
+        d.name if isinstance(d, Ext) else d.by.name if isinstance(d, Unknown) and d.by else "" for d in _decorators_of(lw, info)
+    )
+    return any(name in _MEMOISED for name in made)
+
+
+def _are_unequal(one: Value, other: Value) -> bool:
+    """Whether two values are surely not equal."""
+    if isinstance(one, Const) and isinstance(other, Const):
+        return bool(one.value != other.value)
+    if isinstance(one, Items) and isinstance(other, Items) and not (one.many or other.many or one.keys or other.keys):
+        return len(one.items) != len(other.items) or any(map(_are_unequal, one.items, other.items))
+    return False
+
+
 def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
-    applied = info.decorators
-    if info.owner is not None and not applied and not isinstance(info.node, ast.Lambda):
-        applied = tuple(run_decorators(lw, info.node, info.frame))
-    for decorator in applied:
+    for decorator in _decorators_of(lw, info):
         effect = contexts.context_effect(decorator)
         if effect in ("no_grad", "enable_grad"):
             lw.grad = effect == "enable_grad"
@@ -288,7 +321,8 @@ def bind(
         if parameter in kwargs:
             bound[parameter] = kwargs[parameter]
         elif unknown_arguments:
-            bound[parameter] = names.by_name(parameter) or Unknown(text=parameter)
+            said = leaf(f"parameter {parameter}") if decorators.supplies(info, parameter) else names.by_name(parameter)
+            bound[parameter] = said or Unknown(text=parameter)
         elif "**" in kwargs:
             bound[parameter] = from_mapping(lw, kwargs["**"], parameter)
         elif parameter in defaults:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.values import Alt, Bound, Const, Expr, Items, Obj, Value, options
+from ddp_audit.program.values import RANK, Alt, Bound, Const, Expr, Items, Obj, Value, options
 
 Key = tuple[Any, ...]
 
@@ -56,7 +56,13 @@ class Modules:
 
     def made_by_rank(self, key: Key) -> bool:
         """Whether a module was made with the rank or the world size, so that each rank may have its own part of it."""
-        return any(_names_rank(value) for value in self.arguments.get(key, ()))
+        own = any(_names_rank(value) for value in self.arguments.get(key, ()))
+        return own or any(
+            _names_rank(value) or RANK in value.taint  # as many rows as the rank has classes
+            for inner in self.inside(key)
+            if inner[0] == "torch.nn.Parameter"
+            for value in self.arguments.get(inner, ())
+        )
 
     def inside(self, key: Key) -> set[Key]:
         """The keys of a module and of all modules inside it."""

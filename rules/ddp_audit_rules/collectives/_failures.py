@@ -10,6 +10,7 @@ from ddp_audit.findings import Related, Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Caught, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.reach import anchor, nodes_in
+from ddp_audit.program.values import Const, Ext, Items, Unknown, Value
 from ddp_audit.rule import guard_relations
 from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
 
@@ -85,7 +86,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
         if region is None and _is_of_memory(program, caught) and _trains(program, found.item, caught.span):
             inside = {n.number for n in found.body}
             region, sure = next((n for n in program.nodes if n.number not in inside and is_together(program, n)), None), False
-        if region is None or any(n.kind == "spawn" for n in found.body):
+        if region is None or any(n.kind == "spawn" for n in found.body) or _is_probe(found.body):
             continue
         handled = {n.number for n in nodes_in(block)}
         after = any(n.number > last and n.number not in handled and is_together(program, n) for n in program.nodes)
@@ -102,6 +103,24 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
             region,
             "likely" if sure and _KNOWN.search(caught.text) else "possible",
         )
+
+
+def _is_probe(body: Sequence[Node]) -> bool:
+    """Whether a block does nothing but collectives on tensors of constants: it asks what the backend can do, alike on all ranks."""
+    sent = [n.target for n in body if n.kind == "collective"]
+    rest = {n.kind for n in body} - {"collective", "current-device", "device", "wait"}
+    return bool(sent) and not rest and all(isinstance(value, Unknown) and _is_fresh(value) for value in sent)
+
+
+def _is_fresh(value: Value) -> bool:
+    """Whether a tensor is made of constants: `torch.zeros([4]).cuda()`."""
+    if isinstance(value, Const):
+        return True
+    if isinstance(value, Items):
+        return all(map(_is_fresh, value.items))
+    if isinstance(value, Unknown) and value.by is not None and not value.taint and not value.deps:
+        return all(_is_fresh(arg) for arg in value.by.args if not isinstance(arg, Ext))
+    return False
 
 
 def _others(region: Node) -> Related:
@@ -148,7 +167,7 @@ def _in_handlers(program: Program, found: _Try) -> Iterator[Failure]:
 
 def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
     """A collective in finally: a rank that fails in the body comes to it while the others are still in the body."""
-    if found.together is None:
+    if found.together is None or _begins_together(program, found.body):
         return
     outer = {g.span for g in found.together.guards}
     for node in nodes_in(found.item.final):
@@ -166,6 +185,15 @@ def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
                 node,
             )
             return
+
+
+def _begins_together(program: Program, body: Sequence[Node]) -> bool:
+    """Whether all that the ranks do together in a block stands at its beginning, where no rank can have failed yet.
+
+    A rank that fails after it comes to the finally together with the others.
+    """
+    last = max(i for i, n in enumerate(body) if is_together(program, n))
+    return all(n.kind == "collective" and not n.rank_guards for n in body[: last + 1])
 
 
 def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:

@@ -8,12 +8,12 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import PLACE, READ
 from ddp_audit.findings import Finding, Related
 from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const
+from ddp_audit.program.values import RANK, Const
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.devices._cuda import may_use_nccl
 from ddp_audit_rules.facts.evidence import looks_at
 from ddp_audit_rules.facts.loaded_states import has_state, is_from_cpu, loaded_states, to_cpu, unless_resumed
-from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, who
+from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, path_of, who
 
 
 class LoadWithoutMapLocation(Rule):
@@ -83,6 +83,9 @@ dist.destroy_process_group()
         states = loaded_states(program)
         for node in first_of_each_place(n for n in program.of("load") if n.number in states and who(program, n) == SEVERAL):
             where = node.args.get("map_location")
+            path = path_of(node)
+            if path is not None and RANK in path.taint:
+                continue  # the file of the rank itself, which saved it from the device that it uses
             if "**" in node.args or (where is not None and not (isinstance(where, Const) and where.value is None)):
                 continue
             yield self._finding(program, node, saves, states[node.number])

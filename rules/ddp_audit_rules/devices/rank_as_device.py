@@ -114,8 +114,10 @@ finally:
         one_node = starts_one_node(context.launch)
         if one_node:
             explanation += " The launch at hand has one node, where it works."
+        # Who starts the ranks, and on how many nodes, is not seen where no group is made.
+        known = node.is_called and context.program.has("init", "spawn")
         return self.finding(
-            node.span, message, explanation, related=related, confidence="likely" if node.is_called else "possible",
+            node.span, message, explanation, related=related, confidence="likely" if known else "possible",
             severity="info" if one_node else None, fix=self._local_rank(context.program, index),
         )  # fmt: skip
 

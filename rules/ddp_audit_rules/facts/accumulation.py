@@ -22,7 +22,11 @@ def window_of(program: Program, backward: Node) -> Value | None:
         if backward.loops == step.loops:
             own = [g for g in step.guards if not any(g.span == other.span for other in backward.guards)]
             zeros = [z for z in program.of("zero-grad") if z.loops == step.loops]
-            guarded = zeros and all(any(g.span == o.span or g.text == o.text for o in z.guards for g in own) for z in zeros)
+            # One before the backward, under the step's own condition, throws away what the micro-batches before it have added.
+            guarded = zeros and all(
+                z.number > backward.number and any(g.span == o.span or g.text == o.text for o in z.guards for g in own)
+                for z in zeros
+            )
             found = [w for g in own for w in _ends_of(g.test)]
             return found[0] if found and guarded else None
         if backward.loops[:-1] == step.loops:

@@ -67,7 +67,7 @@ def early_reads(program: Program) -> Iterator[Use]:
         elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
             ahead = [w for w, at in written if _needs(node, key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
             writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
-            if writer is not None and not _asks_for_files(node):
+            if writer is not None and not _asks_for_files(node) and not _makes_it(program, node, key):
                 told.add(node.span)
                 yield Use(node, path, writer)
 
@@ -134,7 +134,22 @@ def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> 
 def _needs(reader: Node, key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
     """Whether a reader needs what another rank writes; what is read from a folder was there before the folder was made."""
     looks = reader.detail.get("what", reader.kind) in (*_LOOKS, "load")
-    return key == at if looks and writer.detail.get("what") == "mkdir" else _is_under(key, at, writer)
+    if looks and writer.detail.get("what") == "mkdir":
+        return key == at
+    if not looks and writer.detail.get("what") != "mkdir":
+        return False  # what writes a file itself waits for no other writer of it
+    return _is_under(key, at, writer)
+
+
+def _makes_it(program: Program, look: Node, key: tuple[object, ...]) -> bool:
+    """Whether a look is followed by a mkdir of the same folder where it finds none, on the same way: then nobody is waited for."""
+    for node in program.of("file"):
+        if node.number > look.number and node.calls == look.calls and node.detail.get("what") == "mkdir":
+            path = path_of(node)
+            asks = any(FILES in guard.test.taint for guard in node.guards[len(look.guards) :])
+            if path is not None and path_key(path) == key and asks and node.guards[: len(look.guards)] == look.guards:
+                return True
+    return False
 
 
 def _asks_for_files(reader: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddp_audit.findings import Related
+from ddp_audit.program.made import path_key
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.modules import module_of, unwrapped
 from ddp_audit.program.values import RANK, Made, Unknown, Value, constant, options, the_object
@@ -20,23 +21,32 @@ def why_unequal(program: Program, node: Node) -> str:
     if guards:
         return ""
     if node.kind == "load-state":
-        return "from a file of each rank's own" if _path_of_rank(node.args.get("state")) else ""
+        path = _path_of_rank(node.args.get("state"))
+        return "" if path is None or _is_saved_here(program, path) else "from a file of each rank's own"
     if node.detail["what"] == "drawn" and not one_stream(program, "torch", node.number):
         return "from random streams that differ between the ranks"
     return ""
 
 
-def _path_of_rank(state: Value | None, depth: int = 0) -> bool:
-    """Whether a state dict was loaded from a path that holds the rank."""
+def _path_of_rank(state: Value | None, depth: int = 0) -> Value | None:
+    """The path that holds the rank and from which a state dict was loaded."""
     if state is None or depth > 6:
-        return False
+        return None
     for option in options(state):
         if isinstance(option, Unknown) and isinstance(option.by, Made):
             if option.by.name == "torch.load":
-                return any(RANK in arg.taint for arg in option.by.args[:1])
-            if option.by.args and _path_of_rank(option.by.args[0], depth + 1):
-                return True
-    return False
+                return next((arg for arg in option.by.args[:1] if RANK in arg.taint), None)
+            found = _path_of_rank(option.by.args[0], depth + 1) if option.by.args else None
+            if found is not None:
+                return found
+    return None
+
+
+def _is_saved_here(program: Program, path: Value) -> bool:
+    """Whether the program saves to such a path: each rank then goes on with its own state of weights that were equal."""
+    key = path_key(path)
+    saved = (node.args["path"] for node in program.of("save") if "path" in node.args)
+    return key is not None and any(path_key(other) == key for other in saved)
 
 
 def drawn_apart(program: Program, wrap: Node) -> Related | None:

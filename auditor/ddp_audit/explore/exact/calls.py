@@ -98,6 +98,9 @@ def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any
         if last in ("property", "cached_property", "staticmethod", "classmethod", "contextmanager"):
             value.kind = "property" if last == "cached_property" else last
             return value
+        if last in ("cache", "lru_cache"):
+            value.kept = {}
+            return value
         if isinstance(decorator, Context) or last in ("no_grad", "inference_mode", "enable_grad"):
             value.grad = decorator.grad if isinstance(decorator, Context) else last == "enable_grad"
             return value
@@ -219,7 +222,22 @@ def call(it: Interpreter, function: Any, args: list[Any], kwargs: dict[str, Any]
 
 
 def invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Any:
-    """Calls a project function."""
+    """Calls a project function. A memoised one runs once for equal arguments."""
+    if function.kept is None:
+        return _invoke(it, function, args, kwargs, receiver)
+    key = (receiver, *args, *kwargs.items())
+    if function.kept and any(isinstance(value, Unknown) for value in (*args, *kwargs.values())):
+        it.opaque(f"a call of {function.name}, which is memoised, with an unknown argument")  # it may have run for it before
+        return unknown(function, *args, *kwargs.values())
+    try:
+        if key not in function.kept:
+            function.kept[key] = _invoke(it, function, args, kwargs, receiver)
+        return function.kept[key]
+    except TypeError:  # an argument without a hash, which Python would not take either
+        return _invoke(it, function, args, kwargs, receiver)
+
+
+def _invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[str, Any], receiver: Any) -> Any:
     if function.generator:
         return Generating(function, args, kwargs, receiver)
     scope = scope_of(it, function, args, kwargs, receiver)

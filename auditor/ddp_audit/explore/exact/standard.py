@@ -15,6 +15,7 @@ from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
     Context,
+    Function,
     Generating,
     Lib,
     Module,
@@ -71,14 +72,21 @@ def _partial(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Native(lambda *more, **extra: calls.call(it, function, [*given, *more], {**named, **extra}))
 
 
-@model("functools.wraps", "functools.lru_cache", "functools.update_wrapper")
+@model("functools.wraps", "functools.update_wrapper")
 def _identity(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Native(lambda function, *rest: function)
 
 
-@model("functools.cache")
+@model("functools.cache", "functools.lru_cache")
 def _cached(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return args[0] if args else Native(lambda function: function)
+    """`@cache` and `@lru_cache`, and `@lru_cache(maxsize=n)`, whose limit is taken to be enough."""
+
+    def memoised(function: Any) -> Any:
+        if isinstance(function, Function):
+            function.kept = {}
+        return function
+
+    return memoised(args[0]) if args and isinstance(args[0], Function) else Native(memoised)
 
 
 @model("atexit.register")

@@ -245,6 +245,7 @@ class Function:
     kind: str = ""  # property, staticmethod, classmethod, contextmanager
     grad: bool | None = None
     generator: bool = False
+    kept: dict[Any, Any] | None = None  # what a memoised function returned, by its arguments
 
 
 @dataclass(slots=True, eq=False)

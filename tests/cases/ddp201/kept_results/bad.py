@@ -1,0 +1,23 @@
+# expects: DDP201:21
+# outcome: hang all
+"""Rank 0 asks alone for the score of a point that was not asked for before."""
+
+import functools
+
+import torch
+import torch.distributed as dist
+
+
+@functools.lru_cache(maxsize=None)
+def score(point, scale=1.0):
+    total = torch.tensor([point * scale + dist.get_rank()])
+    dist.all_reduce(total)
+    return total.item()
+
+
+dist.init_process_group("gloo")
+best = 1 if score(1) < score(2) else 2
+if dist.get_rank() == 0:
+    print("best:", best, "next:", score(3), flush=True)
+dist.barrier()
+dist.destroy_process_group()
