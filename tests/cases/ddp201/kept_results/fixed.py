@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=64)
 def score(point, scale=1.0):
     total = torch.tensor([point * scale + dist.get_rank()])
     dist.all_reduce(total)
