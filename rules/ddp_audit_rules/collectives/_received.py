@@ -1,0 +1,170 @@
+"""Broadcasts into a list or tensor that nothing reads afterwards: what DDP214 reports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.values import Const, Ext, Items, Unknown, Value
+
+_OPS = {"broadcast": "tensor", "broadcast_object_list": "object_list"}
+# What is made of these is new memory, that no other name reaches. `to`, `cuda` or `view` may give what they were given.
+_NEW = frozenset({"tensor", "clone", "deepcopy", "copy", "list", "full", "full_like", "zeros_like", "ones_like", "empty_like"})
+# Equal on all ranks where their arguments are.
+_SAME = frozenset(
+    {"tensor", "full", "zeros", "ones", "empty", "clone", "cuda", "to", "float", "long"}
+)  # equal where their arguments are
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A broadcast whose result is lost, and the names that the ranks go on with instead."""
+
+    node: Node
+    names: tuple[str, ...]  # what was put into the temporary and is read afterwards
+    holder: str  # the variable that holds what came, empty where there is none
+
+
+def unread(program: Program) -> Iterator[Unread]:
+    """Every such place."""
+    trees: dict[str, ast.Module | None] = {}
+    for node in first_of_each_place(n for n in program.of("collective") if n.detail.get("op") in _OPS and not n.detail["hidden"]):
+        tree = trees.setdefault(node.span.path, _tree(program, node))
+        found = None if tree is None else _found(tree, node)
+        if found is not None:
+            yield found
+
+
+def _tree(program: Program, node: Node) -> ast.Module | None:
+    try:
+        return ast.parse(program.documents.get(node.span.path, ""))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _found(tree: ast.Module, node: Node) -> Unread | None:
+    way = _way_to(tree, node)
+    call = way[-1] if way else None
+    if not isinstance(call, ast.Call):
+        return None
+    scope = next(outer for outer in reversed(way) if isinstance(outer, _SCOPES))
+    buffer = _buffer(call, str(node.detail["op"]))
+    holder = ""
+    if isinstance(buffer, ast.Name) and isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        made = _only_value(scope, buffer.id)
+        if made is None or _is_read(scope, buffer.id, call, way, made):
+            return None
+        holder, buffer = buffer.id, made
+    if buffer is None or not _is_new(buffer) or _is_constant(node.args.get(_OPS[str(node.detail["op"])])):
+        return None
+    sent = dict.fromkeys(_names_in(buffer))
+    return Unread(node, read, holder) if (read := tuple(n for n in sent if _is_used_after(scope, n, call, way))) else None
+
+
+def _way_to(tree: ast.Module, node: Node) -> list[ast.AST]:
+    """The call at a place, with what stands around it."""
+    way: list[ast.AST] = []
+    inner: ast.AST | None = tree
+    span = node.span
+    while inner is not None:
+        way.append(inner)
+        if isinstance(inner, ast.Call) and (inner.lineno, inner.col_offset + 1) == (span.line, span.column):
+            return way
+        inner = next((child for child in ast.iter_child_nodes(inner) if _holds(child, span.line, span.column)), None)
+    return []
+
+
+def _holds(node: ast.AST, line: int, column: int) -> bool:
+    first = getattr(node, "lineno", None)
+    if first is None:
+        return False
+    start, end = (first, node.col_offset + 1), (node.end_lineno, node.end_col_offset + 1)  # type: ignore[attr-defined]
+    return bool(start <= (line, column) < end)
+
+
+def _buffer(call: ast.Call, op: str) -> ast.expr | None:
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == _OPS[op]), None)
+    return call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else given
+
+
+def _is_new(buffer: ast.expr) -> bool:
+    """Whether an expression makes a list or tensor that nothing else holds."""
+    if isinstance(buffer, (ast.List, ast.ListComp)):
+        return True
+    if not isinstance(buffer, ast.Call):
+        return False
+    function = buffer.func
+    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in _NEW
+
+
+def _is_constant(value: Value | None) -> bool:
+    """Whether what is sent is the same on all ranks anyway: such a broadcast only makes the ranks meet."""
+    if isinstance(value, Items):
+        return not value.many and all(map(_is_constant, value.items))
+    if isinstance(value, Const):
+        return True
+    if isinstance(value, Unknown) and value.by is not None and not value.taint and not value.deps:
+        return value.by.name.rsplit(".", 1)[-1] in _SAME and all(map(_is_constant, value.by.args))
+    return isinstance(value, Ext)
+
+
+def _only_value(scope: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """What a variable of a function is bound to, where it is bound once and by a plain assignment."""
+    stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)]
+    bound = [s for s in ast.walk(scope) if isinstance(s, ast.Assign) and any(t in stores for t in s.targets)]
+    outside = any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in ast.walk(scope))
+    return bound[0].value if len(stores) == 1 and len(bound) == 1 and not outside else None
+
+
+def _is_read(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.AST], made: ast.expr) -> bool:
+    """Whether a variable is read but in the call and before it."""
+    inside = {id(n) for part in (call, made) for n in ast.walk(part)}
+    return any(
+        isinstance(n, ast.Name)
+        and n.id == name
+        and isinstance(n.ctx, ast.Load)
+        and id(n) not in inside
+        and _comes_after(n, call, way)
+        for n in ast.walk(scope)
+    )
+
+
+def _comes_after(node: ast.AST, call: ast.Call, way: Sequence[ast.AST]) -> bool:
+    """Whether a place may run after a call: below it, or in a loop around it."""
+    loops = [outer for outer in way if isinstance(outer, (ast.For, ast.AsyncFor, ast.While))]
+    position = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
+    return position > (call.lineno, call.col_offset) or any(node in ast.walk(loop) for loop in loops)
+
+
+def _names_in(buffer: ast.expr) -> Iterator[str]:
+    """The variables and attributes of self whose values are put into the buffer."""
+    functions = {id(n.func) for n in ast.walk(buffer) if isinstance(n, ast.Call)}
+    for node in ast.walk(buffer):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in functions:
+            yield node.id
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+            and id(node) not in functions
+        ):
+            yield f"self.{node.attr}"
+
+
+def _is_used_after(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.AST]) -> bool:
+    """Whether the ranks go on with a value that was sent. An attribute of the object is there for other methods."""
+    if name == "self":
+        return False
+    if name.startswith("self."):
+        return True
+    inside = {id(n) for n in ast.walk(call)}
+    after = [
+        n
+        for n in ast.walk(scope)
+        if isinstance(n, ast.Name) and n.id == name and _comes_after(n, call, way) and id(n) not in inside
+    ]
+    after.sort(key=lambda n: (n.lineno, n.col_offset))
+    return bool(after) and any(isinstance(n.ctx, ast.Load) for n in after) and not isinstance(after[0].ctx, ast.Store)
