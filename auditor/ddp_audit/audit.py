@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.budget import bounded_memory
 from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
-from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, number_occurrences
+from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, gather_places, number_occurrences
 from ddp_audit.outcome import AuditResult, Late, Options, UsageError
 from ddp_audit.selection import Selection, described_by, match_rules, rule_names, stubs_note, told_by, withheld_note
 from ddp_audit.source import seen, suppress
@@ -134,7 +134,7 @@ def launch_of(options: Options) -> Launch | None:
     if options.launch is None and options.world_size is None:
         return None
     if options.launch is not None and options.world_size is not None:
-        raise UsageError("--launch says how many processes there are, so --world-size beside it is one too many")
+        raise UsageError("--world-size cannot be combined with --launch")
     from ddp_audit.launch import Launch, LaunchError, named_launch, world_launch
 
     try:
@@ -229,6 +229,7 @@ def _settle(
         kept = [_in_cells(finding, notebooks) for finding in kept]
     number_occurrences(kept)
     kept.sort(key=lambda finding: (finding.sort_key, finding.message))
+    gather_places(kept)
     return kept, sum(CONFIDENCES.index(finding.confidence) >= least for finding in suppressed), hidden
 
 

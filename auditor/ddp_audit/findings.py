@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddp_audit.source.paths import place_of
@@ -105,8 +106,9 @@ class Fix:
 class Finding:
     """One hazard at one place. `message` is one whole sentence; `explanation` says what happens on which ranks, and when not.
 
-    `option` is set where only an option that is off by default brings the hazard out, `places` where one cause shows at several
-    places (`span` is then the first). With `cell`, which counts from 1, the lines of `span` are lines of that cell of a notebook.
+    `option` is set where only an option that is off by default brings the hazard out. Findings of one code with the same `cause`
+    have one cause, and each names all its places in `places`. With `cell`, which counts from 1, the lines of `span` are lines of
+    that cell of a notebook.
     """
 
     code: str
@@ -125,6 +127,7 @@ class Finding:
     option: Option | None = None
     places: list[Place] | None = None
     cell: int | None = None
+    cause: str = ""  # the same for findings of one code that one change mends
 
     @property
     def sort_key(self) -> tuple[str, int, int, int, str]:
@@ -194,3 +197,16 @@ def number_occurrences(findings: list[Finding]) -> None:
         key = (finding.code, finding.span.path, " ".join(finding.source_line.split()))
         finding.occurrence = seen.get(key, 0)
         seen[key] = finding.occurrence + 1
+
+
+def gather_places(findings: Sequence[Finding]) -> None:
+    """Give findings of one cause the places of all of them, in the order of the findings. Changes them in place."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        if finding.cause:
+            groups.setdefault((finding.code, finding.cause), []).append(finding)
+    for group in groups.values():
+        if len(group) > 1:
+            places = [Place(one.span.path, int(one.span.line), one.span.column, one.cell) for one in group]
+            for finding in group:
+                finding.places = places

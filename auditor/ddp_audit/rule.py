@@ -118,12 +118,13 @@ class Rule(ABC):
         fix: Fix | None = None,
         guards: Sequence[Guard] = (),
         option: Option | None = None,
+        cause: str = "",
     ) -> Finding:
         """A finding of this rule.
 
         Where one option that is off by default stands among the `guards` on the way, the severity is one step lower and the
         message names it; where several do, or one of an info, the confidence is `possible`. `option` is one that has to be set
-        for another reason than a guard.
+        for another reason than a guard. Findings with the same `cause` are shown as one, with all their places.
         """
         severity = severity or self.level
         if option is not None:
@@ -153,6 +154,7 @@ class Rule(ABC):
             explanation=explanation,
             related=list(related),
             fix=fix or Fix("display-only", self.remedy),
+            cause=cause,
         )
 
 
@@ -164,9 +166,13 @@ def _set_to(option: Option) -> str:
 
 
 def guard_relations(node: Node) -> list[Related]:
-    """The path to a node as related places: each rank-dependent guard and each call that leads to the node."""
-    related = [Related(g.span.path, g.span.line, "guard", g.describe()) for g in node.guards if g.taint]
-    related += [Related(c.path, c.line, "call", "the call that leads here") for c in node.calls]
+    """The path to a node as related places, in the order of the flow: each rank-dependent guard, each call that leads there."""
+    related = []
+    for depth in range(len(node.calls) + 1):
+        last = depth == len(node.calls)
+        inner = [g for g in node.guards if g.taint and (g.depth >= depth if last else g.depth == depth)]
+        related += [Related(g.span.path, g.span.line, "guard", g.describe()) for g in inner]
+        related += [Related(c.path, c.line, "call", "called here") for c in node.calls[depth : depth + 1]]
     return related
 
 

@@ -107,7 +107,7 @@ def match_rules(
         if not hits and not lenient:
             import difflib  # for a message that ends the run
 
-            near = difflib.get_close_matches(upper, known, 1, 0.75) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
+            near = difflib.get_close_matches(upper, known, 1, 0.6) or difflib.get_close_matches(lower_case, known.values(), 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
             where = f"{origins[name]}: " if name in origins else ""
             raise UsageError(f"{where}no rule is called '{name}'{hint} ('ddp-audit rules' lists them)")
@@ -125,7 +125,7 @@ def told_by(options: Options) -> Told:
         return told
     parts = options.target_torch.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
-        raise UsageError(f"'{options.target_torch}' is no version of torch")
+        raise UsageError(f"'{options.target_torch}' is not a version of torch")
     return replace(told, torch=(int(parts[0]), int(parts[1])))
 
 

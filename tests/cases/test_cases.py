@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from ddp_audit.audit import Options, audit
 from ddp_audit.findings import Finding
 
 PROGRAMS = programs()
+MOST_WORDS = 25  # of a message, which is one sentence
+
+
+def words(message: str) -> int:
+    """The words of a message. A piece of code counts as one, and so does a remark in brackets."""
+    return len(re.sub(r"`[^`]*`|\([^()]*(?:\([^()]*\)[^()]*)*\)", "code", message).split())
 
 
 def told(program: Program, findings: Iterable[Finding]) -> set[tuple[str, int]]:
@@ -29,6 +36,7 @@ def test_case_is_judged_as_its_header_says(program: Program, monkeypatch: pytest
     result = audit([program.path.name], Options(launch=program.launch or None))
     assert not result.errors
     assert told(program, result.findings) == program.expects
+    assert [finding.message for finding in result.findings if words(finding.message) > MOST_WORDS] == []
 
 
 @pytest.mark.parametrize(

@@ -276,15 +276,30 @@ def test_output_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads((project / "report.json").read_text())["findings"][0]["code"] == "DDP801"
 
 
-def test_text_when_piped(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_by_its_name(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, script="a = 'GRAVE'\n")
-    assert main(["script.py", "--statistics"]) == 1
+    assert main(["script.py", "--statistics", "--format", "text"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "script.py:1:6: DDP801 error grave-word [likely] The word is here.",
         "    guard: script.py:1: only rank 0 enters",
         "    It stays here, on all ranks.",
         "    Fix: take the word away",
         "    1  DDP801  grave-word",
+        "1 error in 1 file.",
+    ]
+
+
+def test_full_when_piped(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project, script="a = 'GRAVE'\n")
+    assert main(["script.py"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "script.py:1:6  error DDP801 grave-word [likely]",
+        "  The word is here.",
+        "     1 | a = 'GRAVE'",
+        "       |      ^^^^^",
+        "  Fix: take the word away",
+        "",
+        "More about a rule: ddp-audit explain DDP801",
         "1 error in 1 file.",
     ]
 

@@ -38,7 +38,7 @@ def test_standard_input_under_its_name(project: Path, monkeypatch: pytest.Monkey
 def test_standard_input_without_a_name(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     give(monkeypatch, "b = 'GRAVE'\n")
     assert main(["-"]) == 1
-    assert capsys.readouterr().out.startswith("<stdin>:1:6: DDP801 error")
+    assert capsys.readouterr().out.startswith("<stdin>:1:6  error DDP801")
     give(monkeypatch, "b = (\n")
     assert main(["-"]) == 2
     assert capsys.readouterr().out.startswith("error: <stdin>:1: ")

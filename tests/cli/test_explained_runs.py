@@ -101,7 +101,7 @@ def test_without_the_option_there_is_no_run(script: Path, capsys: pytest.Capture
     ("words", "told"),
     [
         (["train.py", "other.py"], "the run of one script"),
-        (["train.py", "--format", "sarif"], "formats terminal, text and json"),
+        (["train.py", "--format", "sarif"], "formats full, text and json"),
         (["train.py", "--diff"], "does not go with --diff"),
     ],
 )

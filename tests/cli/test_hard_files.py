@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ddp_audit.cli import main
+from ddp_audit.source.config import FORMATS
 
 HEAD = "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
 HAZARD = "if rank == 0:\n    dist.barrier()\n"
@@ -98,21 +99,21 @@ def test_what_is_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     expected = [f"{name}: {text}" for name, text in sorted(words.items())]
     assert report(capsys, *words, "train.py") == (2, [("train.py", 6)], expected)
     assert main([""]) == 2
-    assert capsys.readouterr().err == "ddp-audit: an empty text is no path (an unset variable, perhaps)\n"
+    assert capsys.readouterr().err == "ddp-audit: an empty text is not a path (is a variable unset?)\n"
 
 
 @pytest.mark.parametrize("name", ["two words.py", "two\nlines.py", os.fsdecode(b"\xff\xfe.py")])
 def test_any_name_in_any_format(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / name).write_text(HEAD.replace("gloo", "nccl") + HAZARD)
     said: dict[str, str] = {}
-    for form in ("text", "terminal", "json", "sarif", "github", "gitlab", "junit"):
+    for form in FORMATS:
         assert main([name, "--format", form, "--output", "report"]) == 1
         said[form] = (folder / "report").read_text(encoding="utf-8")
     assert capsys.readouterr().err == ""
     assert [f["path"] for f in json.loads(said["json"])["findings"]] == [name] * 2  # it leads to the file
     assert len(json.loads(said["sarif"])["runs"][0]["results"]) == len(json.loads(said["gitlab"])) == 2
     ElementTree.fromstring(said["junit"])
-    assert all(line.startswith("::") for line in said["github"].splitlines())
+    assert all(line.startswith(("::", "ddp-audit: 1 info")) for line in said["github"].splitlines())
     heads = [line for line in said["text"].splitlines() if not line.startswith("    ")]
     assert len(heads) == 3 and all("DDP" in line for line in heads[:-1])
     assert main([name, "--write-baseline", "known.json"]) == 0

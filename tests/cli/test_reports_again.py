@@ -47,7 +47,7 @@ def write(**texts: str) -> None:
         path.write_text(text)
 
 
-@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+@pytest.mark.parametrize("form", ["full", "concise", "text", "json", "sarif"])
 def test_the_same_command_is_answered_with_the_same(
     project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
@@ -63,7 +63,7 @@ def test_the_same_command_is_answered_with_the_same(
 
 @pytest.mark.parametrize(
     "words",
-    [["--format", "terminal"], ["--format", "junit"], ["--format", "json", "--statistics"], ["--output", "report.txt"], ["--diff"]],
+    [["--format", "markdown"], ["--format", "junit"], ["--format", "json", "--statistics"], ["--output", "report.txt"], ["--diff"]],
 )
 def test_what_does_not_all_go_to_standard_output_is_made_anew(
     project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str], words: list[str]

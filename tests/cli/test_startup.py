@@ -71,7 +71,7 @@ ddp_audit ddp_audit.cli ddp_audit.cli.parser ddp_audit.cli.check ddp_audit.cli.k
 ddp_audit.cli.progress ddp_audit.baseline ddp_audit.cache ddp_audit.cache.reports ddp_audit.cache.runs ddp_audit.cache.files
 ddp_audit.findings ddp_audit.outcome ddp_audit.patterns ddp_audit.source ddp_audit.source.config ddp_audit.source.documents
 ddp_audit.source.paths ddp_audit.source.problems ddp_audit.source.reading ddp_audit.source.seen ddp_audit.source.unchanged ddp_audit.report ddp_audit.report.json
-ddp_audit.report.summary ddp_audit.report.text ddp_audit_rules
+ddp_audit.report.summary ddp_audit.report.text ddp_audit.report.console ddp_audit.cli.reporting ddp_audit_rules
 """
 TRUSTING = (
     "from ddp_audit.source import unchanged\nunchanged._TICK = -(10**18)\n"  # files that were written just now are old enough

@@ -23,7 +23,7 @@ from terminal import BARE, at_terminal
 
 ROOT = Path(__file__).parents[2]
 
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\]8;[^\x1b]*\x1b\\")  # styles and links
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?3[0-7]m")
 
 

@@ -17,13 +17,14 @@ from xml.etree import ElementTree
 
 from ddp_audit.audit import AuditResult, Options, audit
 from ddp_audit.cache.runs import cached_audit
-from ddp_audit.cli.check import write_report
 from ddp_audit.cli.explained import explained
+from ddp_audit.cli.reporting import Ways, write_report
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
 from ddp_audit.fix.rounds import mend
 from ddp_audit.fix.text import Edit, applied
 from ddp_audit.rule import load_rules
 from ddp_audit.server.session import keeping_change
+from ddp_audit.source.config import FORMATS
 from ddp_audit.source.files import display_path
 
 ALONE = str(Path("/no-such-folder").absolute())  # imports of a file that seems to lie here lead nowhere
@@ -121,10 +122,10 @@ def _check_reports(result: AuditResult, run_of: str | None, overlay: Mapping[str
         run = None if run_of is None else explained([run_of], OPTIONS, overlay, result, result.rules)
     told: dict[str, str] = {}
     with redirect_stderr(io.StringIO()):
-        for form in ("json", "text", "terminal", "sarif", "github", "gitlab", "junit"):
+        for form in (name for name in FORMATS if name != "terminal"):
             stream = io.StringIO()
             with_run = run if form in ("json", "text") else None
-            write_report(result, form, stream, with_statistics=True, run=with_run)
+            write_report(result, form, stream, Ways(statistics=True, verbose=True, infos=True), run=with_run)
             told[form] = stream.getvalue()
     document = json.loads(told["json"])
     assert len(document["findings"]) == len(result.findings) and len(document["errors"]) == len(result.errors)

@@ -17,7 +17,7 @@ from ddp_audit import __version__
 from ddp_audit.audit import AuditResult
 from ddp_audit.cli import main
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.report import github, gitlab, junit, sarif, summary, terminal, text
+from ddp_audit.report import full, github, gitlab, junit, sarif, summary, text
 from ddp_audit.rule import load_rules
 from ddp_audit.source.files import SourceError
 
@@ -81,18 +81,17 @@ def test_github(result: AuditResult) -> None:
     assert len(lines) == 5
 
 
-def test_terminal(result: AuditResult) -> None:
+def test_full(result: AuditResult) -> None:
     stream = io.StringIO()
-    terminal.show(result, stream, width=100, with_statistics=True)
+    full.show(result, stream, width=100, with_statistics=True)
     text = stream.getvalue()
     assert "\x1b" not in text
     lines = [line.rstrip() for line in text.splitlines()]
     place = lines.index("     3 |     model(")
     assert lines[place + 1] == "       |     ^^^^^^"
-    assert "     2 | if rank == 0:" in lines
-    assert any(line.strip() == "guard: only rank 0 enters" for line in lines)
-    assert any("evaluate through model.module (unsafe fix)" in line for line in lines)
-    assert "error broken.py:3: invalid syntax" in lines
+    assert "  1 model.py:9        the mask" in lines and "  2 my dir/train.py:2 only rank 0 enters: if rank == 0:" in lines
+    assert any("evaluate through model.module (--fix --unsafe-fixes)" in line for line in lines)
+    assert "error: broken.py:3: invalid syntax" in lines
     assert lines[-1] == "1 error and 1 warning in 2 files; 1 suppressed; 2 files could not be audited."
 
 
@@ -182,7 +181,7 @@ def test_every_format_holds_any_path_and_text(path: str, tmp_path: Path, monkeyp
     assert json.loads(gitlab.render(result))[0]["location"]["path"] == path
     assert len(text.heads(result)) == 4 and len(text.render(result).split("\n")) == 8
     stream = io.StringIO()
-    terminal.show(result, stream)
+    full.show(result, stream)
     for shown in (text.render(result), stream.getvalue()):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
     rows = [line for line in github.summary(result).split("\n") if line.startswith("|")]
@@ -248,5 +247,5 @@ def test_a_document_is_shown_with_its_lines(
 
 def test_a_place_whose_file_cannot_be_read_has_its_number(result: AuditResult) -> None:
     stream = io.StringIO()
-    terminal.show(result, stream, width=100)
-    assert "line 9: buffer: the mask" in stream.getvalue()
+    full.show(result, stream, width=100)
+    assert "model.py:9        the mask" in stream.getvalue()

@@ -112,9 +112,7 @@ RESUMED = (
 
 def test_an_option_that_names_a_checkpoint_of_this_script(tmp_path: Path) -> None:
     (finding,) = findings("DDP603", audited(tmp_path, RESUMED))
-    assert finding.severity == "warning" and finding.message.startswith(
-        "Where `resume` names a checkpoint of this script, every rank"
-    )
+    assert finding.severity == "warning" and finding.message.startswith("If `resume` is a checkpoint of this script, every rank")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ EQUAL_NORMS = {
 def test_statistics_of_one_rank(style: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP402", audited(tmp_path, HEAD + LOCAL_NORMS[style]))
     assert finding.severity == "info" and "buffer" in {r.role for r in finding.related}
-    assert ("for good" in finding.message) == (style == "broadcast off")
+    assert ("also keeps its own" in finding.message) == (style == "broadcast off")
 
 
 @pytest.mark.parametrize("style", EQUAL_NORMS)

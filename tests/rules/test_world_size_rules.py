@@ -43,12 +43,12 @@ RANK = 'parser.add_argument("--local_rank", type=int, default={})\n'
 
 LEGACY = [
     # program, documents, severity or None, part of the message
-    (RANK.format(0) + USE.format(rank="args.local_rank"), {}, "warning", "stays 0 in every process, so all ranks of a node use device 0"),
-    (RANK.format(-1) + USE.format(rank="args.local_rank"), {}, "warning", "stays -1 in every process"),
+    (RANK.format(0) + USE.format(rank="args.local_rank"), {}, "warning", "stays 0, so all ranks of a node use device 0"),
+    (RANK.format(-1) + USE.format(rank="args.local_rank"), {}, "warning", "stays -1, and every process"),
     (RANK.format(None) + USE.format(rank="args.local_rank"), {}, "warning", "stays None in every process"),
     ('parser.add_argument("--local_rank", type=int, required=True)\n' + USE.format(rank="args.local_rank"), {}, "warning", "the parser ends"),
     (RANK.format(0) + USE.format(rank="vars(args)['local_rank']"), {}, "warning", "device 0"),
-    (RANK.format(0) + USE.format(rank="args.local_rank"), {"run.sh": "torchrun --nproc_per_node=2 train.py\n"}, "warning", "run.sh:1 starts it by torchrun"),
+    (RANK.format(0) + USE.format(rank="args.local_rank"), {"run.sh": "torchrun --nproc_per_node=2 train.py\n"}, "warning", "torchrun (run.sh:1) does not pass"),
     (RANK.format(0) + USE.format(rank="dist.get_rank()"), {}, "info", "nothing here reads it"),
     (RANK.format(0) + USE.format(rank="args.local_rank").replace("dist.init", "args.local_rank = dist.get_rank() % 8\ndist.init"), {}, "info", "sets the value itself"),
     (RANK.format("int(os.environ['LOCAL_RANK'])") + USE.format(rank="args.local_rank"), {}, None, ""),
@@ -58,7 +58,7 @@ LEGACY = [
     (RANK.format(0).replace('"--local_rank"', '"--local_rank", "--local-rank"') + USE.format(rank="args.local_rank"),
      {"run.sh": "python -m torch.distributed.launch --nproc_per_node=2 train.py\n"}, None, ""),
     (RANK.format(0) + USE.format(rank="args.local_rank"),
-     {"run.sh": "python -m torch.distributed.launch --nproc_per_node=2 train.py\n"}, "warning", "torchrun passes no such argument"),
+     {"run.sh": "python -m torch.distributed.launch --nproc_per_node=2 train.py\n"}, "warning", "torchrun does not pass"),
     ("parser.add_argument('--rank', type=int)\n" + USE.format(rank="int(os.environ['LOCAL_RANK'])"), {}, None, ""),
 ]  # fmt: skip
 
@@ -95,8 +95,8 @@ SCHEDULES = [
     ("", TORCH + "OneCycleLR(optimizer, 0.1, total_steps=2 * len(data) // 4)", "total_steps counts the batches of the whole data"),
     ("", TORCH + "OneCycleLR(optimizer, 0.1, epochs=2, steps_per_epoch=len(data) // 4)", "steps_per_epoch counts"),
     ("whole = DataLoader(data, batch_size=4)", TORCH + "CosineAnnealingLR(optimizer, 2 * len(whole))", "(len(whole))"),
-    ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(loader) * world_size)", "times the number of processes"),
-    ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(loader) // world_size)", "once more"),
+    ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(loader) * world_size)", "multiplies the steps"),
+    ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(loader) // world_size)", "by the world size again"),
     ("", "__import__('transformers').get_scheduler('linear', optimizer, 0, 7)", None),
     ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(loader))", None),
     ("", TORCH + "CosineAnnealingLR(optimizer, 2 * len(data) // (4 * world_size))", None),
@@ -157,14 +157,14 @@ def test_a_prepared_scheduler_of_accelerate(words: dict[str, str], found: bool) 
     program = ACCELERATED.format(**({"options": "", "early": "", "prepared": "loader, sched"} | words))
     findings = check("DDP503", program)
     assert len(findings) == int(found)
-    assert all("steps a prepared scheduler once for each process" in finding.message for finding in findings)
+    assert all("steps the scheduler once a process" in finding.message for finding in findings)
 
 
 DEVICES = "num_gpus = 4\nglobal_batch = 64\nmicro = 4\n{count}\ndist.init_process_group('gloo')\n"
 FIXED = [
     # the division, options of the audit, part of the message or None
-    ("per_gpu = global_batch // num_gpus", {}, "on 8 processes an update has 128 instead of 64, 2 times as many"),
-    ("per_gpu = global_batch // num_gpus", {"world_size": 2}, "on 2 processes an update has 32 instead of 64, 0.5 times"),
+    ("per_gpu = global_batch // num_gpus", {}, "on 8 processes an update has 128."),
+    ("per_gpu = global_batch // num_gpus", {"world_size": 2}, "on 2 processes an update has 32."),
     ("per_gpu = global_batch // num_gpus", {"world_size": 4}, None),
     ("per_gpu = global_batch // dist.get_world_size()", {}, None),
     ("per_gpu = global_batch // micro", {}, None),
@@ -199,7 +199,7 @@ def test_documented_launches_with_equal_arguments(commands: str, division: str, 
     assert len(findings) == int(found)
     for finding in findings:
         assert (finding.span.path, finding.span.line) == ("run.sh", 2)
-        assert "16 samples an update on 2 processes, and this launch with 64 on 8: accum is already per process" in finding.message
+        assert "16 samples an update (2 processes), this launch with 64 (8): accum is already per process" in finding.message
 
 
 RATES = [

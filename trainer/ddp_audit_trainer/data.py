@@ -53,7 +53,7 @@ def load_tokens(config: argparse.Namespace) -> Tensor:
         except OSError as error:
             raise Refused(f"cannot read {path}: {error.strerror}") from error
         if size == 0 or size % 2 != 0:
-            raise Refused(f"{path} is no token file: its {size} bytes are not a whole number of 16 bit tokens")
+            raise Refused(f"{path} is not a token file: its {size} bytes are not a whole number of 16 bit tokens")
         tokens: Tensor = torch.from_file(str(path), shared=False, size=size // 2, dtype=torch.uint16)
     else:
         tokens = torch.tensor(list(generated_text(GENERATED_TOKENS)), dtype=torch.uint16)

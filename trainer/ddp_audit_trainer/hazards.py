@@ -101,7 +101,7 @@ HAZARDS: dict[str, Hazard] = {
         ),
         Hazard(
             "no-set-epoch",
-            "The sampler is never told the epoch: every epoch has the order of the first.",
+            "The sampler never gets the epoch: every epoch has the order of the first.",
             COMPLETES,
             SAME_ORDER,
             ("DDP302",),

@@ -413,7 +413,7 @@ def load_checkpoint(config: argparse.Namespace, world_size: int) -> dict[str, An
     except Exception as error:  # torch reports a damaged file by several types of its own
         raise Refused(f"cannot resume from {path}: torch cannot read it") from error
     if not isinstance(checkpoint, dict) or not checkpoint.keys() >= CHECKPOINT_KEYS:
-        raise Refused(f"cannot resume from {path}: it is no checkpoint of this trainer")
+        raise Refused(f"cannot resume from {path}: it is not a checkpoint of this trainer")
     if checkpoint["world_size"] != world_size:
         raise Refused(f"{path} was written by {checkpoint['world_size']} ranks and has no random states for {world_size}")
     for name, value in vars(config).items():

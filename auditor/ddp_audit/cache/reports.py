@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddp_audit.source.unchanged import Guard, Held
 
+_SHAPING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TERM")  # variables that change how a report looks
 _DAMAGE = (OSError, ValueError, TypeError, EOFError)
 
 
@@ -123,13 +124,14 @@ def _holds(guards: list[tuple[str, int, int, int, int]], kinds: list[tuple[str, 
     return True
 
 
-def _key(words: Sequence[str]) -> tuple[list[str], bool, str, str, list[str], list[str]]:
+def _key(words: Sequence[str]) -> tuple[list[str], list[str], str, str, list[str], list[str]]:
     """All that a report depends on besides the disk. A terminal gets another form than a file."""
     import ddp_audit
     import ddp_audit_rules
 
     tool = [ddp_audit.__version__, *ddp_audit.__path__, *ddp_audit_rules.__path__]
-    return (list(words), sys.stdout.isatty(), os.getcwd(), sys.version, tool, list(map(str, sys.path)))
+    shape = [str(sys.stdout.isatty()), *(os.environ.get(name, "") for name in _SHAPING)]
+    return (list(words), shape, os.getcwd(), sys.version, tool, list(map(str, sys.path)))
 
 
 def _path(key: object) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Command to its line in the help. A command's module has add_parser(subparsers) and run(args) -> exit code.
 COMMANDS = {
     "check": "audit scripts or folders (the default)",
-    "trace": "run a launch command with every rank traced; print where ranks part, and verdicts on the findings",
+    "trace": "run a launch command with every rank traced; print where ranks diverge, and verdicts on the findings",
     "diff": "compare the traces of a finished or dead run",
     "preflight": "check machines, network, source and data of a job before it starts",
     "batch": "launch and batch arithmetic",
@@ -84,7 +84,16 @@ def _command(words: Sequence[str]) -> str:
     """The command that words ask for; empty where they ask for the help or the version."""
     if not words or words[0] in ("-h", "--help", "--version"):
         return ""
-    return words[0] if words[0] in COMMANDS else "check"
+    first = words[0]
+    if first in COMMANDS:
+        return first
+    if first.isalpha() and not os.access(first, os.F_OK):
+        from ddp_audit.cli.parser import Usage, near
+
+        hint = near(first, COMMANDS)
+        if hint:
+            raise Usage(f"'{first}' is not a command, a file or a folder{hint}")
+    return "check"
 
 
 def _dispatch(command: str, words: Sequence[str]) -> int:
@@ -102,6 +111,11 @@ def _dispatch(command: str, words: Sequence[str]) -> int:
     parser = Parser(prog="ddp-audit")
     module.add_parser(parser.add_subparsers(dest="command", parser_class=Parser))
     args = parser.parse_args(words if words[0] == command else [command, *words])
+    if args.color != "auto":
+        from ddp_audit.report import console
+
+        with console.chosen(args.color):
+            return int(module.run(args))
     args.command_line = words
     code: int = module.run(args)
     return code
@@ -116,7 +130,7 @@ def _top_level() -> Parser:
         prog="ddp-audit",
         usage="ddp-audit PATH...\n       ddp-audit COMMAND [options]",
         description="Finds hazards of PyTorch DistributedDataParallel training in source, and confirms them in a traced run.",
-        epilog=f"commands:\n{lines}\n\n'ddp-audit COMMAND --help' tells a command's options.\n\n"
+        epilog=f"commands:\n{lines}\n\n'ddp-audit COMMAND --help' lists the options of a command.\n\n"
         "exit codes: 0 nothing to report, 1 findings or a divergence, 2 the work could not be done",
     )
     parser.add_argument("--version", action="version", version=f"ddp-audit {__version__}")

@@ -86,7 +86,7 @@ def _run_numbers(args: argparse.Namespace, launch: Launch | None, unequal: Unequ
     if launch is None:
         raise Usage("batch needs a script, or the number of processes: --world-size or --launch")
     if args.block_size is None:
-        raise Usage("batch needs --block-size, the tokens of a sequence, where there is no script to read it from")
+        raise Usage("batch needs --block-size, the tokens of a sequence, if it has no script to read it from")
     world_size, tokens = _world_size(launch), args.tokens
     if tokens is None:
         if args.batch_size is None or args.accumulation is None:
@@ -119,7 +119,7 @@ def _count(text: str) -> int:
     try:
         number = int(text.replace(",", "").replace("_", ""))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     if number > 10**12:
@@ -135,7 +135,7 @@ def _counts(text: str) -> list[int] | tuple[int, int]:
     numbers = [int(part) for part in parts]
     if ":" in text:
         if len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1]:
-            raise argparse.ArgumentTypeError(f"{text} is no range from at least 1 to no less than its start")
+            raise argparse.ArgumentTypeError(f"{text} is not a range: it starts at 1 or above and does not end below its start")
         return numbers[0], numbers[1]
     if len(numbers) < 2 or not any(numbers):
         raise argparse.ArgumentTypeError(f"{text!r} must name the tokens of at least two processes")

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ddp_audit.cache import reports
-from ddp_audit.cli import explained, fixing, known
-from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option, output_file
+from ddp_audit.cli import explained, fixing, known, reporting
+from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 from ddp_audit.cli.progress import Auditing
-from ddp_audit.findings import CONFIDENCES
+from ddp_audit.findings import CONFIDENCES, SEVERITIES
 from ddp_audit.outcome import AuditResult, Options, UsageError
-from ddp_audit.source.config import FORMATS, Config, ConfigError, find_config, settings_paths
+from ddp_audit.report.console import is_coloured
+from ddp_audit.source.config import Config, ConfigError, find_config, settings_paths
 
 if TYPE_CHECKING:
     from ddp_audit.source.unchanged import Held
@@ -36,29 +37,28 @@ def add_parser(subparsers: Subparsers) -> None:
         "paths", nargs="+", metavar="PATH", help="a script, a folder whose scripts are audited, or - for standard input"
     )
     report = parser.add_argument_group("report")
-    report.add_argument("--format", choices=FORMATS, help="default: terminal, or text when the output is no terminal")
-    report.add_argument("--output", type=output_file, metavar="FILE", help="write the report to FILE (-: standard output)")
+    reporting.add_options(report)
     explained.add_options(report)
-    report.add_argument("--statistics", action="store_true", help="count the findings of each rule")
     report.add_argument("--strict", action="store_true", default=None, help="warnings fail too")
     report.add_argument("--exit-zero", action="store_true", help="findings do not fail; what could not be read still does")
     rules = parser.add_argument_group("which findings")
     rules.add_argument("--select", action="append", metavar="RULES", help="only these: codes, names or prefixes, by commas")
     rules.add_argument("--ignore", action="append", metavar="RULES", help="not these")
     rules.add_argument("--min-confidence", choices=CONFIDENCES, help="default: likely")
+    rules.add_argument("--min-severity", choices=SEVERITIES, help="default: info")
     rules.add_argument(
         "--show-imported",
         action="store_true",
         help="of folders: findings in files that are imported from outside of them too",
     )
-    rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to pass over in folders")
+    rules.add_argument("--exclude", action="append", metavar="PATTERN", help="files and folders to skip in folders")
     rules.add_argument(
         "--respect-gitignore",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="leave out files of folders that git ignores (default: yes)",
     )
-    rules.add_argument("--force-exclude", action="store_true", help="pass over files given by name too, where a pattern fits")
+    rules.add_argument("--force-exclude", action="store_true", help="apply --exclude to files given by name too")
     add_rules_option(rules)
     rules.add_argument("--stdin-filename", metavar="NAME", help="the name of standard input, for reports and imports")
     rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
@@ -140,22 +140,31 @@ def run(args: argparse.Namespace) -> int:
         from ddp_audit.compare.judging import judge
 
         judge(result.findings, recorded, result.rules)
-    chosen = args.format or config.format or ("terminal" if sys.stdout.isatty() and args.output is None else "text")
+    _drop_below(result, args.min_severity or config.min_severity)
+    chosen = reporting.chosen_form(args, config.format)
     if chosen == "github":
-        _add_summary(result)
+        reporting.add_summary(result)
     strict = bool(config.strict) if args.strict is None else args.strict
     explained.check_format(args, chosen)
     code = result.exit_code(strict)
     code = 0 if code == 1 and args.exit_zero else code
+    ways = reporting.ways_of(args, strict)
     if held and args.output is None and _is_the_same_again(args, chosen, baseline):
         text = io.StringIO()
-        write_report(result, chosen, text, args.statistics, strict=strict)
+        reporting.write_report(result, chosen, text, ways)
         sys.stdout.write(text.getvalue())
         looked_at = map(str, (*settings_paths(Path(paths[0])), *config.stub_files))
         reports.keep(args.command_line, held, looked_at, options.rule_folders, text.getvalue(), code, began)
     else:
-        _write(args.output, lambda stream: write_report(result, chosen, stream, args.statistics, strict=strict, run=run))
+        _write(args.output, lambda stream: reporting.write_report(result, chosen, stream, ways, run=run))
     return code
+
+
+def _drop_below(result: AuditResult, least: str | None) -> None:
+    """Leave out the findings below --min-severity; they are counted nowhere."""
+    if least is not None:
+        kept = SEVERITIES[SEVERITIES.index(least) :]
+        result.findings = [finding for finding in result.findings if finding.severity in kept]
 
 
 def _check_names(args: argparse.Namespace) -> None:
@@ -168,30 +177,19 @@ def _check_names(args: argparse.Namespace) -> None:
         raise UsageError(f"{error}; rules of the project were not loaded (--allow-project-rules loads them)") from None
 
 
-def _add_summary(result: AuditResult) -> None:
-    """Adds the findings to the summary of a job of GitHub Actions, whose page shows ten annotations of a kind."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    from ddp_audit.report import github
-
-    try:
-        with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(github.summary(result))
-    except OSError as error:
-        print(f"ddp-audit: GITHUB_STEP_SUMMARY: {path}: {error.strerror or error}", file=sys.stderr)
-
-
 def _is_the_same_again(args: argparse.Namespace, form: str, baseline: known.Known) -> bool:
     """Whether a report depends on nothing but what its audit rests on, and all of it goes to standard output."""
-    plain = form in ("text", "json", "sarif") and (form == "text" or not args.statistics)
+    has_statistics = form in ("full", "text")
+    plain = form in ("full", "concise", "text", "json", "sarif") and (has_statistics or not args.statistics)
+    if form == "full" and is_coloured(sys.stdout):
+        return False  # the width of the terminal, and what it can show
     return plain and not (args.trace or args.explain_run or baseline.is_used)
 
 
 def _inputs(args: argparse.Namespace) -> tuple[list[str], dict[str, bytes]]:
     """The paths to audit, and the text of standard input by its absolute path where `-` was given. Raises Usage."""
     if "" in args.paths:
-        raise Usage("an empty text is no path (an unset variable, perhaps)")
+        raise Usage("an empty text is not a path (is a variable unset?)")
     if "-" not in args.paths:
         if args.stdin_filename is not None:
             raise Usage("--stdin-filename goes with - as the path")
@@ -263,57 +261,3 @@ def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, A
         "stubs": config.stub_texts,
         "helpers": tuple((kind, tuple(names)) for kind, names in config.helpers.items()),
     }
-
-
-def write_report(
-    result: AuditResult,
-    form: str,
-    stream: IO[str],
-    with_statistics: bool = False,
-    *,
-    strict: bool = False,
-    run: explained.Explained | None = None,
-) -> None:
-    """Writes the report in one of the formats; counts go to stderr where the format has no room for them.
-
-    `run` is the predicted run of the script; it comes after the findings, and only in text and JSON.
-    """
-    if form in ("terminal", "text"):
-        if form == "terminal":
-            from ddp_audit.report import terminal
-
-            terminal.show(result, stream, with_statistics=with_statistics)
-        else:
-            from ddp_audit.report import text
-
-            stream.write(text.render(result, with_statistics=with_statistics))
-        if run is not None:
-            from ddp_audit.report import run_text
-            from ddp_audit.report.summary import lines_of
-
-            stream.write("\n" + lines_of(run_text.render(run.predicted, run.path, beyond=run.beyond)))
-    elif form == "json":
-        from ddp_audit.report import json
-
-        stream.write(json.render(result, None if run is None else _run_object(run)))
-        if with_statistics:
-            from ddp_audit.report.summary import statistics
-
-            print("\n".join(statistics(result)), file=sys.stderr)
-    else:
-        from importlib import import_module
-
-        report = import_module(f"ddp_audit.report.{form}")
-        stream.write(report.render(result, strict=strict) if form == "junit" else report.render(result))
-        if form in ("gitlab", "junit"):  # they have no place for notes
-            print("".join(f"ddp-audit: {note}\n" for note in result.notes), end="", file=sys.stderr)
-        if with_statistics:
-            from ddp_audit.report.summary import statistics
-
-            print("\n".join(statistics(result)), file=sys.stderr)
-
-
-def _run_object(run: explained.Explained) -> dict[str, object]:
-    from ddp_audit.report import run_json
-
-    return run_json.as_object(run.predicted, run.path, run.beyond)

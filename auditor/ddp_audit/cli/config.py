@@ -18,7 +18,8 @@ DEFAULTS: dict[str, Any] = {
     "select": ["ALL"],
     "min-confidence": "likely",
     "strict": False,
-    "format": "terminal, or text when the output is no terminal",
+    "min-severity": "info",
+    "format": "full",
 }
 
 

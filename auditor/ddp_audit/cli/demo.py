@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _demo(hazard: Hazard, folder: str) -> int:
-    from ddp_audit.cli.check import write_report
+    from ddp_audit.cli.reporting import Ways, write_report
     from ddp_audit.cli.traced import audit_command, tell, trace_command
     from ddp_audit.report import trace_text
 
@@ -74,7 +74,7 @@ def _demo(hazard: Hazard, folder: str) -> int:
     audited, about = audit_command(["torchrun", *launch])
     if audited is None:
         raise Usage(about)
-    write_report(audited, "terminal" if sys.stdout.isatty() else "text", sys.stdout)
+    write_report(audited, "full", sys.stdout, Ways())
     tell(sys.stdout, "", f"2. The run, with the tracer in both ranks: ddp-audit trace --on-stall kill -- {shown}", "")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     result = trace_command(

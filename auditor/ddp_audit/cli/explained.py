@@ -21,7 +21,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--explain-run",
         action="store_true",
-        help="show what each rank is predicted to do on the first steps (one script; text, terminal or json)",
+        help="show what each rank is predicted to do on the first steps (one script; full, text or json)",
     )
 
 
@@ -33,8 +33,8 @@ def check_options(args: argparse.Namespace) -> None:
 
 def check_format(args: argparse.Namespace, form: str) -> None:
     """Raises Usage for a format that has no place for a run."""
-    if args.explain_run and form not in ("terminal", "text", "json"):
-        raise Usage(f"--explain-run goes with the formats terminal, text and json, not with {form}")
+    if args.explain_run and form not in ("full", "text", "json"):
+        raise Usage(f"--explain-run goes with the formats full, text and json, not with {form}")
 
 
 @dataclass(frozen=True, slots=True)

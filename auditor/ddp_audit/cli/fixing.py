@@ -31,7 +31,7 @@ def check_options(args: argparse.Namespace) -> None:
     if args.unsafe_fixes and not (args.fix or args.diff):
         raise Usage("--unsafe-fixes goes with --fix or --diff")
     if args.fix and "-" in args.paths:
-        raise Usage("standard input cannot be mended in place; --diff shows what would change")
+        raise Usage("standard input cannot be fixed in place; --diff shows what would change")
 
 
 def mend_findings(

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -48,15 +49,45 @@ def _columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises Usage instead of printing its whole usage, and takes no abbreviated options."""
+    """A parser that raises Usage instead of printing its whole usage, takes no abbreviated options and names near ones."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("allow_abbrev", False)
         options.setdefault("formatter_class", Help)
         super().__init__(**options)
+        if " " in self.prog:  # that of a command
+            self.add_argument(
+                "--color", choices=("auto", "always", "never"), default="auto", help="default: auto, by the terminal and NO_COLOR"
+            )
 
     def error(self, message: str) -> NoReturn:
-        raise Usage(f"{message} ('{self.prog} --help' tells the options)")
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        hint = near(option, self._known_options()) if option else ""
+        raise Usage(f"{message}{hint} ('{self.prog} --help' lists the options)")
+
+    def _known_options(self) -> list[str]:
+        """The options of this parser and of the commands below it."""
+        known: list[str] = []
+        for action in self._actions:
+            known += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                known += [option for one in action.choices.values() for option in one._option_string_actions]
+        return known
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and not isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            choices = list(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"'{value}' is not one of {', '.join(choices)}{near(str(value), choices)}")
+        super()._check_value(action, value)
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ..?` with the nearest of some words; empty where none is near."""
+    import difflib  # for a message that ends the run
+
+    found = difflib.get_close_matches(word, list(known), 1, 0.6)
+    return f"; did you mean '{found[0]}'?" if found else ""
 
 
 def output_file(text: str) -> str | None:

@@ -24,7 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "trace",
         help="run a launch command with every rank traced",
         usage="ddp-audit trace [options] -- COMMAND",
-        description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks part "
+        description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks diverge "
         "as soon as they do, and at the end the verdict of the run on each finding.",
         epilog="COMMAND: torchrun, python -m torch.distributed.run, srun, accelerate launch, or plain python.\n"
         "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace was recorded; else COMMAND's own",
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Audits, runs, compares. Raises Usage."""
     command = args.words[1:] if args.words[:1] == ["--"] else args.words
     if not command:
-        raise Usage("trace needs a COMMAND after -- ('ddp-audit trace --help' tells the options)")
+        raise Usage("trace needs a COMMAND after -- ('ddp-audit trace --help' lists the options)")
     from ddp_audit.cli.traced import need_torch, output_to_stderr
 
     need_torch()

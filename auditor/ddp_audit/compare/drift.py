@@ -141,7 +141,7 @@ def _gradients_differ(found: _Parted) -> SilentFault:
     text = (
         f"Optimizer step {found.key[1]} uses gradients of {found.model or 'the model'} that differ between "
         f"{rank_list(found.ranks)}{found.among}, although they were reduced over the ranks: something changed them on some ranks "
-        "alone between the reduction and the step, or some of them are no part of it (parameters added, or unfrozen, after the "
+        "alone between the reduction and the step, or some of them are not part of it (parameters added, or unfrozen, after the "
         "wrap)."
     )
     return SilentFault(GRADIENTS_DIFFER, found.ranks, found.site, text)

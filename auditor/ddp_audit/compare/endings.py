@@ -87,7 +87,7 @@ def ended_otherwise(predicted: Mapping[int, End], recorded: Mapping[int, End]) -
     return f"{capital(rank_list(same))} {real.text}, and {was} predicted to {_TO[expected.kind]}{_with(expected)}."
 
 
-_TO = {RETURNS: "complete", EXITS: "exit", FAILS: "fail", WAITS: "wait for ever", ABORTS: "be aborted"}
+_TO = {RETURNS: "complete", EXITS: "exit", FAILS: "fail", WAITS: "wait forever", ABORTS: "be aborted"}
 
 
 def _with(end: End) -> str:

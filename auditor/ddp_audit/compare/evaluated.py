@@ -41,7 +41,7 @@ def buffers_apart(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
         but = (
             "DDP replaces them by those of rank 0 only in a forward through the wrapper that follows one with gradients"
             if sent
-            else "DDP was told not to send them"
+            else "DDP is configured not to send them"
         )
         why = (
             f"Each rank changes them by its own batches, and {but}. Reduce over the ranks what they are made of, or broadcast them "
@@ -146,8 +146,8 @@ def _saved(model: str, key: Key, save: Event, saver: int, ranks: tuple[int, ...]
     ranks = tuple(sorted(ranks))
     text = (
         f"Rank {saver} saved {model or 'the model'} {_when(key)} with its own buffers ({_listed(names)}), which differ between "
-        f"{rank_list(ranks)}: DDP was told not to send them, so the other ranks have trained the parameters with others than those "
-        "in the file, and evaluations read them. Reduce over the ranks what they are made of, or let DDP send them."
+        f"{rank_list(ranks)}: DDP is configured not to send them, so the other ranks have trained the parameters with others than "
+        "those in the file, and evaluations read them. Reduce over the ranks what they are made of, or let DDP send them."
     )
     return SilentFault(BUFFERS_DIFFER, ranks, next(iter(frames(save)), None), text)
 

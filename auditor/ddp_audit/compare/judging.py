@@ -20,7 +20,7 @@ _STRENGTH: dict[str | None, int] = {NOT_COVERED: 0, NOT_EXERCISED: 1, NOT_OBSERV
 _REASONS = {
     True: "This line ran, and the run recorded nothing to judge it by.",
     False: "Every rank ended before this line.",
-    None: "The trace does not tell whether this line ran, and recorded nothing to judge it by.",
+    None: "The trace does not show whether this line ran, and recorded nothing to judge it by.",
 }
 
 

@@ -96,7 +96,7 @@ TEXTS = (
     _text(
         "nccl-dump-first",
         r"First PG on this rank to signal dumping|Received a dump signal due to a collective timeout from this local rank",
-        "This rank's own collective timed out first here, and the Flight Recorder was told to dump. "
+        "This rank's own collective timed out first here, and the Flight Recorder was asked to dump. "
         "`ddp-audit diff` reads the folder of those dumps.",
     ),
     _text(

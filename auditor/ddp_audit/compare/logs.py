@@ -96,7 +96,7 @@ def with_diff(
         if note.kind == "nccl-timeout" and "seq" in note.values:
             index = int(note.values["seq"]) - 1 + first_index
             same = next((d for d in parted if d.index == index and d.message is None), None)
-            where = "which is where the ranks part" if same else "as the diff counts them"
+            where = "which is where the ranks diverge" if same else "as the diff counts them"
             said.append(f"Number {note.values['seq']} of the watchdog is collective {index} {where}.")
     if notes and parted:
         first = parted[0]
@@ -112,7 +112,7 @@ def with_diff(
         group = "the default group" if first.group == DEFAULT_GROUP else f"group {first.group}"
         said.append(f"The diff explains these texts by {what} {first.index} of {group}: {told}.")
     elif notes:
-        said.append("The diff shows no collective in which the ranks part: what the texts tell of is not in the trace.")
+        said.append("The diff shows no collective in which the ranks diverge: what the texts report is not in the trace.")
     return list(dict.fromkeys(said))
 
 

@@ -59,7 +59,7 @@ def in_order(tree: Tree, finding: Finding) -> cst.Module:
     way = tree.way_to(line)
     loop = way[-1].statement if way else None
     if not isinstance(loop, cst.For) or tree.position(loop).start.line != line:
-        raise Refused("the loop is no for statement of its own")
+        raise Refused("the loop is not a for statement of its own")
     over: cst.BaseExpression = loop.iter
     if isinstance(over, cst.Call) and dotted(over.func) == "enumerate" and over.args:
         over = over.args[0].value

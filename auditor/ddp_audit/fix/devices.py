@@ -37,7 +37,7 @@ def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:
     scope = tree.module if way is None else scope_of(tree, way)
     if way is None or "local_rank" in names_in(scope) or "local_rank" in _of_the_module(tree):
         if len(found) > 1 or mark == "":
-            raise Refused("there is no sure place to read the local rank")
+            raise Refused("it is not clear where to read the local rank")
         return imports.put_into(tree.edited({found[0]: lambda _: cst.parse_expression(read)}))
     new = cst.parse_statement(f"local_rank = {read}")
 
@@ -88,7 +88,7 @@ def _index(tree: Tree, place: cst.CSTNode, is_text: bool) -> cst.CSTNode:
     if isinstance(place, cst.List | cst.Tuple):
         if not is_text and len(place.elements) == 1 and _is_rank(place.elements[0].value):
             return place.elements[0].value
-        raise Refused("device_ids is no list of one rank")
+        raise Refused("device_ids is not a list of one rank")
     assert isinstance(place, cst.Call)
     values = [
         arg.value for arg in place.args if arg.star == "" and (arg.keyword is None or arg.keyword.value in ("index", "device"))

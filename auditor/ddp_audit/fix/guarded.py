@@ -18,7 +18,7 @@ def out_of_the_guard(tree: Tree, finding: Finding) -> cst.Module:
     call = tree.at(cst.Call, finding)
     way = tree.way_to(finding.span.line)
     if len(way) < 2 or not isinstance(way[-2].statement, cst.If) or not _is_the_call(way[-1].statement, call):
-        raise Refused("the collective is no statement of its own in the body of the condition")
+        raise Refused("the collective is not a statement of its own in the body of the condition")
     guard, place = way[-2].statement, way[-1]
     if place.block is not guard.body or guard.orelse is not None or _is_elif(tree, way[-2], guard):
         raise Refused("the condition has other arms")

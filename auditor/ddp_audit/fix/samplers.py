@@ -57,7 +57,7 @@ def _alike(seed: cst.BaseExpression) -> str:
             name = dotted(rank.func if isinstance(rank, cst.Call) and not rank.args else rank) or ""
             if name.rsplit(".", 1)[-1] in ("rank", "local_rank", "global_rank", "get_rank"):
                 return cst.Module([]).code_for_node(other)
-    raise Refused("the seed is no sum with the rank")
+    raise Refused("the seed is not a sum with the rank")
 
 
 def _as_text(text: str, old: cst.CSTNode) -> cst.BaseExpression:

@@ -53,7 +53,7 @@ def epoch_loop(tree: Tree, line: int) -> tuple[cst.For, str]:
     way = tree.way_to(line)
     loop = way[-1].statement if way else None
     if not isinstance(loop, cst.For) or tree.position(loop).start.line != line:
-        raise Refused("the loop over epochs is no for statement of this file")
+        raise Refused("the loop over epochs is not a for statement of this file")
     if not isinstance(loop.target, cst.Name) or loop.target.value == "_":
         raise Refused("the loop over epochs has no plain name for the epoch")
     counts = any(isinstance(part, cst.Name) and part.value in _COUNTING for part in walk(loop.iter))

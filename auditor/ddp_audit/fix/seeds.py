@@ -119,7 +119,7 @@ def _spawned(tree: Tree, line: int) -> tuple[cst.FunctionDef, cst.Call]:
             found = [part for part in tree.module.body if isinstance(part, cst.FunctionDef) and part.name.value == name]
             if len(found) == 1 and isinstance(found[0].body, cst.IndentedBlock):
                 return found[0], node
-    raise Refused("what is spawned is no function of this file")
+    raise Refused("what is spawned is not a function of this file")
 
 
 def _rank_argument(statement: cst.CSTNode) -> str | None:

@@ -167,7 +167,7 @@ def _changed_count(found: Answer) -> list[str]:
         return []
     factor = now.tokens / before.tokens
     return [
-        f"As it stands K goes from {before.tokens:,} to {now.tokens:,} {found.unit} ({factor:.4g} times): {meaning(now)}. "
+        f"Unchanged, K goes from {before.tokens:,} to {now.tokens:,} {found.unit} ({factor:.4g} times): {meaning(now)}. "
         "Schedules counted in updates then see as many more samples, and a learning rate that was tuned for the one K is used "
         "with the other."
     ]

@@ -151,7 +151,7 @@ def _read_launcher(words: list[str], env: Mapping[str, str]) -> Launch:
     if words[0].endswith(".py"):
         return Launch(PYTHON, 1, 1, 1, script=words[0], script_args=tuple(words[1:]))
     known = "torchrun, accelerate launch, deepspeed, srun, mpirun, python"
-    raise LaunchError(f"{_short(words[0])} is no launcher that is known here ({known})")
+    raise LaunchError(f"{_short(words[0])} is not a known launcher ({known})")
 
 
 def _inner(words: Sequence[str]) -> Launch:

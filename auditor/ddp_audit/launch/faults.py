@@ -70,15 +70,14 @@ def _address(launch: Launch, around: str) -> Iterator[Fault]:
     address = launch.master_addr or ""
     parts = [int(part) for part in address.split(".")] if _QUAD.fullmatch(address) else []
     if parts and (len(parts) != 4 or max(parts) > 255):
-        why = f"{max(parts)} is more than 255" if len(parts) == 4 else f"it has {len(parts)} numbers instead of 4"
+        why = f"{max(parts)} > 255" if len(parts) == 4 else f"it has {len(parts)} numbers instead of 4"
         example = bool(_EXAMPLE.search(around))
         yield Fault(
             "impossible-address",
             (launch,),
-            f"{address} is no address that a machine can have: {why}"
-            + (", so whoever copies the example as it stands waits for nobody." if example else "."),
+            f"{address} is not a valid IPv4 address ({why})" + (": the command fails as written." if example else "."),
             "The name does not resolve, so no node finds the rendezvous and each one gives up.",
-            "name the address of node 0, or a variable or <placeholder> that cannot be taken for an address",
+            "use the address of node 0, or a variable or <placeholder> that does not look like an address",
             severity="info" if example else "warning",
             about="master_addr",
         )
@@ -132,7 +131,7 @@ def _tasks(launch: Launch) -> Iterator[Fault]:
         many = tasks > nodes
         each = f", {launch.tasks_per_node} on each node," if (launch.tasks_per_node or 1) > 1 else ""
         if nodes == 1:
-            what = f"so {tasks} jobs of {launch.describe_world()} start beside each other, and none knows of the others"
+            what = f"so {tasks} jobs of {launch.describe_world()} start at the same time, and they do not know of each other"
         elif many:
             what = f"so {tasks} agents come to a rendezvous of {nodes}"
         else:
@@ -150,7 +149,7 @@ def _tasks(launch: Launch) -> Iterator[Fault]:
         yield Fault(
             "nodes-and-room",
             (launch,),
-            f"The launcher is told of {nodes} node{'s' if nodes > 1 else ''}, and there are {launch.given_nodes} "
+            f"The launcher expects {nodes} node{'s' if nodes > 1 else ''}, and there are {launch.given_nodes} "
             f"({launch.nodes_from}).",
             "It waits for nodes that never come, until the rendezvous times out."
             if waits

@@ -342,7 +342,7 @@ class Ddp:
         on the ranks that are out of inputs with `throw_on_early_termination`.
         """
         if self._join is None:
-            raise ValueError("there is no join block to leave")
+            raise ValueError("no join block is open")
         return leave(self, self._join)
 
     # State.

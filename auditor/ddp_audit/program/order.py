@@ -10,7 +10,7 @@ from ddp_audit.program.made import behind
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
 
 # Why the order is not the same in every process.
-HASHES = "the hashes of texts, which each process salts anew"
+HASHES = "the hashes of strings, which each process salts differently"
 ADDRESSES = "the addresses of objects"
 LISTING = "the order in which the file system lists them"
 

@@ -241,7 +241,7 @@ def _outcome(predicted: Predicted, width: int, has_more: bool) -> Iterator[str]:
     if run.kind in (HANGS, ABORTS) or run.outcome.meetings:
         yield from _wrapped(run.outcome.explanation, width, "  ")
     if parted and run.kind != COMPLETES:
-        yield from _wrapped(f"The ranks part in collective {parted[0].index}. {parted[0].explanation}", width, "  ")
+        yield from _wrapped(f"The ranks diverge in collective {parted[0].index}. {parted[0].explanation}", width, "  ")
     for notice in crossed[:3]:
         yield from _wrapped(f"Crossed in collective {notice.index}: {notice.explanation}", width, "  ")
     for divergence in (*parted[:1], *crossed[:3]):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ddp_audit.findings import SEVERITIES, Finding
 from ddp_audit.outcome import AuditResult
+
+if TYPE_CHECKING:
+    from ddp_audit.report.causes import Cause
 
 # Control characters, and those that turn the direction of a text or end a line somewhere: a name or a line of source with them can
 # give orders to a terminal, or read other than it is.
@@ -14,8 +19,11 @@ _CONTROLS = {number: repr(chr(number))[1:-1] for number in _ORDERS if chr(number
 _COMMANDS = ("::", "##[")  # begin a line that GitHub's runner takes for a command
 
 
-def closing_line(result: AuditResult) -> str:
-    """`2 errors, 1 warning and 3 infos in 7 files; 1 suppressed; 1 file could not be audited.`, or that nothing was audited."""
+def closing_line(result: AuditResult, causes: Sequence[Cause] | None = None) -> str:
+    """`2 errors, 1 warning and 3 infos in 7 files; 1 suppressed; 1 file could not be audited.`, or that nothing was audited.
+
+    With `causes` these are counted, and their places behind them.
+    """
     failures = {error.path for error in result.errors}
     failed = len(failures)
     if not result.files and not result.findings:
@@ -24,9 +32,12 @@ def closing_line(result: AuditResult) -> str:
     audited = result.looked_at - (failures - {finding.span.path for finding in result.findings})
     if not audited and not result.findings:
         return f"No file was audited: {count(failed, 'file')} could not be audited."
-    counts = Counter(finding.severity for finding in result.findings)
+    shown = result.findings if causes is None else [cause.finding for cause in causes]
+    counts = Counter(finding.severity for finding in shown)
     parts = [count(counts[severity], severity) for severity in reversed(SEVERITIES) if counts[severity]]
     found = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) if parts else "No hazards found"
+    if len(shown) < len(result.findings):
+        found += f" at {len(result.findings)} places"
     if not parts and result.known:
         found = "No new hazards found"
     line = f"{found} in {count(len(audited), 'file')}"

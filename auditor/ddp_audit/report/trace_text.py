@@ -6,7 +6,6 @@ only then.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -21,6 +20,7 @@ from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, Ran
 from ddp_audit.events import DEFAULT_GROUP, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.report.columns import cut, pad, width_of, wrap
+from ddp_audit.report.console import console_for, is_coloured, width_for
 from ddp_audit.report.summary import lines_of
 
 WIDTH = 80
@@ -80,18 +80,16 @@ def show(
     findings: Sequence[Finding] = (),
     width: int | None = None,
 ) -> None:
-    """Prints the report: coloured where the stream is a terminal or FORCE_COLOR is set, else plain."""
-    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
-        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width or WIDTH)))
+    """Print the report, coloured where the stream gets colours."""
+    width = width or (width_for(stream) if stream.isatty() else WIDTH)
+    if not is_coloured(stream):
+        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width)))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in report(
-        comparison, root=root, findings=findings, width=width or (min(console.width, 120) if stream.isatty() else WIDTH)
-    ):
-        console.print(Text(lines_of(line.text.rstrip()), _STYLES.get(line.style, "")))
+    console = console_for(stream, width)
+    for line in report(comparison, root=root, findings=findings, width=width):
+        console.print(Text(lines_of(line.text.rstrip()), _STYLES.get(line.style, "")), soft_wrap=True)
 
 
 def report(
@@ -126,7 +124,7 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
     if len(comparison.parted) > _MOST_PARTED:
         yield Line("")
         more = counted(len(comparison.parted) - _MOST_PARTED, "more group", "more groups")
-        yield Line(f"The ranks part in {more}, later than in these.", "head")
+        yield Line(f"The ranks diverge in {more}, later than in these.", "head")
     if comparison.verdict != AGREED:
         yield Line("")
         yield from standing_lines(comparison.ranks, width)
@@ -153,7 +151,7 @@ def headline(comparison: Comparison) -> Line:
     faults = f" {counted(silent, 'silent fault')} all the same." if silent else ""
     if comparison.verdict == AGREED:
         in_all = counted(most, "collective")
-        text = f"The only rank ran {in_all}; there is no other to compare it with." if alone else f"The {ranks} agree in {in_all}."
+        text = f"The only rank ran {in_all}; nothing can be compared with it." if alone else f"The {ranks} agree in {in_all}."
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
     failed = _failed_text(comparison.ranks)

@@ -15,7 +15,10 @@ from ddp_audit.source.paths import display_path
 from ddp_audit.source.reading import read_text
 
 SETTINGS = ("ddp-audit.toml", "pyproject.toml")  # in one folder the first comes before the second
-FORMATS = ("terminal", "text", "json", "sarif", "github", "gitlab", "junit")
+FORMATS = (
+    "full", "concise", "grouped", "json", "json-lines", "sarif", "github", "gitlab", "junit", "rdjson", "azure", "markdown",
+    "text", "terminal",
+)  # fmt: skip
 _OWN = "ddp-audit.toml"
 _NAME = "ddp-audit"
 _MOST_BYTES = 1_000_000  # of a file of settings
@@ -36,6 +39,7 @@ class Config:
     exclude: list[str] = field(default_factory=list)
     respect_gitignore: bool | None = None
     min_confidence: str | None = None
+    min_severity: str | None = None
     strict: bool | None = None
     world_size: int | None = None
     format: str | None = None
@@ -112,6 +116,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "exclude": ("a list of strings", _strings),
     "respect-gitignore": ("true or false", lambda value: isinstance(value, bool)),
     "min-confidence": ("one of " + ", ".join(CONFIDENCES), lambda value: value in CONFIDENCES),
+    "min-severity": ("one of " + ", ".join(SEVERITIES), lambda value: value in SEVERITIES),
     "strict": ("true or false", lambda value: isinstance(value, bool)),
     "world-size": ("a whole number from 1", lambda value: type(value) is int and value >= 1),
     "format": ("one of " + ", ".join(FORMATS), lambda value: value in FORMATS),

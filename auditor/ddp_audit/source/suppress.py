@@ -116,7 +116,7 @@ def complaints(comments: Iterable[Suppression], known: Collection[str], expected
                 yield _complaint(
                     UNKNOWN,
                     comment,
-                    f"This suppression names '{name}', which is no rule.",
+                    f"This suppression names '{name}', which is not a rule.",
                     "use a code or name that `ddp-audit rules` lists",
                 )
             elif name not in comment.used and (name.upper() in expected or name.lower() in expected):

@@ -55,7 +55,7 @@ def reports(program: Program) -> Iterator[Report]:
                 if one is None or (decides and of_one_rank(node)) or _reads_as_reduced(value):
                     continue
                 evaluation = decides or _is_evaluation(one, node)
-                made = Report(node, one.text, node.span, "told here", decides, evaluation, _texts(value))
+                made = Report(node, one.text, node.span, "reported here", decides, evaluation, _texts(value))
                 exact = (
                     (made.evaluation and alone) or _with_evaluation(node, evaluated) or _reduced_before(program, made, evaluated)
                 )

@@ -98,8 +98,8 @@ finally:
     def _finding(self, wrap: Node, write: BufferWrite, others: int) -> Finding:
         more = f" (and {others} more)" if others else ""
         message = (
-            f"`{write.owner}.{write.method}` fills the buffer `{write.name}`{more} from the rank's own batch, and DDP replaces it "
-            "by that of rank 0 before the next training forward, so that what the other ranks wrote is lost."
+            f"`{write.owner}.{write.method}` fills the buffer `{write.name}`{more} from the rank's batch; DDP overwrites it with "
+            "that of rank 0 before the next training forward."
         )
         explanation = (
             "Buffers are broadcast from rank 0 at the start of a forward. It is harmless where the value is a rough statistic and "

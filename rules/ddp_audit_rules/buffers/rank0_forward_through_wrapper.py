@@ -101,10 +101,14 @@ dist.destroy_process_group()
         guard = next(g for g in node.guards if g.taint)
         who = guard.ranks().removeprefix("only ")
         ends = " or ".join(sorted({time.prediction.outcome.kind.removesuffix("s") for time in stops}))
-        what = f"makes the run {ends}" if surely else "is matched, if at all, by the other ranks' next training forward"
+        what = "pairs with the other ranks' next training forward"
+        if surely:
+            what = f"makes the run {ends}"
+        elif stops:
+            what += f" or makes the run {ends}"
         message = (
-            f"{who[0].upper()}{who[1:]} alone {'calls' if 'rank ' in who else 'call'} the DDP wrapper here, whose model has buffers"
-            f"{' under a condition' if conditional else ''}, so its buffer broadcast {what}."
+            f"Only {who} {'calls' if 'rank ' in who else 'call'} the DDP wrapper here; its buffer broadcast "
+            f"{'(if the model has buffers) ' if conditional else ''}{what}."
         )
         related = guard_relations(node)
         related.append(Related(wrap.span.path, wrap.span.line, "wrap", "the DDP wrapper that is called"))

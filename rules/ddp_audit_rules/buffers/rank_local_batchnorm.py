@@ -37,12 +37,12 @@ class RankLocalBatchnorm(Rule):
         "then evaluate the module measure different models, and a checkpoint of rank 0 holds what rank 0 saw."
     )
     quiet = (
-        "SyncBatchNorm; statistics that are averaged, broadcast or estimated anew; layers without running statistics; frozen "
+        "SyncBatchNorm; statistics that are averaged, broadcast or estimated again; layers without running statistics; frozen "
         "layers; other norms; models that could not be followed into; models that are not trained; frameworks with a switch for it."
     )
     confirmed = (
         "Ranks that evaluated with running statistics that differ and put their results together (the silent fault "
-        "buffers-differ); equal statistics in all evaluations, and the collectives of SyncBatchNorm, show that it is mended."
+        "buffers-differ); equal statistics in all evaluations, and the collectives of SyncBatchNorm, show that it is fixed."
     )
     source = (
         "torch 2.13, nn/modules/batchnorm.py, nn/parallel/distributed.py: buffers are broadcast at the start of a forward. "
@@ -98,11 +98,11 @@ finally:
     def _finding(self, wrap: Node, sites: list[BufferSite]) -> Finding:
         off = any(constant(wrap.args[n]) is False for n in ("broadcast_buffers", "forward_sync_buffers") if n in wrap.args)
         layers = f"{len(sites)} places with" if len(sites) > 1 else "a"
-        message = f"The model has {layers} BatchNorm, which normalises by each rank's own batch, "
+        message = f"The model has {layers} BatchNorm, which normalises by each rank's own batch; "
         message += (
-            "and with the broadcast of buffers off each rank keeps running statistics of its own for good."
+            "with broadcast_buffers off each rank also keeps its own running statistics."
             if off
-            else "and whose running statistics are those of rank 0 during training and each rank's own after the last step."
+            else "after the last step each rank has its own running statistics."
         )
         explanation = (
             "It is harmless where a rank's batch is large and the ranks draw alike. It matters with small batches, and where ranks "

@@ -176,7 +176,7 @@ def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
             elsewhere = node.span.path != found.item.span.path and node.calls
             yield Failure(
                 node.calls[-1] if elsewhere else node.span,
-                f"A rank that raises in the try block goes to the {node.detail['op']} of its finally while the others are in "
+                f"A rank that raises in the try block enters this {node.detail['op']} while the others are in "
                 f"{what_of(found.together, found.item.span)}.",
                 "The failing rank waits here for ranks that wait for it, so that neither its exception is seen nor its "
                 "process ends before the timeout; without the collective the launcher would end the others at once. It does no "

@@ -42,8 +42,7 @@ def creations(program: Program) -> Iterator[Misuse]:
         if guard is not None:
             yield Misuse(
                 node,
-                f"Only the members of a group make it here ({guard.text}); new_group must be called by all ranks, also by those "
-                "that are no members.",
+                f"Only the members of a group make it here ({guard.text}); new_group must be called by all ranks, members or not.",
                 "The groups of a process are counted, so that from here on one group has different names on the ranks: they look "
                 "for each other under these, and the next group, or the first collective on one, waits until the timeout. A rank "
                 "makes the groups of the others too and keeps its own.",
@@ -89,7 +88,7 @@ def _made_by_some(node: Node, other: Node | None) -> Misuse:
     else:
         guard = next((g for g in node.guards if g.taint), None)
         who = "some ranks" if guard is None else guard.ranks()
-        message = f"{who[:1].upper()}{who[1:]} can reach this new_group; all ranks must call it, also those that are no members."
+        message = f"{who[:1].upper()}{who[1:]} can reach this new_group; all ranks must call it, members or not."
     return Misuse(
         node,
         message,

@@ -85,7 +85,7 @@ def _own_positions(program: Program) -> Iterator[Misuse]:
         yield Misuse(
             node,
             f"{name} is the caller's own position in the group here: every member of this {node.detail['op']} names another root, "
-            "and where the positions are no ranks of the group it gets a ValueError.",
+            "and where the positions are not ranks of the group it gets a ValueError.",
             f"{name} is one global rank, the same on all members. The position in the group goes into group_{name}, and "
             "dist.get_global_rank(group, position) translates it. It does no harm in a group of one rank.",
         )
@@ -121,7 +121,7 @@ def _outsiders(program: Program) -> Iterator[Misuse]:
                 node,
                 f"Rank {ranks} calls this {node.detail['op']} without being in the group: it gets a warning, and its own value "
                 "stays as it was.",
-                "A collective on a group returns at once on the ranks outside of it. That is no fault where those ranks do not "
+                "A collective on a group returns at once on the ranks outside of it. It is harmless where those ranks do not "
                 "use the value.",
                 severity="warning",
             )

@@ -23,8 +23,8 @@ class AsyncResultBeforeWait(Rule):
         "before anything waits for that operation."
     )
     why = (
-        "The operation runs beside the program. What is read before wait() is the rank's own value, the result, or a mixture; what "
-        "is written mixes into the result of all ranks. Nothing fails, and it may go well while the peers are quick."
+        "The operation runs concurrently with the program. What is read before wait() is the rank's own value, the result, or a "
+        "mixture; what is written mixes into the result of all ranks. Nothing fails, and it may work while the peers are fast."
     )
     quiet = (
         "Handles that are kept and waited for in a loop or another function, a buffer that is only sent and only read, facts and "
@@ -32,7 +32,7 @@ class AsyncResultBeforeWait(Rule):
     )
     confirmed = (
         "A wait behind the use, in the same function, found the collective still at work, so the buffer was used before it was "
-        "there. Of messages, of collectives that others are at work beside, and of CUDA tensors nothing is told."
+        "there. Messages, overlapping collectives and CUDA tensors are not judged."
     )
     source = (
         "torch 2.13, distributed/distributed_c10d.py (async_op returns a Work); seen in runs with gloo: 80 MB that are halved "

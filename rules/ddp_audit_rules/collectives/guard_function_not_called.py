@@ -75,11 +75,11 @@ dist.destroy_process_group()
     def _finding(self, node: Node, program: Program) -> Finding:
         name, enters, body = node.detail["name"], node.detail["enters"], node.detail["body"]
         compared = "get_" in name
-        fact = "is compared with a number, and it equals none" if compared else "is always true"
+        fact = "never equals a number" if compared else "is always true"
         result = "every rank enters the block that was meant for some" if enters else "no rank enters the block behind it"
         if not body:
             result = "the condition says the same on every rank"
-        message = f"`{node.text}` is a function that is not called here; as an object it {fact}, so {result}."
+        message = f"`{node.text}` is not called here; as a function object it {fact}, so {result}."
         explanation = (
             f"Only the call `{node.text}()` asks for the rank. It does no harm where `{node.text}` holds the answer and not the "
             "function when this line runs."

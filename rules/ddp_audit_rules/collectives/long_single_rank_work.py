@@ -78,9 +78,11 @@ dist.destroy_process_group()
     def _finding(self, wait: Wait) -> Finding:
         who = "One process" if wait.guard is None else _upper(wait.guard.ranks())
         where = "at the barrier of this context" if wait.region is None else f"in {_what(wait.region, _span(wait))}"
-        minutes = f"{wait.limit / 60:g} minutes" if wait.limit >= 60 else f"{wait.limit:g} seconds"
-        certain = "which is longer than" if wait.sure else "and they give up after"
-        message = f"{who} {wait.what} here while the other ranks wait {where}, {certain} the group's timeout of {minutes}."
+        minutes = f"{wait.limit / 60:g}-minute" if wait.limit >= 60 else f"{wait.limit:g}-second"
+        verb, _, rest = wait.what.partition(" ")
+        does = f"{verb.removesuffix('s')} {rest}".strip() if "ranks" in who else wait.what
+        certain = "exceeds" if wait.sure else "may exceed"
+        message = f"{who} {does} while the others wait {where}: this {certain} the {minutes} timeout."
         explanation = (
             "The timeout of a collective runs from the moment in which a rank calls it; that the missing rank is busy does not "
             "help. The default is 10 minutes with NCCL and 30 with gloo. It does no harm while the work is shorter."

@@ -74,15 +74,12 @@ dist.destroy_process_group()
     def _finding(self, stuck: Stuck) -> Finding:
         first = stuck.messages[0]
         if stuck.cycle:
-            message = (
-                f"{_who(stuck)} wait in a circle: {_does(first)} waits for a rank that waits in a message of its own before it "
-                "comes to the partner of this one."
-            )
+            message = f"{_who(stuck)} wait in a circle: {_does(first)} waits for a rank that waits in another message."
         else:
             message = f"{_does(first)[:1].upper()}{_does(first)[1:]} has no partner: no rank issues the message that it waits for."
         explanation = (
-            "A blocking message returns when its partner has come, with gloo and with NCCL alike, however small it is. It goes "
-            "well only where the tensors or the ranks are others than the conditions here say."
+            "A blocking message returns when its partner has come, with gloo and with NCCL alike, however small it is. It works "
+            "only where the tensors or the ranks differ from what the conditions here say."
         )
         others = {(m.node.span, m.rank): m for m in stuck.messages[1:]}
         related = [Related(m.node.span.path, m.node.span.line, "message", f"{_does(m)} waits too") for m in others.values()]

@@ -42,7 +42,7 @@ class PredictedDivergence(Rule):
         "Where an open condition decides the end, the finding is a warning that names the condition. Where an option that is off "
         "keeps the script from its process group, the run takes it as on, and the finding names it."
     )
-    confirmed = "A recorded run whose ranks part at one of these lines."
+    confirmed = "A recorded run whose ranks diverge at one of these lines."
     source = (
         "The model of DDP and of gloo, which was compared with torch 2.13 on random programs (benchmarks/agree.py); the programs "
         "of this rule were run with gloo on two ranks."
@@ -131,4 +131,4 @@ def _stands(event: Event | None) -> str:
 
 
 def _sentence(taken: Taken) -> str:
-    return f"The ranks part where {place_of(taken.path, taken.line)} asks `{taken.text}`."
+    return f"The ranks diverge where {place_of(taken.path, taken.line)} asks `{taken.text}`."

@@ -101,7 +101,7 @@ dist.destroy_process_group()
         if node.detail.get("hidden"):
             explanation = f"{node.detail.get('what', name)}. " + explanation
         related = [Related(guard.span.path, guard.span.line, "guard", guard.describe())]
-        related += [Related(c.path, c.line, "call", "the call that leads here") for c in node.calls if c != span]
+        related += [Related(c.path, c.line, "call", "called here") for c in node.calls if c != span]
         if span != node.span:
             related.append(Related(node.span.path, node.span.line, "collective", node.text))
         if part.counterpart is not None:

@@ -25,7 +25,7 @@ class RankLocalException(Rule):
     )
     why = (
         "What one rank meets (out of memory, a bad sample, a missing file) the others do not. They stand in the collective that "
-        "the failing rank has left, until the timeout, or the ranks go on one batch apart. A process that ends is no such trouble: "
+        "the failing rank has left, until the timeout, or the ranks go on one batch apart. A process that exits is not a problem: "
         "torchrun ends the others at once."
     )
     quiet = (

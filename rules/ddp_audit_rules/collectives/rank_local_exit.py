@@ -90,11 +90,11 @@ dist.destroy_process_group()
             message = f"A rank ends its process here by its own decision ({condition}: {reason}) while the others go on to {what}."
         elif jump:
             verb = "skips" if region.number > node.number else "leaves the loop of"
-            message = f"Each rank decides this {jump} for itself ({condition}: {reason}), and the rank that takes it {verb} {what}."
+            message = f"Each rank decides this {jump} by itself ({condition}: {reason}) and then {verb} {what}."
         else:
             message = (
-                f"Each rank decides for itself whether it does {what} ({condition}: {reason}), and one that does not leaves "
-                "the others alone."
+                f"Each rank decides by itself whether it reaches {what} ({condition}: {reason}); the others wait for one "
+                "that does not."
             )
         if region.kind == "step":
             explanation = (
@@ -111,7 +111,7 @@ dist.destroy_process_group()
             Related(guard.span.path, guard.span.line, "guard", guard.describe()),
             Related(region.span.path, region.span.line, region.kind, f"what the other ranks do: {region.text}"),
         ]
-        related += [Related(c.path, c.line, "call", "the call that leads here") for c in node.calls]
+        related += [Related(c.path, c.line, "call", "called here") for c in node.calls]
         severity = "warning" if jump == "exit" else None
         return self.finding(
             node.span,

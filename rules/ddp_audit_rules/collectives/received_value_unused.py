@@ -25,7 +25,7 @@ class ReceivedValueUnused(Rule):
     quiet = (
         "A variable that is read after the call; a value that is the same constant on all ranks, as in a broadcast that only makes "
         "the ranks meet; `to`, `cuda`, `view` and their like, which may return the tensor itself; a value that nobody uses "
-        "afterwards, or that is bound anew."
+        "afterwards, or that is bound again."
     )
     confirmed = "Nothing that a trace holds: it has the calls of collectives and not what the program does with their results."
     source = (

@@ -22,17 +22,17 @@ class SubgroupMisuse(Rule):
     level = "error"
     what = (
         "new_group() that only some ranks call, or that the ranks call with different lists or in another order; a collective on "
-        "a group whose src or dst is no member of it; a collective on a group that ranks outside of it call too."
+        "a group whose src or dst is not a member of it; a collective on a group that ranks outside of it call too."
     )
     why = (
         "new_group() is a call of all ranks, members or not: the groups are counted by each process, and what one rank calls its "
         "second group must be that of all. Otherwise the ranks look for each other under different names and wait until the "
-        "timeout. src and dst are global ranks: one that is no member raises ValueError on the members that call. A rank outside "
-        "of the group gets a warning, and its tensor stays as it was."
+        "timeout. src and dst are global ranks: one that is not a member raises ValueError on the members that call. A rank "
+        "outside of the group gets a warning, and its tensor stays as it was."
     )
     quiet = (
         "Each group made on all ranks in one order, groups of one rank each, use_local_synchronization=True, group_src and "
-        "group_dst, device meshes, groups whose members cannot be told, and calls under a test of membership."
+        "group_dst, device meshes, groups whose members are not known, and calls under a test of membership."
     )
     confirmed = "The ranks' sequences of new_group calls differ, one rank raises in the collective, or waits in it."
     source = (

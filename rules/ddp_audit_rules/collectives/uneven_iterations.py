@@ -78,12 +78,12 @@ dist.destroy_process_group()
         loop, region = uneven.loop, uneven.region
         head = replace(loop.span, end_line=loop.span.line, end_column=loop.span.column + 3)
         message = (
-            f"The ranks can go through this loop a different number of times ({uneven.reason}), and the one with more waits for "
-            f"the others in {what_of(region, loop.span)}."
+            f"Ranks can run this loop unequally often ({uneven.reason}); the one with more turns waits in "
+            f"{what_of(region, loop.span)}."
         )
         explanation = (
             "Each iteration runs collectives that need all ranks. The rank with the longer share issues some that the others never "
-            "issue: it waits until the timeout, or they pair with what the others do after the loop. It goes well where the counts "
+            "issue: it waits until the timeout, or they pair with what the others do after the loop. It works where the counts "
             "happen to be equal."
         )
         related = [Related(region.span.path, region.span.line, region.kind, f"what the ranks do together: {region.text}")]

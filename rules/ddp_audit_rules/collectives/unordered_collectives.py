@@ -76,12 +76,9 @@ dist.destroy_process_group()
 
     def _finding(self, node: Node, loop: Loop, why: Unordered) -> Finding:
         what = "new_group" if node.kind == "new-group" else str(node.detail["op"])
-        effect = (
-            "makes another group at the same turn" if node.kind == "new-group" else "meets that of another element on the others"
-        )
+        effect = "create different groups" if node.kind == "new-group" else f"pair the {what}s of different elements"
         message = (
-            f"The loop over {loop.text} issues this {what} for each element, and the order is that of {_short(why)}: it can differ "
-            f"between ranks, and then a rank's {what} {effect}."
+            f"The loop over {loop.text} follows the order of {_short(why)}, which can differ between ranks: they then {effect}."
         )
         explanation = (
             f"The elements come by {why.reason}. Where the tensors have equal shapes the values are mixed without an error, "

@@ -34,7 +34,7 @@ def wrong_with(shares: list[tuple[int, int]]) -> str:
     if sorted(ranks) == list(range(len(shares))) and count == len(shares):
         return ""
     if set(ranks) == set(range(count)):
-        return "gives several ranks the same part, so that the whole set is gone through more than once in an epoch"
+        return "gives several ranks the same part, so each epoch visits samples more than once"
     return "gives several ranks the same part and some parts to no rank"
 
 

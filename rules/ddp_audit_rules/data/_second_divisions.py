@@ -42,8 +42,8 @@ def _by_samplers(program: Program) -> Iterator[Division]:
         cut = cut_by_rank(node.args["dataset"])
         if cut:
             message = (
-                f"`{node.args['dataset'].text or 'the data set'}` is this rank's own part already ({cut}) and the sampler "
-                "divides it among the ranks again, so that each trains on one part in W of its part."
+                f"`{node.args['dataset'].text or 'the data set'}` is already this rank's part ({cut}), and the sampler divides it "
+                "again: most of the data is never used."
             )
             yield Division(node, message, [])
 
@@ -55,8 +55,8 @@ def _by_loops(program: Program) -> Iterator[Division]:
         guard = next((g for g in one.backward.guards if _skips(g, one.loop.leaf)), None)
         if guard is not None:
             message = (
-                f"The sampler gives each rank its part, and `{guard.text}` (line {guard.span.line}) leaves all but one batch "
-                "in W of that part out."
+                f"The sampler gives each rank its part, and `{guard.text}` (line {guard.span.line}) skips all but one in "
+                "world-size batches of it."
             )
             yield Division(one.made, message, [Related(guard.span.path, guard.span.line, "guard", "skips batches by rank")])
 
@@ -74,8 +74,8 @@ def _by_prepare(program: Program) -> Iterator[Division]:
             if prepares.shards_again and (sampler or cut):
                 what = "has a DistributedSampler" if sampler else f"holds this rank's own part ({cut})"
                 message = (
-                    f"`{value.text or 'The loader'}` {what} and `{node.text.split('(')[0]}()` shards it again, so that each "
-                    "rank trains on one part in W of its part."
+                    f"`{value.text or 'The loader'}` {what} and `{node.text.split('(')[0]}()` shards it again: most of the data "
+                    "is never used."
                 )
                 yield Division(node, message, [Related(loader.span.path, loader.span.line, "loader", "divided here first")])
             elif prepares.injects_samplers and cut and not sampler and not _switched_off(program):

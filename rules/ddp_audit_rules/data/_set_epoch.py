@@ -43,8 +43,8 @@ def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
     epochs = one.around[-1]
     if not mine:
         message = (
-            "This sampler shuffles and its set_epoch is never called, so each epoch of the loop in line "
-            f"{epochs.span.line} goes through the data in the same order on every rank."
+            f"This sampler's set_epoch is never called, so every epoch of the loop in line {epochs.span.line} uses the same "
+            "shuffled order."
         )
         return Untold(message, sure=not _is_called_unseen(program, calls), fix=inserted_call(program, sampler, one))
     inside = [n for n in mine if epochs in n.loops]
@@ -61,14 +61,14 @@ def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
     fetched = _fetched_before(program, one)
     if fetched is not None and all(fetched.number < n.number < one.iterate.number for n in inside):
         message = (
-            f"set_epoch is called after line {fetched.span.line} made the iterator of the epoch, whose workers began to fetch "
-            "at once, so it acts one epoch late: the first two epochs have the same order."
+            f"set_epoch is called after line {fetched.span.line} created the epoch's iterator, so it acts one epoch late: the "
+            "first two epochs have the same order."
         )
         return Untold(message, [*inside[:1], fetched])
     if all(_lags(n, one, epochs) for n in inside):
         message = (
-            "set_epoch gets the epoch after the batches of that epoch were taken, so it acts one epoch late: the first two "
-            "epochs have the same order."
+            "set_epoch is called after the batches of the epoch were taken, so it acts one epoch late: the first two epochs "
+            "have the same order."
         )
         return Untold(message, inside[:1])
     return None

@@ -106,11 +106,8 @@ finally:
     def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
         data = loader.args["dataset"].text or "the data set"
         same = same_order(program, loader)
-        ending = f", with the same batches, because {same}." if same else "."
-        message = (
-            f"No sampler of this loader knows the rank and `{data}` is not cut by rank, so every rank trains on all of it: W "
-            f"processes do W times the work of one for each epoch{ending}"
-        )
+        ending = f" (equal batches: {same})." if same else "."
+        message = f"Every rank trains on all of `{data}`: the loader has no sampler that shards it by rank{ending}"
         harm = (
             "Where the ranks shuffle with different seeds, each has its own order of the whole set; with equal seeds their batches "
             "are equal and the other processes add nothing. "
@@ -136,8 +133,8 @@ finally:
         sampler = samplers_of(loader)[0]
         cls = sampler.cls if isinstance(sampler, Obj) else "the sampler"
         message = (
-            f"{cls} draws from the global generator, to which line {seed.span.line} gives the same seed on every rank, so all "
-            "ranks draw the same samples and W processes do the work of one."
+            f"All ranks draw the same samples: {cls} uses the global generator, which line {seed.span.line} seeds alike on "
+            "every rank."
         )
         explanation = (
             "Draws with replacement need no shares where each rank draws for itself. With equal streams the batches are equal, and "

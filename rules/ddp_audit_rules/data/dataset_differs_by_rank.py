@@ -40,7 +40,8 @@ class DatasetDiffersByRank(Rule):
     )
     source = (
         "torch 2.13, utils/data/dataset.py: random_split draws from the default generator, which a process without a seed starts "
-        "from chance. Seen in runs on two ranks: the splits overlap. Python salts the hashes of texts in each process anew."
+        "from chance. Seen in runs on two ranks: the splits overlap. Python salts the hashes of strings differently in each "
+        "process."
     )
     remedy = "split and shuffle with `generator=torch.Generator().manual_seed(seed)`, and sort what comes from a listing or a set"
     outcome = "shows trained on what another rank evaluates"

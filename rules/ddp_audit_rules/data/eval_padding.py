@@ -97,14 +97,12 @@ finally:
 
     def _finding(self, sampler: Node, iterate: Node, combined: Node) -> Finding:
         gathers = combined.detail["op"] in GATHERS
-        message = (
-            "This sampler repeats rows until all ranks have equally many, and the evaluation "
-            + ("gathers" if gathers else "adds up")
-            + " the repeated ones too: where the world size does not divide the number of rows, up to W - 1 of them count twice"
-            + (", and what is gathered comes interleaved by rank." if gathers else ".")
+        message = "This sampler repeats rows until all ranks have equally many, so the evaluation counts some twice" + (
+            ", and gathers them interleaved by rank." if gathers else "."
         )
         explanation = (
-            "The error is small, and it changes with the number of processes, which makes results of two machines differ. It does "
+            "Where the world size does not divide the number of rows, up to one row less than the world size counts twice. The "
+            "error is small, and it changes with the number of processes, which makes results of two machines differ. It does "
             "not matter for a rough look during training, nor where the world size divides the number of rows."
         )
         related = [

@@ -73,7 +73,7 @@ try:
 finally:
     dist.destroy_process_group()
 '''
-    good = bad.replace("that every rank reads from its beginning", "of which each rank reads its part").replace(
+    good = bad.replace("that every rank reads from its beginning", "so that each rank reads its part").replace(
         "DataLoader(Points()", "DataLoader(Points(dist.get_rank(), dist.get_world_size())"
     )
 

@@ -29,7 +29,7 @@ class MissingSetEpoch(Rule):
     )
     quiet = (
         "set_epoch on the sampler, on the loader's sampler, through a method or another file; a call on an object that could not "
-        "be followed; shuffle=False; loops without a backward (validation, one pass); a sampler that is made anew inside the loop; "
+        "be followed; shuffle=False; loops without a backward (validation, one pass); a sampler that is created inside the loop; "
         "batches taken by next(); Accelerate, Lightning and the Trainer of transformers, which call it themselves."
     )
     confirmed = "A sampler that shuffles begins two passes with the same epoch on one rank."

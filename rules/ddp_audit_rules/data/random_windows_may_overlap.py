@@ -24,7 +24,7 @@ class RandomWindowsMayOverlap(Rule):
     )
     why = (
         "It is a legitimate way to sample, and it promises less than a sampler does: the ranks' windows may overlap, "
-        "there is no epoch in which each sample comes once, and what a rank draws depends on all its draws before, so an "
+        "no epoch visits each sample once, and what a rank draws depends on all its draws before, so an "
         "additional draw on one rank, such as a longer evaluation, changes what that rank trains on from there on. With "
         "equal seeds the ranks that draw equally often draw the same windows, which is reported as a warning."
     )
@@ -135,7 +135,7 @@ finally:
         message = "Windows of different ranks may overlap"
         explanation = (
             f"Each rank draws its windows from the whole set with `{node.text}`. "
-            "There is no epoch in which each sample comes once, and a resumed run repeats the order only if the state of the "
+            "No epoch visits each sample once, and a resumed run repeats the order only if the state of the "
             "generator was saved. "
         )
         related: list[Related] = []

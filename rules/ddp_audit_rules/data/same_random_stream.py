@@ -92,7 +92,7 @@ finally:
         explanation = (
             "Equal seeds are right until the model is made; kept for training they make the ranks' draws equal in every step, as "
             "long as all ranks draw equally often. The average over the ranks then rests on one draw in place of as many as there "
-            "are ranks. It is meant so where ranks must agree, as in tensor parallelism."
+            "are ranks. This is intended where ranks must agree (tensor parallelism)."
         )
         related = [Related(draw.span.path, draw.span.line, "draw", draw.role), *guard_relations(seed)]
         where = place_for_seeds(program, seed)
@@ -101,8 +101,7 @@ finally:
 
     def _parent(self, seed: Node, spawn: Node) -> Finding:
         message = (
-            f"`{seed.text}` acts in the process that spawns the ranks and in none of them: each rank starts with a random state of "
-            "its own, and a run cannot be repeated with the seed."
+            f"`{seed.text}` seeds the process that spawns the ranks and not the ranks: a run cannot be repeated with the seed."
         )
         explanation = (
             "A spawned process does not inherit the generators of its parent. Initial weights are equal all the same, because DDP "

@@ -28,7 +28,7 @@ class SamplerWrongWorld(Rule):
     why = (
         "The samplers of all ranks must cut one and the same permutation into as many parts as there are ranks. With the "
         "number of devices of a node in place of the world size, every node goes through the whole set; with the local rank "
-        "beside the world size, some parts come once a node and others never; with a seed a rank, parts of different "
+        "combined with the world size, some parts come once a node and others never; with a seed a rank, parts of different "
         "permutations overlap and leave holes."
     )
     quiet = (
@@ -101,8 +101,8 @@ finally:
         told = ", ".join(
             f"rank {world.rank}: part {rank} of {replicas}" for world, (replicas, rank) in zip(worlds, shares, strict=True)
         )
-        message = f"On {where} this sampler {wrong} ({told})."
-        explanation = "Without arguments the sampler asks the process group for both numbers."
+        message = f"On {where} this sampler {wrong}."
+        explanation = f"The parts are: {told}. Without arguments the sampler asks the process group for both numbers."
         works = worlds is TWO_NODES and starts_one_node(context.launch)
         if worlds is TWO_NODES:
             explanation += " On one node the numbers of the node are those of the job, so the script works there."
@@ -129,7 +129,7 @@ finally:
             f"The seed `{seed.text or 'of this sampler'}` is another one on each rank, so the ranks cut different permutations: "
             "their parts overlap, and some samples come on no rank."
         )
-        explanation = "The seed of a DistributedSampler must be equal on all ranks; what tells the ranks apart is `rank`."
+        explanation = "The seed of a DistributedSampler must be equal on all ranks; only `rank` may differ."
         fix = Fix("unsafe", "give all ranks one seed", "seed", "take the rank out of the sampler's seed")
         yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards, fix=fix)
 

@@ -26,8 +26,8 @@ class ShardedTwice(Rule):
     )
     quiet = (
         "One division only; a sampler that divides among the ranks of one node what the nodes divided; `prepare()` that is not "
-        "given the loader; Lightning and Fabric where they are given a DistributedSampler, which they leave alone, or are told "
-        "not to put one in; data sets that take the rank for something else."
+        "given the loader; Lightning and Fabric where they are given a DistributedSampler, which they leave alone, or are "
+        "configured not to insert one; data sets that take the rank for something else."
     )
     confirmed = (
         "Nothing that a trace holds by itself: it does not know how large the data set is. A short epoch of the sampler shows it."
@@ -35,7 +35,7 @@ class ShardedTwice(Rule):
     source = (
         "torch 2.13, utils/data/distributed.py: a sampler divides the indices of the data set that it is given. Seen in a run: "
         "Accelerate shards a loader again that has a DistributedSampler. Lightning 2.6 puts a DistributedSampler into each "
-        "loader over a map-style data set whose sampler is none."
+        "loader over a map-style data set that has no sampler."
     )
     remedy = (
         "leave the division to one: drop the sampler (or the shard) where a framework shards, and give a sampler the whole data set"

@@ -36,7 +36,7 @@ class DeviceForcedCuda(Rule):
     )
     quiet = (
         "An assignment under a condition that speaks of the device, the backend or the GPUs; a device computed from the "
-        "option; device names that are no option, where the backend is none either."
+        "option; device names that are not options, where the backend is not an option either."
     )
     confirmed = "Nothing that a trace holds: the finding says what another choice of the option would do."
     source = "Plain data flow: the last assignment before the first use wins."
@@ -93,19 +93,18 @@ finally:
                     yield self._option(node, one, what)
 
     def _finding(self, node: Node, option: Default | None, backends: list[tuple[Node, Default]]) -> Finding:
-        message = f"In a distributed run `{node.text}` becomes the CUDA device of the process"
+        message = f"Distributed runs always use CUDA: `{node.text}` becomes the CUDA device of the process"
         related = []
         if option is not None:
-            message += f" whatever the option `{option.name}` says"
+            message += f" whatever `{option.name}` says"
             old = constant(node.args["old"])
             related.append(Related(option.span.path, option.span.line, "option", f"{option.name} = {old!r} has no effect then"))
-        message += ", so it cannot be run on CPUs"
         if backends:
             init, default = backends[0]
-            message += f", although the backend is an option (`{default.name}`) that could say gloo"
+            message += f", although `{default.name}` could be gloo"
             related.append(Related(default.span.path, default.span.line, "option", f"the backend, {default.name}"))
             related.append(Related(init.span.path, init.span.line, "init", "the process group takes the backend of the option"))
-        return self.finding(node.span, message + ".", _WHY, related=related)
+        return self.finding(node.span, message + ".", _WHY, related=related, cause=node.place)
 
     def _option(self, node: Node, option: Default, what: str) -> Finding:
         """What the option itself promises and does not do."""
@@ -113,7 +112,7 @@ finally:
             message = f"The option `{option.name}` has no effect in a distributed run: line {node.span.line}"
             message += " replaces it by the CUDA device of the process."
         else:
-            message = f"Choosing gloo by the option `{option.name}` does not make a run on CPUs: line {node.span.line} takes"
-            message += " the CUDA device of the process whatever the backend is."
+            message = f"`{option.name}` = gloo does not make a run on CPUs: line {node.span.line} takes the CUDA device whatever"
+            message += " the backend is."
         related = [Related(node.span.path, node.span.line, "device", f"`{node.text}` becomes a CUDA device here")]
-        return self.finding(option.span, message, _WHY, related=related)
+        return self.finding(option.span, message, _WHY, related=related, cause=node.place)

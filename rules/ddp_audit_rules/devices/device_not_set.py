@@ -50,7 +50,7 @@ class DeviceNotSet(Rule):
         "call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before anything else that uses CUDA, or give "
         "init_process_group a device_id"
     )
-    bad = '''"""Trains a line on the current device of each process, which nobody has set, or on the CPU where there is none."""
+    bad = '''"""Trains a line on the current device of each process, which nobody has set, or on the CPU without one."""
 
 import torch
 import torch.distributed as dist
@@ -98,8 +98,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, use: Node, late: Node | None) -> Finding:
         what = "puts this on" if use.kind == "current-device" else f"runs this {use.detail['op']} on"
-        never = "which no process has set to its own" if late is None else f"which is set in line {late.span.line} only"
-        message = f"Every rank {what} its current CUDA device, {never}, so all ranks of a node use device 0 here."
+        never = "which no process has set" if late is None else f"which is set later (line {late.span.line})"
+        message = f"Every rank {what} its current CUDA device, {never}: all ranks of a node use device 0 here."
         explanation = (
             "NCCL wants each rank on a device of its own: it ends with `Duplicate GPU detected` or hangs. Where it does not, all "
             "processes of the node share the memory of the first device. It does no harm where each process sees one device, or on "

@@ -30,9 +30,9 @@ class LoadWithoutMapLocation(Rule):
         "eight; and every other rank opens a context there. On a machine with fewer devices the load fails."
     )
     quiet = (
-        "A map_location of any kind; loads by one rank; checkpoints that are saved from the CPU; data that is no state of a model "
-        "or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is not known, "
-        "so it is only possible."
+        "A map_location of any kind; loads by one rank; checkpoints that are saved from the CPU; data that is not the state of a "
+        "model or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is not "
+        "known, so it is only possible."
     )
     confirmed = "A rank's load put tensors on a GPU on which the rank has no model. On a machine without one nothing can show."
     source = (
@@ -92,8 +92,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, node: Node, saves: list[Node], used: Node) -> Finding:
         message = (
-            "Every rank restores this checkpoint on the device that it was saved from, which is that of the rank that saved it, so "
-            "the copies of all ranks of a node pile up on one device."
+            "Every rank loads this checkpoint onto the device it was saved from, so the copies of all ranks of a node share one "
+            "device."
         )
         explanation = (
             "The current device does not count: torch.load goes by what is written in the file. load_state_dict then copies to the "
@@ -105,7 +105,7 @@ dist.destroy_process_group()
         confidence = "likely" if saves and node.is_called else "possible"
         guards, option = unless_resumed(node, used, saves)
         if option:
-            message = f"Where `{option}` names a checkpoint of this script, e{message[1:]}"
+            message = f"If `{option}` is a checkpoint of this script, e{message[1:]}"
         fix = to_cpu(program, node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
 

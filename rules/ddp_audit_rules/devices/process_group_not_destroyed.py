@@ -136,7 +136,7 @@ main()
             "Its communicators are left to the end of the interpreter. NCCL warns of that at exit; gloo does not, and a "
             "run that ends in order loses nothing."
         )
-        related = [Related(c.path, c.line, "call", "the call that leads here") for c in init.calls]
+        related = [Related(c.path, c.line, "call", "called here") for c in init.calls]
         span = init_in_entry(program, init)
         if span is not init.span:
             related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]

@@ -50,7 +50,7 @@ class RankAsDevice(Rule):
     )
     remedy = "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
     outcome = "clean"
-    bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU where there is none."""
+    bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU without one."""
 
 import os
 
@@ -102,8 +102,8 @@ finally:
         number = device_number(on_accelerator(index), TWO_NODES[rank])
         name = index.text or "the index"
         message = (
-            f"`{name}` is the global rank and is used {_WHAT.get(node.detail['via'], 'as a device')}: on two nodes of two "
-            f"processes rank {rank} asks for device {number}, and its node has the devices 0 and 1 only."
+            f"`{name}` is the global rank, used {_WHAT.get(node.detail['via'], 'as a device')}: on a second node of two "
+            f"GPUs rank {rank} asks for device {number}."
         )
         explanation = (
             "On one node global and local rank agree, so the script runs there. On every further node each rank asks for a device "

@@ -89,8 +89,8 @@ dist.destroy_process_group()
         asked = f"`{read.helper}` is called" if read.helper else "The rank or world size is read"
         message = f"{asked} before init_process_group, and every rank keeps the fallback: the number of a single process."
         explanation = (
-            "There is no process group yet, so the numbers are those of a single process. They are used after the group was made, "
-            f"in {use[0]}:{use[1]}, where each rank has another one."
+            "The process group does not exist yet, so the numbers are those of a single process. They are used after the group "
+            f"was made, in {use[0]}:{use[1]}, where each rank has another one."
         )
         related = [Related(use[0], use[1], "use", "uses the number that was read too early")]
         init = next(context.program.of("init"))

@@ -29,7 +29,7 @@ def fault_of(program: Program, node: Node) -> Fault | None:
     match what:
         case "save" | "output":
             severity = "warning" if checked else "error"
-            return Fault(severity, True, "saves to", "the file holds what the last of them wrote, or pieces of several")
+            return Fault(severity, True, "saves to", "the file may hold pieces of several")
         case "mkdir" if not node.tries:
             if checked:
                 return Fault("warning", True, "looks for and makes", "those that look too early end with FileExistsError")

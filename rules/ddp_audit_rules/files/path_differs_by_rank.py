@@ -108,7 +108,7 @@ dist.destroy_process_group()
         what = "the clock" if CLOCK in path.taint else "random numbers"
         message = f"Each rank makes {plain(path)} of {what} of its own process, so ranks may use different paths here."
         explanation = (
-            "The names agree where the processes read the clock within one step of it, so it goes well most of the time. What one "
+            "The names agree where the processes read the clock within one step of it, so it works most of the time. What one "
             "rank writes is then looked for somewhere else, or one run leaves several folders."
             if CLOCK in path.taint
             else "Processes draw different numbers unless they were seeded alike before."
@@ -122,11 +122,11 @@ dist.destroy_process_group()
         made = writer.detail.get("what", "save")
         does = {"mkdir": "made", "download": "fetched"}.get(made, "written")
         message = (
-            f"Ranks other than the one that has it {does} may come to {plain(path)} first: line {writer.span.line} runs on "
-            "one rank and nothing makes the others wait for it."
+            f"Other ranks may read {plain(path)} before it is {does}: line {writer.span.line} runs on one rank and nothing makes "
+            "the others wait."
         )
         explanation = (
-            "They find no file, half of one, or that of an earlier run. It goes well where the file is there already, or where the "
+            "They find no file, half of one, or that of an earlier run. It works where the file exists already, or where the "
             "others are slower by chance."
         )
         related = [Related(writer.span.path, writer.span.line, "write", writer.text), *guard_relations(writer)]
@@ -142,8 +142,8 @@ dist.destroy_process_group()
             "others are still writing."
         )
         explanation = (
-            "The first run on a machine fails with a damaged archive, or downloads once for each rank. It goes well where the data "
-            "is there already."
+            "The first run on a machine fails with a damaged archive, or downloads once for each rank. It works where the data "
+            "exists already."
         )
         confidence = "likely" if node.is_called else "possible"
         related = guard_relations(node)

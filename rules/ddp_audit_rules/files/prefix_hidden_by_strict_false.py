@@ -29,7 +29,7 @@ class PrefixHiddenByStrictFalse(Rule):
     )
     quiet = (
         "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules of one "
-        "kind; strict loads, which fail aloud; checkpoints of which it is not known what they were saved from."
+        "kind; strict loads, which fail aloud; checkpoints whose origin is not known."
     )
     confirmed = "The load brought keys, and every one of them was unexpected: nothing was loaded."
     source = (

@@ -118,15 +118,14 @@ finally:
     def _finding(self, program: Program, node: Node, loads: list[Node]) -> Finding:
         keys = ", ".join(node.detail["content"])
         message = (
-            f"The checkpoint holds {keys} and no random or sampler state, so a run that resumes from it draws its data "
-            "from the start of its random streams again."
+            "The checkpoint holds no random or sampler state: a run that resumes from it draws the same data again from the start."
         )
         seeds = [n for n in seeds_of(program, "torch") if n.number < node.number]
         draws = [n for n in program.of("draw") if not n.rank_guards]
         related = [Related(n.span.path, n.span.line, "load", "resumes from it") for n in first_of_each_place(loads)[:1]]
         related += [Related(n.span.path, n.span.line, "seed", "starts the stream of each process again") for n in seeds[:1]]
         related += [Related(n.span.path, n.span.line, "draw", "draws the training data") for n in draws[:1]]
-        explanation = (
+        explanation = f"The checkpoint holds {keys}. " + (
             "Weights and optimizer go on where they were; the order of the data and everything else that is drawn does not. It "
             "matters where runs must be repeatable, and where a job is stopped so often that the first part of the stream is "
             "seen far more than the rest."

@@ -23,14 +23,13 @@ from ddp_audit_rules.gradients._gradients import (
 )
 
 _ON_TOP = (
-    "DDP has averaged these gradients already, and this all-reduce adds the means of all ranks up, so each is as many times too "
-    "large as there are ranks."
+    "DDP has averaged these gradients already; this all-reduce adds the means of all ranks, so they are world-size times too large."
 )
 _UNDIVIDED = (
-    "This all-reduce sums gradients over the ranks and nothing divides them by their number, so the step is as many times too long "
-    "as there are ranks."
+    "This all-reduce sums gradients over the ranks and nothing divides them by the world size, so they are world-size times too "
+    "large."
 )
-_TWICE = "The gradients are divided by the number of ranks twice, so the step is as many times too short as there are ranks."
+_TWICE = "The gradients are divided by the world size twice, so they are world-size times too small."
 
 
 class ManualGradientAveraging(Rule):
@@ -121,8 +120,8 @@ dist.destroy_process_group()
 
     def _late(self, node: Node, step: Node) -> Finding:
         message = (
-            f"This all-reduce of gradients comes after the step of line {step.span.line} has used them, and they are zeroed or "
-            "overwritten before the next one, so every rank trains on its own."
+            f"This all-reduce of gradients comes after the step of line {step.span.line} that uses them, so every rank trains "
+            "on its own."
         )
         explanation = (
             "Each rank steps with the gradients of its own batch; the reduced ones are never used. The parameters of the ranks "

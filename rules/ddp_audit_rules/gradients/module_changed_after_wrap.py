@@ -12,7 +12,7 @@ from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.facts.training import is_set, replicas_drift, trained_after, wrap_place, wrapped_by_then
 from ddp_audit_rules.gradients._moved import moves
 
-_WHOLE = "the gradients of the whole model stay local on every rank, without an error"
+_WHOLE = "the gradients of the whole model stay local on every rank"
 
 
 class ModuleChangedAfterWrap(Rule):
@@ -89,9 +89,9 @@ dist.destroy_process_group()
 
     def _finding(self, node: Node, wrapper: Obj, what: str, effect: str, confidence: str) -> Finding:
         line = wrapper.made.line if wrapper.made is not None else 0
-        message = f"{what} after DDP has put its hooks on the model at line {line}: {effect}."
+        message = f"{what} after the DDP wrap of line {line}: {effect}."
         explanation = (
-            "DDP looks at a model once, in its constructor. All ranks make the same change and nothing tells them apart, so they "
+            "DDP looks at a model once, in its constructor. All ranks make the same change and nothing distinguishes them, so they "
             "run on with parameters that drift apart, until the reducer misses a gradient that it waits for. It would be right "
             "before the wrap, or with a new wrapper (and optimizer) after it."
         )
@@ -130,6 +130,6 @@ def _changed(program: Program, node: Node, wrap: Node) -> tuple[str, str, str] |
     tolerant = is_set(wrap, "find_unused_parameters")
     effect = "the new parameters are not reduced" if what != "tied" else "the tied parameter is not reduced as such"
     if not tolerant:
-        effect += ", and the reducer waits for the old ones, so that the next forward but one raises on every rank"
+        effect += ", and the next forward but one raises"
     verb = {"replaced": f"{name} is replaced", "tied": f"{name} is tied to another parameter"}
     return verb.get(what, f"{name} re-parametrises a layer"), effect, "likely"

@@ -76,8 +76,8 @@ dist.destroy_process_group()
 
     def _finding(self, block: Span, backward: Node, forward: Node) -> Finding:
         message = (
-            f"Only the backward of line {backward.span.line} stands inside no_sync(); the forward of line {forward.span.line} "
-            "outside it has prepared the reducer already, so all ranks reduce this micro-batch as well."
+            f"no_sync() has no effect here: it covers the backward of line {backward.span.line} and not the forward of line "
+            f"{forward.span.line}, so all ranks reduce."
         )
         related = [
             Related(forward.span.path, forward.span.line, "forward", "outside no_sync(): its backward is reduced"),
@@ -91,8 +91,8 @@ dist.destroy_process_group()
 
     def _unresolved(self, block: Node, line: int) -> Finding:
         message = (
-            f"This no_sync() block holds nothing but the backward of line {line}: the forward before it has prepared the "
-            "reducer already, so all ranks reduce this micro-batch as well."
+            f"no_sync() has no effect here: it covers the backward of line {line} and not the forward before it, so all ranks "
+            "reduce."
         )
         related = [Related(block.span.path, line, "backward", "issues bucket all-reduces")]
         return self.finding(block.span, message, _EXPLANATION, related=related)

@@ -88,8 +88,8 @@ dist.destroy_process_group()
         ]  # fmt: skip
         where = f" of line {after[0].span.line}" if after and after[0].span.path == flag.span.path else ""
         message = (
-            f"require_backward_grad_sync is set by hand before the forward{where}, which is correct today and does what "
-            "no_sync() does, but is no stable interface."
+            f"require_backward_grad_sync is set by hand before the forward{where}: it acts as no_sync() does, but it is not a "
+            "stable interface."
         )
         explanation = (
             "Where it stands it acts as no_sync() does. It stays right only as long as the assignment comes before the "
@@ -100,8 +100,8 @@ dist.destroy_process_group()
 
     def _for_the_next(self, flag: Node, forward: Node) -> Finding:
         message = (
-            f"require_backward_grad_sync is set by hand after the forward of line {forward.span.line}, so the forward of the next "
-            "pass reads it; it is not a stable interface."
+            f"require_backward_grad_sync is set by hand after the forward of line {forward.span.line} for the next pass; it is "
+            "not a stable interface."
         )
         explanation = (
             "The wrapper reads the attribute in its forward. An assignment after it decides about the next micro-batch, and has to "

@@ -107,8 +107,7 @@ dist.destroy_process_group()
         names = ", ".join(list(dict.fromkeys(program.modules.name(leaf) for leaf in skipped))[:3])
         reason = " and ".join(sorted(guard.taint)) or RANDOM
         message = (
-            f"Whether this rank uses {names} depends on {reason} ({guard.text}), so in one step some ranks have gradients for it "
-            "and others have not."
+            f"Whether a rank uses {names} depends on {reason} ({guard.text}), so in one step only some ranks have its gradients."
         )
         explanation = (
             "Ranks that use it wait in the all-reduce of its bucket; a rank that does not never fills that bucket, steps with "

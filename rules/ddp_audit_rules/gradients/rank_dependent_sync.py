@@ -26,11 +26,11 @@ class RankDependentSync(Rule):
     why = (
         "Only the ranks that synchronise issue the all-reduces of that backward. Each of these pairs with the next one of the "
         "other ranks, which belongs to another micro-batch: gradients that do not belong together are averaged, or sizes differ. "
-        "The ranks that issue more of them wait for ever in the end."
+        "The ranks that issue more of them wait forever in the end."
     )
     quiet = (
         "Conditions that are equal on all ranks in each pass: positions, options, lengths, values that were reduced; ranks of "
-        "different process groups, each of which agrees within itself; conditions that cannot be computed; an assignment after "
+        "different process groups that each agree within themselves; conditions that cannot be computed; an assignment after "
         "the forward, which is for another pass; a switch with the same answer on all ranks at every position that was tried."
     )
     confirmed = "Forwards of the same pass that were synchronised on one rank and not on another."
@@ -84,7 +84,7 @@ dist.destroy_process_group()
         explanation = (
             "The ranks that reduce issue all-reduces that the others do not. Each pairs with the next all-reduce of the other "
             "ranks, which belongs to another micro-batch, so the averages are wrong; where the others have left, or issue "
-            "something else, the ranks wait for ever or the run is aborted."
+            "something else, the ranks wait forever or the run is aborted."
         )
         related = guard_relations(parted.place)
         related.append(Related(forward.span.path, forward.span.line, "forward", "decides whether its backward is reduced"))

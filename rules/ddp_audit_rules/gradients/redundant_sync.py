@@ -94,8 +94,8 @@ dist.destroy_process_group()
         name = f"`{window.text}`" if window.text.isidentifier() or count is None else str(count)
         times = f"{name} = {count}" if count is not None and name != str(count) else name
         message = (
-            f"Each of the {name} micro-batches of an update is reduced here, where the last would do, so the ranks send {times} "
-            "times the bytes."
+            f"Each of the {name} micro-batches of an update is reduced here, where only the last has to be: {times} times the "
+            "traffic."
         )
         explanation = (
             "All ranks do the same, and the gradients are right. A reduction that is left out saves its traffic and the wait for "

@@ -37,7 +37,7 @@ class RequiresGradChangedAfterWrap(Rule):
         "unfrozen after the wrap is never reduced; frozen after the wrap raises at the next forward, and does not with "
         "find_unused_parameters=True."
     )
-    remedy = "change requires_grad before the wrap and wrap anew at each phase, or keep it on and set the learning rate to 0"
+    remedy = "change requires_grad before the wrap and wrap again at each phase, or keep it on and set the learning rate to 0"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Fine-tunes a head, then the body too: the body was frozen at the wrap, so its gradients are never reduced."""
 
@@ -62,7 +62,7 @@ for epoch in range(3):
         optimizer.step()
 dist.destroy_process_group()
 '''
-    good = bad.replace("the body was frozen at the wrap, so its gradients are never reduced", "wrapped anew").replace(
+    good = bad.replace("the body was frozen at the wrap, so its gradients are never reduced", "wrapped again").replace(
         "        net.body.requires_grad_(True)\n", "        net.body.requires_grad_(True)\n        model = DDP(net)\n"
     )
 
@@ -86,8 +86,8 @@ dist.destroy_process_group()
         wrapped_at = wrapper.made.line if wrapper.made is not None else 0
         if on:
             message = (
-                f"requires_grad is switched on after the wrap of line {wrapped_at}, which was made without these parameters, so "
-                "every rank trains them on its own gradients."
+                f"requires_grad is switched on after the wrap of line {wrapped_at}, so DDP does not reduce these gradients: every "
+                "rank trains on its own."
             )
             explanation = (
                 "The reducer has no hook on them: nothing fails on any rank, the rest of the model is reduced, and these "
@@ -96,8 +96,8 @@ dist.destroy_process_group()
             )
         else:
             message = (
-                f"requires_grad is switched off for a part of the model after the wrap of line {wrapped_at}, so the reducer waits "
-                "for gradients that do not come, and the next forward but one raises on every rank."
+                f"requires_grad is switched off for a part of the model after the wrap of line {wrapped_at}: every rank raises in "
+                "the next forward but one."
             )
             explanation = (
                 "The bucket that holds these parameters is not reduced: in this step its other gradients stay local, the "

@@ -89,12 +89,11 @@ dist.destroy_process_group()
     def _finding(self, backward: Node, earlier: Node, own: list[Node], wrapper: Obj, confidence: str) -> Finding:
         forward = own[-1]
         if earlier is backward:
-            how = f"From its second turn on this backward finds the reducer unprepared: the forward of line {forward.span.line}"
-            how += " stands outside of the loop"
+            how = f"Only the first of these backwards is reduced: the forward of line {forward.span.line} is outside the loop"
         else:
             how = (
-                f"The backward of line {_line(earlier, backward)} used up what the forward of line {_line(forward, backward)} "
-                "prepared, and no forward of the wrapper comes in between"
+                f"The backward of line {_line(earlier, backward)} has already used the reduction that the forward of line "
+                f"{_line(forward, backward)} prepared"
             )
         message = f"{how}, so these gradients stay local on every rank."
         explanation = (

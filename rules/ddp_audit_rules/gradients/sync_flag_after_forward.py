@@ -75,8 +75,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, flag: Node, forward: Node, backward: Node) -> Finding:
         message = (
-            f"require_backward_grad_sync is set after the forward of line {forward.span.line} has read it, so it does not "
-            f"govern the backward of line {backward.span.line} but the next micro-batch."
+            f"require_backward_grad_sync is set after the forward of line {forward.span.line}, which reads it: it takes effect "
+            "one micro-batch late."
         )
         explanation = (
             "The wrapper prepares its reducer in the forward, by the value that the flag had then; backward does not look at "

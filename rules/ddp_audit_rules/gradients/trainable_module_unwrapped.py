@@ -21,8 +21,8 @@ class TrainableModuleUnwrapped(Rule):
     name = "trainable-module-unwrapped"
     level = "error"
     what = (
-        "A module or parameter (a loss with weights, a temperature, a prompt, a second network, the rest of a model of which one "
-        "part is wrapped) whose parameters an optimizer trains in a script that wraps another module, and that is in no wrapper."
+        "A module or parameter (a loss with weights, a temperature, a prompt, a second network, the rest of a partly wrapped "
+        "model) whose parameters an optimizer trains in a script that wraps another module, and that is in no wrapper."
     )
     why = (
         "Nothing sends its first weights to the other ranks and nothing reduces its gradients. Every rank trains its own copy, and "
@@ -92,7 +92,7 @@ dist.destroy_process_group()
         else:
             message = (
                 f"Only {part.args['module'].text or 'a part'} of {outside.text} is wrapped, and the optimizer of line "
-                f"{optimizer.span.line} trains the rest too, of which every rank has its own copy."
+                f"{optimizer.span.line} trains the rest too: every rank has its own copy."
             )
         explanation = (
             "Its first weights are not sent from rank 0 and its gradients are not reduced, on any rank and without an error: the "

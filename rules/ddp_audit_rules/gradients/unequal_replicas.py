@@ -22,17 +22,17 @@ class UnequalReplicas(Rule):
     level = "error"
     what = (
         "Weights that differ between ranks when training starts: loaded, drawn or written on some ranks only after the DDP wrap, "
-        "loaded from a file of each rank's own, drawn anew after the wrap from unequal random streams, or never sent because the "
+        "loaded from a file of each rank's own, drawn again after the wrap from unequal random streams, or never sent because the "
         "wrapper was made with init_sync=False."
     )
     why = (
         "DDP sends rank 0's parameters once, in its constructor. Afterwards it averages gradients, never parameters: replicas that "
-        "differ then take the same steps from different places, for ever. What rank 0 saves is not what the others computed "
+        "differ then take the same steps from different places, forever. What rank 0 saves is not what the others computed "
         "gradients for, and training is worse than on one device, without an error."
     )
     quiet = (
         "A load on rank 0 alone before the wrap (the constructor sends it); the same load on all ranks; parameters that are "
-        "broadcast afterwards or wrapped again; weights drawn anew under one seed; a model that is not trained afterwards, as one "
+        "broadcast afterwards or wrapped again; weights drawn again under one seed; a model that is not trained afterwards, as one "
         "that rank 0 loads for a last evaluation."
     )
     confirmed = "Parameters that differ between ranks at the first optimizer step or at the end."
@@ -90,7 +90,7 @@ dist.destroy_process_group()
     def _changed(self, node: Node, wrapper: Obj, why: str, place: Span) -> Finding:
         line = wrapper.made.line if wrapper.made is not None else 0
         what = "Weights are loaded" if node.kind == "load-state" else "Weights are drawn or written"
-        message = f"{what} {why}, after the wrap of line {line} has sent them out, so the ranks train different replicas."
+        message = f"{what} {why} after the wrap of line {line}, so the ranks train different replicas."
         explanation = (
             "DDP sends parameters from rank 0 in its constructor and never again. From here on all ranks get the same averaged "
             "gradients and apply them to different parameters; nothing fails and nothing brings them together. It would be right "

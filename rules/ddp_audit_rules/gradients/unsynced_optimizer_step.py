@@ -111,10 +111,10 @@ dist.destroy_process_group()
         )
         tests = [s.test for p in before for _, found in p.forwards for s in found if s.test is not None]
         ranks = " on 2 ranks" if case and any("world_size" in leaves(opened(test)) for test in tests) else ""
-        where = f"for instance with {case}{ranks}, " if case else ""
+        where = f" (for instance with {case}{ranks})" if case else ""
         message = (
-            f"This step can use gradients that no rank reduced: {where}the forward of line {forward.span.line} runs with "
-            "synchronisation off and the step is taken all the same."
+            f"This step can use gradients that no rank reduced{where}: the forward of line {forward.span.line} runs with "
+            "synchronisation off."
         )
         explanation = (
             "Each rank then steps with what it accumulated by itself, so the parameters of the ranks differ from this step "

@@ -86,8 +86,8 @@ dist.destroy_process_group()
         method = forward.detail.get("method")
         what = f"its method {method}" if method else "the inner module"
         message = (
-            f"The loss of this backward was computed by {forward.text} at line {forward.span.line}, which calls {what} and not "
-            "the DDP wrapper, so no rank reduces these gradients."
+            f"No rank reduces these gradients: the loss comes from {forward.text} (line {forward.span.line}), which calls "
+            f"{what} and not the DDP wrapper."
         )
         explanation = (
             "All ranks run on without an error: each one steps with the gradients of its own batch, and their parameters differ "

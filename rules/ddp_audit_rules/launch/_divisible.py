@@ -54,7 +54,7 @@ def shown(job: Job, check: Divisibility, value: int, numbers: Sequence[Number]) 
     number = number or assigned_number(job.program, check.node, check.left_text, value)
     if number is not None:
         return str(number)
-    origin = ", ".join(str(number) for number in job.numbers(check.left))
+    origin = ", ".join(f"{number.name} = {number.value}" for number in job.numbers(check.left))
     return f"{check.left_text or 'the total'} = {value:,}" + (f" (from {origin})" if origin else "")
 
 
@@ -95,13 +95,12 @@ def about_check(context: Context, check: Divisibility, launches: Sequence[Launch
     if not sizes:
         return
     text = shown(job, check, value, job.numbers(check.left, check.right))
-    places = " and ".join(launch.where() for launch in launches[:4])
+    places = launches[0].where() + (f" and {len(launches) - 1} more" if len(launches) > 1 else "")
     wanted = ", ".join(dict.fromkeys(str(launch.world_size) for launch in launches))
     yield {
         "span": check.node.span,
         "message": (
-            f"{text} lets only jobs of {', '.join(map(str, sizes))} processes pass this check, and {places} "
-            f"start{'s' * (len(launches) == 1)} {wanted}."
+            f"{text} passes this check only with {_some(sizes)} processes, and {places} start{'s' * (len(launches) == 1)} {wanted}."
         ),
         "explanation": (
             "The number is that of all processes together, so the processes must divide it."
@@ -113,6 +112,7 @@ def about_check(context: Context, check: Divisibility, launches: Sequence[Launch
         ),
         "related": [Related(launch.path or "", launch.line or 1, "launch", launch.text) for launch in launches],
         "severity": "warning",
+        "cause": cause_of(check, text),
     }
 
 
@@ -130,9 +130,7 @@ def for_one_process(context: Context, checks: Sequence[Divisibility]) -> Iterato
                 continue
             yield {
                 "span": Span(number.path, number.line, 1, number.line, 2),
-                "message": (
-                    f"{number.name} = 1 lets only one process start: with any more the check of {place.place} stops every rank."
-                ),
+                "message": (f"{number.name} = 1 allows only one process: with more, every rank stops at {place.place}."),
                 "explanation": (
                     f"{launch.where()} gives this file to a single process, for which it holds. The number counts the "
                     "micro-batches of all processes together, so a launch of N processes needs a multiple of N."
@@ -142,7 +140,7 @@ def for_one_process(context: Context, checks: Sequence[Divisibility]) -> Iterato
                     Related(launch.path or "", launch.line or 1, "launch", launch.text),
                 ],
                 "severity": "warning",
-                "fix": Fix("display-only", f"say --{number.name}=N with a launch of N processes"),
+                "fix": Fix("display-only", f"pass --{number.name}=N with a launch of N processes"),
             }
             break
 
@@ -158,12 +156,12 @@ def in_other_files(context: Context, check: Divisibility, failing: Sequence[Laun
         if number is None or other is None or number.value == 1:
             continue
         first, place = failing[0], check.node.span
-        sizes = ", ".join(map(str, legal_world_sizes(number.value)))
+        sizes = _some(legal_world_sizes(number.value))
         yield {
             "span": Span(number.path, number.line, 1, number.line, 2),
             "message": (
-                f"{number.name} = {number.value} counts the micro-batches of all processes: jobs of {sizes} processes start "
-                f"with it, and not the {other} of {first.where()}."
+                f"{number.name} = {number.value} is not divisible by the {other} processes of {first.where()}; "
+                f"jobs of {sizes} processes start with it."
             ),
             "explanation": (
                 f"{launch.where()} starts {launch.describe_world()} with this file, which it allows. The check of "
@@ -172,3 +170,13 @@ def in_other_files(context: Context, check: Divisibility, failing: Sequence[Laun
             "related": [Related(place.path, place.line, "check", check.node.text)],
             "severity": "info",
         }
+
+
+def cause_of(check: Divisibility, text: str) -> str:
+    """Return the same text for all findings about one number that does not pass one check."""
+    return f"{check.node.place} {text}"
+
+
+def _some(sizes: Sequence[int]) -> str:
+    """Return `1, 2, 4, 8`, the first few of many."""
+    return ", ".join(map(str, sizes[:6])) + (", .." if len(sizes) > 6 else "")

@@ -102,7 +102,7 @@ def example_of(job: Job, left: Value, right: Value) -> str:
             return ""
         if value % by:
             made = value // by * by
-            return f": on {size} processes {value:,} // {by:,} = {value // by:,}, so {made:,} of {value:,} are done"
+            return f": {size} processes do {made:,} of {value:,}"
         if not depends_on_world(right):
-            return f"; {value:,} // {by:,} leaves none now"
+            return f"; {value:,} // {by:,} has no remainder now"
     return ""

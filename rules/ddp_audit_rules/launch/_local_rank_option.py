@@ -40,9 +40,9 @@ def consequence(default: object, node: Node) -> str:
     if "required=True" in node.text:
         return "the parser ends every process"
     if default == -1:
-        return "it stays -1 in every process, which then takes itself for the only one or fails on the device"
+        return "it stays -1, and every process trains alone or fails on the device"
     if default is MISSING:
         return "it keeps its default in every process"
     if default is None:
-        return "it stays None in every process, which is no device"
-    return f"it stays {default} in every process, so all ranks of a node use device {default}"
+        return "it stays None in every process, which is not a device"
+    return f"it stays {default}, so all ranks of a node use device {default}"

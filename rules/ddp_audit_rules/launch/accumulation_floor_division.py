@@ -132,7 +132,7 @@ dist.destroy_process_group()
             numbers.append(own)
         named = next((str(number) for number in numbers if number.name.rpartition(".")[2] in dividend), dividend)
         example = example_of(job, left, right)
-        message = f"{named} is divided by {divisor} and rounded down without a check of the remainder{example}."
+        message = f"{named} is divided by {divisor} and rounded down, without a check of the remainder{example}."
         explanation = (
             "All ranks compute the same quotient, so nothing hangs; the update is made of fewer sequences than configured, "
             "and of none where the number is smaller than the divisor."

@@ -11,14 +11,13 @@ from ddp_audit.launch.arithmetic import nearest_accumulations
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.notes import accumulation_of
 from ddp_audit.launch.scaling import (
-    ACCUMULATION,
     Divisibility,
     Job,
     divisibility_checks,
     launch_span,
 )
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules.launch._divisible import about_numbers, in_config, judged, keeping, shown
+from ddp_audit_rules.launch._divisible import about_numbers, cause_of, in_config, judged, keeping, shown
 
 
 class AccumulationNotDivisible(Rule):
@@ -27,9 +26,10 @@ class AccumulationNotDivisible(Rule):
     level = "error"
     reads_documents = True
     what = (
-        "A launch (named with --launch or --world-size, or documented in the script or beside it) whose world size does not divide "
-        "the accumulation count, or another total, that the script checks (by an assert, or by an if that raises or ends the "
-        "process); and config files with which no job of several processes starts. A number of a config file is reported there."
+        "A launch (named with --launch or --world-size, or documented in the script or next to it) whose world size does not "
+        "divide the accumulation count, or another total, that the script checks (by an assert, or by an if that raises or ends "
+        "the process); and config files with which no job of several processes starts. A number of a config file is reported "
+        "there."
     )
     why = "Every rank fails the same check before the first update, so the job ends as soon as it has started."
     quiet = (
@@ -95,19 +95,10 @@ dist.destroy_process_group()
         text = shown(job, check, value, numbers)
         place = check.node.span
         near = nearest_accumulations(value, divisor)
-        counts = " and ".join(f"{count:,}" for count in near)
-        kind = "accumulation counts" if ACCUMULATION.search(text) else "values"
         starts_what = launch.describe_world()
         by = f"{divisor:,}" if divisor == launch.world_size else f"{check.right_text or 'the divisor'} = {divisor:,}"
         who = "This launch" if launch.path is not None else launch.where()[:1].upper() + launch.where()[1:]
-        message = (
-            f"{who} starts {starts_what}, and {text} is not divisible by {by} ({value:,} % {divisor:,} = {value % divisor}), so "
-            f"the check of {place.place} stops every rank; the {kind} next to {value:,} that divide are {counts}."
-        )
-        if len(near) == 1:
-            message = message.replace(
-                f"the {kind} next to {value:,} that divide are {counts}", f"the least that divides is {counts}"
-            )
+        message = f"{who} starts {starts_what}, and {text} is not divisible by {by}: every rank stops at {place.place}."
         related = [Related(place.path, place.line, "check", check.node.text)]
         related += [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         if launch.path is not None and launch.line is not None:
@@ -119,7 +110,15 @@ dist.destroy_process_group()
             span = place
         description = f"set {check.left_text or 'the count'} to {' or '.join(f'{count:,}' for count in near)}"
         why, fix = self._explain(job, launch, value, check), Fix("display-only", description + keeping(job, launch, value))
-        return self.finding(span, message, why, related=related, confidence="likely" if reached else "possible", fix=fix)
+        return self.finding(
+            span,
+            message,
+            why,
+            related=related,
+            confidence="likely" if reached else "possible",
+            fix=fix,
+            cause=cause_of(check, text),
+        )
 
     def _explain(self, job: Job, launch: Launch, value: int, check: Divisibility) -> str:
         text = "All ranks evaluate the check with the same numbers before they train, so all of them stop and none is left waiting."

@@ -89,8 +89,8 @@ dist.destroy_process_group()
         yield from self._said(program)
         for first, before, other, after in same_arguments(context) if context.launch is None else ():
             message = (
-                f"With equal arguments {first.where()} trains with {before.tokens:,} {before.unit} an update on {before.world} "
-                f"processes, and this launch with {after.tokens:,} on {after.world}: {meaning(after)}."
+                f"With equal arguments {first.where()} trains with {before.tokens:,} {before.unit} an update ({before.world} "
+                f"processes), this launch with {after.tokens:,} ({after.world}): {meaning(after)}."
             )
             line = other.line or 1
             span = Span(other.path or program.entry, line, other.column or 1, other.end_line or line, (other.column or 1) + 1)
@@ -110,9 +110,8 @@ dist.destroy_process_group()
             place = fixed.node.span
             yield self.finding(
                 Span(fixed.devices.path, fixed.devices.line, 1, fixed.devices.line, 2),
-                f"{fixed.devices.name} = {devices} stands for the number of processes where {place.place} divides "
-                f"{fixed.total}: on {other} processes an update has {made:,} instead of {fixed.total.value:,}, "
-                f"{made / fixed.total.value:.4g} times as many.",
+                f"{place.place} divides {fixed.total} by {fixed.devices.name} = {devices} and not by the world size: on {other} "
+                f"processes an update has {made:,}.",
                 "Every process does the share of one of the number that is written here, however many there are. Nothing checks "
                 "that the two are equal, and the learning rate stays the same.",
                 related=[Related(place.path, place.line, "division", fixed.node.text)],
@@ -149,8 +148,8 @@ dist.destroy_process_group()
         rest = " The learning rate is that of the option too." if fixed and plain else ""
         yield self.finding(
             made.span,
-            f"{default.name} is said to be the batch of all processes, and each of W processes takes as many here: an update has W "
-            "times the samples that are meant.",
+            f"{default.name} is documented as the batch of all processes, but each process takes as many here: an update has "
+            "world-size times the samples.",
             f"The loader's batch size is that of one process; the sampler gives each process its own samples.{rest}",
             related=[Related(default.span.path, default.span.line, "option", words)],
             guards=made.guards,

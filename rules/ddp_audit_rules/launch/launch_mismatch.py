@@ -22,18 +22,18 @@ class LaunchMismatch(Rule):
     reads_documents = True
     what = (
         "A launch that describes another job than the one that is meant: commands that start another number of processes than the "
-        "sentence beside them says, whose nodes have ranks, addresses, ports, scripts or settings that do not fit each other, that "
-        "start more processes than there are GPUs, whose script gives its processes ranks that repeat on every node, or that hand "
-        "the script an argument which its parser refuses. Read are the script's own text, the documents of its project that start "
-        "it (README, shell and batch scripts, manifests) and --launch."
+        "sentence next to them says, whose nodes have ranks, addresses, ports, scripts or settings that do not fit each other, "
+        "that start more processes than there are GPUs, whose script gives its processes ranks that repeat on every node, or that "
+        "hand the script an argument which its parser refuses. Read are the script's own text, the documents of its project that "
+        "start it (README, shell and batch scripts, manifests) and --launch."
     )
     why = (
-        "Whoever follows the text gets a job of another size, or none: every rank sees another world size, so the accumulation, "
+        "Following the text gives a job of another size, or none: every rank sees another world size, so the accumulation, "
         "the batch of an update and the learning rate that goes with it are not those that were meant, or nodes wait for others "
         "that never come."
     )
     quiet = (
-        "A sentence of which any reading agrees: the number may be that of the whole job or that of each node. Ranges and "
+        "A sentence that agrees in any reading: the number may be that of the whole job or that of each node. Ranges and "
         "variables (`1:4`, `gpu`, `$N`), sentences that hedge (`up to 8 GPUs`), plain python commands, nodes after an ellipsis or "
         "`the other nodes`, runs on CPU, localhost where the text says that it is one machine, and what this tool has written "
         "itself: trace folders, logs and reports."
@@ -87,7 +87,7 @@ if __name__ == "__main__":
         related += [Related(*place) for place in fault.others]
         return self.finding(
             span, fault.message, fault.why, related=related, severity=fault.severity, confidence=fault.confidence,
-            fix=Fix("display-only", fault.remedy),
+            fix=Fix("display-only", fault.remedy), cause=f"{fault.kind}: {fault.message}",
         )  # fmt: skip
 
     def _mismatch(self, context: Context, claim: ProseClaim, launches: list[tuple[Launch, str]]) -> Finding:

@@ -98,13 +98,13 @@ dist.destroy_process_group()
             )
         default = constant(node.args.get("default"))
         torchrun = next((one for one in launches if not one.passes_local_rank), None)
-        told = f"{torchrun.where()} starts it by {torchrun.kind}, which" if torchrun is not None else "torchrun"
-        message = f"The local rank is read from {option}, and {told} passes no such argument: {consequence(default, node)}."
+        told = f"{torchrun.kind} ({torchrun.where()})" if torchrun is not None else "torchrun"
+        message = f"The local rank is read from {option}, which {told} does not pass: {consequence(default, node)}."
         related = [Related(path, line, "use", program.line(path, line)) for path, line in used[:3]]
         if torchrun is not None and torchrun.path is not None and torchrun.line is not None:
             related.append(Related(torchrun.path, torchrun.line, "launch", torchrun.text))
         old = next((one for one in launches if one.kind == TORCH_LAUNCH), None)
-        explanation = "torchrun, and srun and mpirun too, tell a process its local rank in the environment alone."
+        explanation = "torchrun, and srun and mpirun too, pass the local rank to a process only in the environment."
         if old is not None:
             explanation += f" {old.where()} starts it by torch.distributed.launch, which from torch 2.0 on passes --local-rank."
         fix = None

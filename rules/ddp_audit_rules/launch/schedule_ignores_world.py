@@ -98,8 +98,8 @@ dist.destroy_process_group()
             if loader is None or loader.key in inside:
                 return None  # the length before the loader is shared out counts the batches of all processes
         message = (
-            f"{name} counts the updates of one process, and Accelerate steps a prepared scheduler once for each process, so on W "
-            "processes the schedule ends after a W-th of the training."
+            f"{name} counts the updates of one process, but Accelerate steps the scheduler once a process: with W processes it "
+            "ends after 1/W of the training."
         )
         return self._finding(node, steps, message, [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)])
 
@@ -118,18 +118,18 @@ dist.destroy_process_group()
             if {default.name for default in defaults_in(steps)} & divided_names(program):
                 return None  # the batch in it is that of all processes
             message = (
-                f"{name} counts the batches of the whole data ({whole[0]}), of which each of W processes takes a W-th, so the "
-                "schedule has gone a W-th of its way when training ends."
+                f"{name} counts the batches of the whole data ({whole[0]}) and each process takes its share: with W processes "
+                "training ends after 1/W of the schedule."
             )
         elif known and not whole and times < 0.5:
             message = (
-                f"{name} divides the batches of a process ({known[0][0]}) by the number of processes once more, so on W of them "
-                "the schedule ends after a W-th of the training."
+                f"{name} divides the batches of a process ({known[0][0]}) by the world size again: with W processes the schedule "
+                "ends after 1/W of the training."
             )
         elif not whole and times > 1.5:
             message = (
-                f"{name} is the number of steps of a process times the number of processes, so on W of them the schedule has "
-                "gone a W-th of its way when training ends."
+                f"{name} multiplies the steps of a process by the world size: with W processes training ends after 1/W of the "
+                "schedule."
             )
         else:
             return None

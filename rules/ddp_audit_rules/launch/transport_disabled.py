@@ -45,7 +45,7 @@ class TransportDisabled(Rule):
         "then travel a slower way, often several times slower, and nothing says so."
     )
     quiet = (
-        "Text that advises against it, text beside it that names the failure it works around, settings to 0, settings under a "
+        "Text that advises against it, text next to it that names the failure it works around, settings to 0, settings under a "
         "condition that is not always true, and the environment of the named launch, which is the user's own affair."
     )
     confirmed = "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
@@ -106,9 +106,9 @@ if __name__ == "__main__":
         message = f"{name}{what}, which takes away {_VARIABLES[name]}."
         explanation = (
             "All ranks that get the variable use the slower way for every collective. A machine without the transport needs no "
-            "setting: NCCL finds out by itself. It has a point only where the transport is there and does not work."
+            "setting: NCCL finds out by itself. Use it only where the transport exists but is broken."
         )
-        return self.finding(span, message, explanation)
+        return self.finding(span, message, explanation, cause=name)
 
 
 def _always(node: Node) -> bool:

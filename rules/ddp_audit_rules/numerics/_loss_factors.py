@@ -17,7 +17,7 @@ def scaled_by_world(loss: Loss) -> str:
     does = "divided by" if down else "multiplied by"
     by = f"the number of ranks{power}"
     return (
-        f"The loss is {does} the world size{power}, and DDP averages over the ranks by itself: the gradients are too "
+        f"The loss is {does} the world size{power}, although DDP averages already: the gradients are too "
         f"{'small' if down else 'large'} by {by}."
     )
 
@@ -29,8 +29,8 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
         return ""
     if any(_is_of_all_ranks(divisor, window) for divisor in loss.divisors):
         return (
-            "The loss is divided by the micro-batches of all ranks, and DDP averages over the ranks again: the gradients are too "
-            "small by the number of ranks."
+            "The loss is divided by the micro-batches of all ranks and DDP averages again: the gradients are too small by the "
+            "number of ranks."
         )
     count = sum(is_window_itself(divisor, window) for divisor in loss.divisors)
     count += sum(is_made_of_window(factor, window) for factor in loss.factors)
@@ -39,8 +39,8 @@ def scaled_by_window(program: Program, backward: Node, loss: Loss) -> str:
     name = _name(window, "the window")
     if count == 0:
         return (
-            f"The gradients of {name} micro-batches are added up and no loss is divided by {name}, so a step uses {name} times the "
-            "gradient of the whole batch."
+            f"The gradients of {name} micro-batches are added and no loss is divided by {name}: each step uses {name} times the "
+            "gradient."
         )
     return f"The loss is divided by {name} {count} times before this backward, so the gradient is that much too small."
 
@@ -64,8 +64,8 @@ def divided_before_engine(backward: Node) -> str:
     if not any(is_window_itself(divisor, window) for divisor in loss_of(backward.target).divisors):
         return ""
     return (
-        f"The loss is divided by {_name(window, 'its number of micro-batches')} before this backward, and Accelerator.backward "
-        "divides by its gradient_accumulation_steps as well, so the gradient is that much too small."
+        f"The loss is divided by {_name(window, 'its number of micro-batches')}, and Accelerator.backward divides by its "
+        "gradient_accumulation_steps again, so the gradient is too small."
     )
 
 

@@ -42,7 +42,7 @@ class ClipAtWrongPlace(Rule):
     )
     confirmed = (
         "torch's clipping at that line cut gradients to which a backward pass added before the step, or from which a GradScaler "
-        "took its scale afterwards. A norm that is summed over the ranks is not told: a trace holds no values."
+        "took its scale afterwards. A norm that is summed over the ranks is not confirmed: a trace holds no values."
     )
     source = (
         "torch 2.13, amp/grad_scaler.py: unscale_ before clip_grad_norm_; nn/parallel/distributed.py: gradients are averaged in "
@@ -102,8 +102,8 @@ dist.destroy_process_group()
         if not is_taken_more_often(program, clip, step, backward):
             return None
         message = (
-            f"Gradients are clipped here after every micro-batch, and the step of line {step.span.line} uses the sum of several, "
-            "so parts of the sum are cut by different factors."
+            f"Gradients are clipped after every micro-batch, but the step of line {step.span.line} uses the sum of several: its "
+            "parts are scaled differently."
         )
         explanation = (
             "The first micro-batches are cut to the limit and what follows is added to that: neither the direction nor the length "
@@ -117,8 +117,8 @@ dist.destroy_process_group()
         if not is_of_scaled_gradients(program, clip, step, backward):
             return None
         message = (
-            "The gradients still carry the factor of the GradScaler when they are clipped here, and the step of line "
-            f"{step.span.line} takes it out afterwards, so the limit is thousands of times lower than it says."
+            "Gradients are clipped here before the GradScaler's factor is removed (line "
+            f"{step.span.line}), so the limit is thousands of times too low."
         )
         explanation = "All ranks cut alike, so nothing differs between them. Call scaler.unscale_(optimizer) once, before the clip."
         related = [
@@ -136,10 +136,8 @@ dist.destroy_process_group()
             if (group is not None and not is_default(group)) or not is_norm(node.target) or is_divided_after(program, node):
                 continue
             squared = any(operation_of(v) in ("**", "pow", "square", "torch.square") for v in behind(node.target))
-            times = "the square root of the number of ranks times" if squared else "as many times as there are ranks"
-            message = (
-                f"Every rank holds the same gradients after DDP's mean, so their norm summed over the ranks is {times} too great."
-            )
+            times = "sqrt(world size) times" if squared else "world-size times"
+            message = f"After DDP's mean every rank holds the same gradients, so their norm summed over ranks is {times} too large."
             explanation = (
                 "Clipping by it cuts gradients that are within the limit, and more on more ranks. A sum over ranks is right where "
                 "each holds a shard of the gradients, and for the norm of what was not reduced."

@@ -29,7 +29,7 @@ class GatherWithoutGradient(Rule):
         "trains on part of its gradient, and differs from that of one process with the whole batch."
     )
     quiet = (
-        "The rank's own part written back into the list or joined beside the others; the gathers of torch.distributed.nn and "
+        "The rank's own part written back into the list or joined with the others; the gathers of torch.distributed.nn and "
         "other functions that autograd knows; labels, and outputs that were computed without gradients (queues, teachers); "
         "values that are only measured."
     )
@@ -98,8 +98,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, gather: Node, backward: Node, value: Value) -> Finding:
         message = (
-            f"The loss of line {backward.span.line} uses what this {gather.detail['op']} brings, through which no gradient "
-            "goes back, so the rows of all ranks, this rank's own too, count as constants there."
+            f"No gradient flows back through this {gather.detail['op']}: the loss of line {backward.span.line} treats the rows "
+            "of all ranks as constants, this rank's own included."
         )
         explanation = (
             "Nothing fails, for the rest of the loss still has a gradient. It is right where the gathered rows are meant to be "

@@ -99,8 +99,8 @@ dist.destroy_process_group()
                 continue
             count, sure = found
             message = (
-                f"Each rank takes the mean over its own {_named(count)}, and DDP the mean of these means, so where the ranks have "
-                "unequal numbers an element weighs more on the rank that has fewer."
+                f"Each rank takes the mean over its own {_named(count)} and DDP the mean of means, so elements of ranks with "
+                "fewer weigh more."
             )
             explanation = (
                 "The gradient is that of one process only where the counts are equal on all ranks at every step. All ranks step "

@@ -27,7 +27,7 @@ class ReducedAgain(Rule):
         "the world size. A mean of two such totals looks plausible and is wrong."
     )
     quiet = (
-        "A copy that is reduced while the total stays local; a total that starts anew before each reduction; one reduction after "
+        "A copy that is reduced while the total stays local; a total that is reset before each reduction; one reduction after "
         "the loop; a maximum, a minimum or an average; a sum that is divided by the number of ranks before it grows; a flag that "
         "the program compares or tests after the sum; totals that some ranks reset; code that the predicted run does not reach."
     )

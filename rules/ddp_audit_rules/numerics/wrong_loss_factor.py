@@ -33,8 +33,8 @@ class WrongLossFactor(Rule):
     quiet = (
         "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of means; "
         "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves (where the script "
-        "divides once more, it is told); values that are only logged. Optimizers of Adam's kind divide the factor out, so without "
-        "clipping it is only possible."
+        "divides once more, it is reported); values that are only logged. Optimizers of Adam's kind divide the factor out, so "
+        "without clipping it is only possible."
     )
     confirmed = (
         "Steps that were looked at: what a mean loss is multiplied by before its backward, the number of backward passes and of "

@@ -56,7 +56,7 @@ def load(path: str) -> Any:
     loader = ExtensionFileLoader(MODULE, path)
     spec = spec_from_loader(MODULE, loader)
     if spec is None:
-        raise ImportError(f"{path} is no extension module")
+        raise ImportError(f"{path} is not an extension module")
     module = module_from_spec(spec)
     loader.exec_module(module)
     return module

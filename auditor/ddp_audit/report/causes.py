@@ -1,0 +1,101 @@
+"""What people are shown of an audit: findings by what they cost, one for each cause, and which of them are opened.
+
+A cause that shows at several places is one finding to a person, whatever the number of places: the launches of a README and of a
+script that the same number stops, an option and the line that overrides it. Reports for machines keep every place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
+from ddp_audit.outcome import AuditResult
+from ddp_audit.report.summary import count
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One cause: the finding that is shown for it, the gravest and surest, and those at its other places."""
+
+    finding: Finding
+    others: list[Finding] = field(default_factory=list)
+
+    @property
+    def places(self) -> int:
+        """How many places it shows at."""
+        return 1 + len(self.others)
+
+
+def causes_of(findings: Iterable[Finding]) -> list[Cause]:
+    """Return the causes, the gravest first, then by path and line."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.code, finding.cause) if finding.cause else (finding.code, finding.fingerprint, finding.start)
+        groups.setdefault(key, []).append(finding)
+    found = []
+    for group in groups.values():
+        first, *others = sorted(group, key=_weight)
+        found.append(Cause(first, sorted(others, key=lambda finding: finding.sort_key)))
+    return sorted(found, key=lambda cause: (-SEVERITIES.index(cause.finding.severity), cause.finding.sort_key))
+
+
+def opened(causes: Sequence[Cause], *, with_infos: bool) -> tuple[list[Cause], list[Cause]]:
+    """Return the causes that are shown in full, and the infos that only a line counts."""
+    shown = [cause for cause in causes if with_infos or cause.finding.severity != "info" or cause.finding.verdict == "confirmed"]
+    return shown, [cause for cause in causes if cause not in shown]
+
+
+def infos_line(folded: Sequence[Cause]) -> str:
+    """Return the line that counts folded infos; empty where there are none."""
+    if not folded:
+        return ""
+    counts = Counter(f"{cause.finding.code} {cause.finding.name}" for cause in folded)
+    named = ", ".join(rule if number == 1 else f"{rule} ({number})" for rule, number in sorted(counts.items()))
+    return f"{count(len(folded), 'info')} not shown (--show info): {named}"
+
+
+def counts_line(causes: Sequence[Cause]) -> str:
+    """Return the causes of each rule in one line, in the order of the report; empty where there are none."""
+    counts = Counter(cause.finding.code for cause in causes)
+    return "By rule: " + ", ".join(f"{code} {number}" for code, number in counts.items()) if counts else ""
+
+
+def fixable_line(causes: Sequence[Cause]) -> str:
+    """Return how many findings --fix can fix; empty if none."""
+    counts = Counter(finding.fix.safety for cause in causes for finding in (cause.finding, *cause.others) if finding.fix)
+    parts = [f"{counts['safe']} with --fix"] if counts["safe"] else []
+    parts += [f"{counts['unsafe']} with --fix --unsafe-fixes"] if counts["unsafe"] else []
+    return f"Fixable: {', '.join(parts)} (--diff shows the changes)" if parts else ""
+
+
+def coverage_line(result: AuditResult) -> str:
+    """Return how far the audit came, in one line; empty where nothing is known of it."""
+    if result.coverage is None:
+        return ""
+    reached = ", ".join(word.replace("-", " ") for word in result.coverage.reached)
+    line = f"Coverage: reached {reached}" if reached else "Coverage: no training was reached"
+    left = result.coverage.not_followed
+    if not left:
+        return line + ("; everything was followed" if result.coverage.complete else "")
+    first = left[0]
+    more = f" and {count(len(left) - 1, 'more place')}" if len(left) > 1 else ""
+    return f"{line}; not followed: {first.path}:{first.line} ({first.what}){more}"
+
+
+def looked_at_lines(result: AuditResult) -> list[str]:
+    """Return what an audit without findings looked at: the files, and the outcome of each predicted run."""
+    files = sorted(result.looked_at - {error.path for error in result.errors})
+    if not files:
+        return []
+    named = ", ".join(files[:5]) + (f" and {count(len(files) - 5, 'more file')}" if len(files) > 5 else "")
+    lines = [f"Looked at: {named}"]
+    for run in (result.predicted or {}).get("runs", []):
+        if run["outcome"] != "nothing predicted":
+            lines.append(f"Predicted run of {run['path']} on {count(run['world_size'], 'rank')}: {run['outcome']}")
+    return lines
+
+
+def _weight(finding: Finding) -> tuple[object, ...]:
+    return (-SEVERITIES.index(finding.severity), -CONFIDENCES.index(finding.confidence), finding.sort_key)
