@@ -14,6 +14,7 @@ from ddp_audit.program.values import CLOCK, MISSING, RANDOM, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.data._sampler_shares import numbers_of_group, shares_of, wrong_with
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES, one_node_only, starts_one_node
+from ddp_audit_rules.facts.part_groups import replicates_in_parts
 from ddp_audit_rules.facts.parted import replicas
 
 
@@ -32,7 +33,8 @@ class SamplerWrongWorld(Rule):
         "permutations overlap and leave holes."
     )
     quiet = (
-        "Default arguments; numbers that cannot be worked out, as those of sub-groups; data that the nodes divided before; "
+        "Default arguments; numbers that cannot be worked out; a wrapper with a group of some ranks, as the ranks of one replica "
+        "rightly share a part; data that the nodes divided before; "
         "scripts that say themselves that they run on one node; a seed of a sampler that does not shuffle."
     )
     confirmed = (
@@ -89,6 +91,8 @@ finally:
 
     def _shares(self, context: Context, node: Node) -> Iterator[Finding]:
         given = [name for name in ("num_replicas", "rank") if name in node.args]
+        if given and replicates_in_parts(context.program):
+            return  # the ranks of one replica rightly have one part
         if not given or "**" in node.args or by_rank(node.args.get("dataset")):
             return
         one, two = shares_of(node, ONE_NODE), shares_of(node, TWO_NODES)

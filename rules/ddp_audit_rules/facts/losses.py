@@ -175,7 +175,8 @@ def _product(left: Value, right: Value, loss: Loss, depth: int) -> None:
     for part in _multiplied(other):
         if is_world_size(part):
             loss.worlds += 1
-        elif isinstance(part, Expr) and part.op == "/" and isinstance(part.args[0], Const):
+        elif isinstance(part, Expr) and part.op == "/" and (isinstance(part.args[0], Const) or is_world_size(part.args[0])):
+            loss.worlds += is_world_size(part.args[0])
             _divide(part.args[1], loss)
         else:
             loss.factors.append(part)
