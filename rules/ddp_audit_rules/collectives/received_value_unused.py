@@ -65,8 +65,8 @@ dist.destroy_process_group()
 
     def _finding(self, found: Unread) -> Finding:
         node, names = found.node, " and ".join(f"`{name}`" for name in found.names)
-        where = f"`{found.holder}`, which nothing reads" if found.holder else "a temporary, which nothing reads"
-        message = f"This {node.detail['op']} writes what it receives into {where}, so each rank goes on with its own {names}."
+        where = f"`{found.holder}`" if found.holder else "a temporary"
+        message = f"This {node.detail['op']} receives into {where}, which nothing reads, so each rank keeps its own {names}."
         explanation = (
             "The call changes the list or tensor that it is given and returns nothing. It does no harm where all ranks have the "
             "same value before."

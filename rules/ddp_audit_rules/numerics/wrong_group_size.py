@@ -95,11 +95,12 @@ dist.destroy_process_group()
 
     def _finding(self, node: Node, wrap: Node) -> Finding:
         message = (
-            f"The loss is multiplied by the world size, and the wrapper of line {wrap.span.line} averages over its own group, "
-            "which is smaller: the gradients are too large by the number of ranks of a replica."
+            f"The loss is multiplied by the world size, but the wrapper of line {wrap.span.line} averages over a smaller group, so "
+            "the gradients are too large."
         )
         explanation = (
-            "DDP divides the summed gradients by the size of its process group. All ranks are wrong alike, and with one rank for "
+            "DDP divides the summed gradients by the size of its process group: the factor that stays is the number of ranks that "
+            "share a replica. All ranks are wrong alike, and with one rank for "
             "each replica the two sizes are equal."
         )
         related = [Related(wrap.span.path, wrap.span.line, "wrap", wrap.text), *guard_relations(node)]
