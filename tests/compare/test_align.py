@@ -146,6 +146,13 @@ def test_an_extra_collective_is_explained_as_one() -> None:
     assert "Rank 0 issues one collective more here" in found.explanation
 
 
+def test_a_call_in_place_of_another_is_no_extra_one() -> None:
+    a, other = all_reduce(1), all_reduce(2, reduce_op="max")
+    found = align({0: [a, a, a, a], 1: [a, other, a, a]})[0]
+    assert (found.kind, found.index) == ("reduce-op", 1)
+    assert "one collective more" not in found.explanation
+
+
 # Crossed places
 
 

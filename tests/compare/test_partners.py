@@ -208,7 +208,32 @@ def test_a_circle_through_a_collective() -> None:
     waits = barrier(10, index=0, detail={"done": None, "async": False, "thread": 0, "raised": False})
     found = stuck([waits], [recv(0, 20, done=False)])
     assert found.kind == "order" and list(found.ranks) == [0, 1]
-    assert "train.py:10" in found.explanation and "Move the message" in found.explanation
+    assert "train.py:10" in found.explanation
+    assert "Rank 0 has not reached a send for it: there is none, or it comes after the barrier" in found.explanation
+
+
+def test_a_batch_of_messages_with_a_wrong_peer() -> None:
+    def ring(**peers: int) -> Divergence:
+        """Three ranks that each send to the right and receive from the left, but for rank 1."""
+        to, source = peers.get("to", 2), peers.get("source", 0)
+        return stuck(
+            [isend(1, 10, done=source == 0), irecv(2, 10, done=True)],
+            [isend(to, 20, done=False), irecv(source, 20, done=source == 0)],
+            [isend(0, 30, done=True), irecv(1, 30, done=to == 2)],
+        )
+
+    sent = ring(to=0)
+    assert (sent.kind, sent.message) == ("peer", (1, 2))
+    assert "Rank 2 receives from rank 1 at train.py:30, which sends to rank 0 instead, from train.py:20." in sent.explanation
+    received = ring(source=2)
+    assert (received.kind, received.message) == ("peer", (0, 1))
+    assert "Rank 0 sends to rank 1 from train.py:10, but rank 1 receives from rank 2 at train.py:20" in received.explanation
+
+
+def test_blocking_messages_in_a_circle_are_no_wrong_peer() -> None:
+    # Rank 1 would come to its send to rank 0 after the one to rank 2: the order is the fault.
+    found = stuck([recv(1, 10, done=False)], [send(2, 20, done=False)], [recv(0, 30, done=False)])
+    assert found.kind == "order" and "wrong peer" not in found.explanation
 
 
 def test_different_tags() -> None:

@@ -183,11 +183,15 @@ class Aligner:
                 if not agree(self.signature(longer[index + same + 1].event), self.signature(shorter[index + same].event)):
                     break
                 same += 1
-            if same and same >= min(_HINT, max(longer) - index):
+            if same and same >= min(_HINT, max(longer) - index) and not self._goes_on(index, longer, shorter):
                 who = explain.capital(explain.rank_list(more))
                 verb = "issues" if len(more) == 1 else "issue"
                 return f"{who} {verb} one collective more here: without it the sequences agree again."
         return ""
+
+    def _goes_on(self, index: int, a: Mapping[int, Entry], b: Mapping[int, Entry]) -> bool:
+        """Whether the sequences agree again right after a row, so that one call stands in place of another."""
+        return index + 1 in a and index + 1 in b and agree(self.signature(a[index + 1].event), self.signature(b[index + 1].event))
 
 
 def classify(row: Row, rank: int, new: Signature) -> None:

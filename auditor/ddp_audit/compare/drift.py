@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddp_audit.compare.explain import frames, rank_list
-from ddp_audit.compare.faults import GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, SilentFault
+from ddp_audit.compare.faults import GRADIENTS_DIFFER, OPTIMIZER_DIFFERS, PARAMETERS_DIFFER, STEPS_DIFFER, SilentFault
+from ddp_audit.compare.left_out import left_out, sentence
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import minority
@@ -65,6 +66,13 @@ def drifts(run: RecordedRun, groups: Groups, unreduced: bool, averaged: Collecti
     """What parts, in the order of cause and consequence. `unreduced`: a step used gradients of single ranks, which explains it.
     `averaged` wrappers are those whose replicas are meant to differ for some steps."""
     gradients = {found.model: found for found in _first(run, groups, GRADIENTS, _hash) if found.model not in averaged}
+    parameters = [found for found in _first(run, groups, PARAMETERS, _hash) if found.model not in averaged]
+    skipped = left_out(run) if gradients or parameters else None
+    if skipped is not None and skipped.what == "step" and skipped.model not in averaged:
+        # Steps are numbered on each rank, so what follows compares different ones.
+        yield SilentFault(STEPS_DIFFER, (*skipped.ranks, *skipped.others), skipped.site, f"{sentence(skipped)} {_APART}")
+        gradients.pop(skipped.model, None)
+        parameters = [found for found in parameters if found.model != skipped.model]
     for one in gradients.values():
         yield _gradients_differ(one)
     optimizers: dict[str, _Parted] = {}
@@ -73,8 +81,11 @@ def drifts(run: RecordedRun, groups: Groups, unreduced: bool, averaged: Collecti
         if found.model not in averaged and not unreduced and (grads is None or grads.key[:2] > found.key[:2]):
             optimizers[found.model] = found
             yield _optimizer_differs(found)
-    for found in (one for one in _first(run, groups, PARAMETERS, _hash) if one.model not in averaged):
+    for found in parameters:
         yield _parameters_differ(found, _cause(found, unreduced, gradients, optimizers))
+
+
+_APART = "Its parameters and the state of its optimizer are others from there on, and no later step makes them equal again."
 
 
 def _hash(event: Event) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddp_audit.compare.explain import capital, doing, payload, place, standing
 from ddp_audit.compare.run import EXITED, KILLED, RAISED, RankRun
@@ -49,17 +49,49 @@ def circle(events: Mapping[int, Event]) -> str:
     """The explanation of ranks that wait for each other, at least one in a message."""
     sides = "; ".join(f"rank {rank} is in {doing(event)}" for rank, event in events.items())
     held = [rank for rank, event in events.items() if event.op in POINT_TO_POINT]
-    advice = (
-        "Let one of them send while the other receives, or issue both with batch_isend_irecv and wait afterwards."
-        if len(held) == len(events)
-        else "Move the message before the collective on all of them, or behind it."
-    )
+    if len(held) == len(events):
+        advice = "Let one of them send while the other receives, or issue both with batch_isend_irecv and wait afterwards."
+    else:
+        advice = " ".join(filter(None, (_not_answered(event, events) for event in events.values() if event.op in POINT_TO_POINT)))
     sends = all(event.op == "send" for event in events.values())
     why = " A blocking send returns when it is received, however small it is." if sends else ""
     return (
         f"{capital(sides)}. They wait in a circle: each comes to what another waits for only after its own call has "
         f"returned.{why} {advice}"
     )
+
+
+def _not_answered(event: Event, events: Mapping[int, Event]) -> str:
+    """What to look for where the other rank of a message waits in something else."""
+    peer = event.detail.get("peer")
+    other = events.get(peer) if peer is not None else None
+    answer = "recv" if event.op == "send" else "send"
+    if other is None or other.op in POINT_TO_POINT:
+        return ""
+    return f"Rank {peer} has not reached a {answer} for it: there is none, or it comes after the {other.op} and belongs before it."
+
+
+def astray(pairs: Sequence[tuple[int, Event, int, Event]], *, is_sure: bool) -> str:
+    """The explanation of messages to and from ranks that have none for them. `pairs`: a send with its rank, a receive with its.
+
+    `is_sure`: nothing can come that would meet them.
+    """
+    told = []
+    for source, sent, target, received in pairs:
+        to, expected = sent.detail.get("peer"), received.detail.get("peer")
+        if target == to:
+            wrong = f"rank {target} receives from rank {expected} at {place(received)}, which sends it nothing more"
+            told.append(f"Rank {source} sends to rank {target} from {place(sent)}, but {wrong}.")
+        else:
+            instead = f"which sends to rank {to} instead, from {place(sent)}"
+            told.append(f"Rank {target} receives from rank {source} at {place(received)}, {instead}.")
+    which = "one of the two" if len(pairs) == 1 else "one of each pair"
+    end = (
+        f"Nothing else is left that could meet them: {which} names the wrong peer."
+        if is_sure
+        else f"Most likely {which} names the wrong peer."
+    )
+    return f"{' '.join(told)} {end}"
 
 
 def missing(rank: int, event: Event, lacking: int, run: RankRun) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ddp_audit.events import Site
 
 GRADIENTS_NOT_REDUCED = "gradients-not-reduced"
+STEPS_DIFFER = "steps-differ"
 GRADIENTS_DIFFER = "gradients-differ"
 PARAMETERS_DIFFER = "parameters-differ"
 OPTIMIZER_DIFFERS = "optimizer-differs"

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.compare.verdict import Comparison, compare_run, ended_ranks, find_divergences, new_aligner
+from ddp_audit.compare.verdict import Comparison, compare_run, ended_ranks, explain_left_out, find_divergences, new_aligner
 from ddp_audit.events import Event
 
 
@@ -45,6 +45,7 @@ class LiveComparison:
             if key not in self._reported and (everyone or now - since >= self.patience):
                 self._reported.add(key)
                 found.append(divergence)
+        explain_left_out(run, found)
         return found
 
     def finish(self, run: RecordedRun, *, stalled: bool = False, now: float | None = None) -> Comparison:

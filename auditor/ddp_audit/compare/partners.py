@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ddp_audit.compare import explain_messages as explain
 from ddp_audit.compare.absent import Position, is_blocked
 from ddp_audit.compare.ended import absent_for_cause, exited_in_order, has_ended
-from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of
+from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of, post_of
 from ddp_audit.compare.run import MISSING, RecordedRun, backwards, last_issued
 from ddp_audit.compare.sequence import Divergence, Group, Key
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
@@ -106,7 +106,8 @@ class Partners:
         for start in [rank for rank, held in stands.items() if isinstance(held, Open)]:
             cycle = shortest_cycle(start, waits)
             if cycle:
-                return self._circle({rank: stands[rank] for rank in sorted(cycle)})
+                told = {rank: stands[rank] for rank in sorted(cycle)}
+                return self._astray(told.values()) or self._circle(told)
         return None
 
     def _in_collective(self, rank: int) -> Event | None:
@@ -154,6 +155,35 @@ class Partners:
                             self._open.setdefault(rank, []).append(Open(line, index, side.positions[index], event, peer))
         return self._open
 
+    def _astray(self, stands: Iterable[Open | Event]) -> Divergence | None:
+        """Sends without a receive beside receives without a send, where no rank stands in a call that has its others still to come.
+
+        `stands`: where the ranks of the circle stand. After a collective in which one stands more messages may come.
+        """
+        stands = list(stands)
+        if any(isinstance(one, Open) and _holds(one.event) for one in stands):
+            return None
+        opened = [one for mine in self._without_partner().values() for one in mine]
+        sends = [one for one in opened if one.event.op == "send"]
+        receives = [one for one in opened if one.event.op == "recv"]
+        pairs: list[tuple[Open, Open]] = []
+        for sent in sends:
+            # At the receiver's end another source is named, or at the sender's another target.
+            fits = [one for one in receives if one.line.target == sent.peer or one.peer == sent.line.source]
+            fits = [one for one in fits if post_of(one.event)[-1] == post_of(sent.event)[-1]]  # tags
+            if fits:
+                pairs.append((sent, fits[0]))
+                receives.remove(fits[0])
+        if not pairs:
+            return None
+        sent, received = pairs[0]
+        ends = (sent.line.source, received.line.target)
+        told = [(a.line.source, a.event, b.line.target, b.event) for a, b in pairs]
+        ranks: dict[int, Event | None] = {ends[0]: sent.event, ends[1]: received.event}
+        positions = {ends[0]: sent.position, ends[1]: received.position}
+        text = explain.astray(told, is_sure=all(isinstance(one, Open) for one in stands))
+        return Divergence(sent.line.group, sent.number, "peer", ranks, explanation=text, message=ends, positions=positions)
+
     def _circle(self, cycle: Mapping[int, Open | Event]) -> Divergence:
         opened = {rank: one for rank, one in cycle.items() if isinstance(one, Open)}
         events = {rank: one.event if isinstance(one, Open) else one for rank, one in cycle.items()}
@@ -187,6 +217,10 @@ class Partners:
             return None
         *_, rank, one = min(found, key=lambda item: item[:4])
         ended = all(exited_in_order(self.run.ranks[r]) for r in (rank, one.peer))
+        blocked = [self._stands(r) for r in self._without_partner() if is_blocked(runs[r], stalled)]
+        astray = None if ended else self._astray(held for held in blocked if held is not None)
+        if astray is not None:
+            return astray
         text = (explain.extra if ended else explain.missing)(rank, one.event, one.peer, self.run.ranks[one.peer])
         ranks = {one.line.source: None, one.line.target: None, rank: one.event}
         return Divergence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ddp_audit.compare.crossed import Crossed
 from ddp_audit.compare.ended import exited_in_order, failed_by_itself, has_ended
 from ddp_audit.compare.explain import exception_text, last_text, raised_at, standing
 from ddp_audit.compare.faults import SilentFault
+from ddp_audit.compare.left_out import told
 from ddp_audit.compare.partners import Partners, time_of
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
@@ -111,6 +113,7 @@ def compare_run(
     aligner.settle()
     final = {rank for rank, one in run.ranks.items() if not one.untraced} if stalled else ended_ranks(run)
     divergences = find_divergences(run, aligner, final, stalled=stalled)
+    explain_left_out(run, divergences)
     notices = Crossed(root).notices(aligner.groups)
     return Comparison(
         _verdict(run, divergences, stalled),
@@ -120,6 +123,13 @@ def compare_run(
         silent_faults(run),
         rank_states(run, now),
     )
+
+
+def explain_left_out(run: RecordedRun, divergences: Sequence[Divergence]) -> None:
+    """Adds to the first divergence what a rank left out before it."""
+    text = told(run, divergences[0]) if divergences else ""
+    if text:
+        divergences[0].explanation += f" {text}"
 
 
 def first_divergence(run: RecordedRun) -> Divergence | None:

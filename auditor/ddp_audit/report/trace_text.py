@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ddp_audit.compare.explain import capital, code_text, counted, frames, lines, name, phase, rank_list
-from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
-from ddp_audit.events import DEFAULT_GROUP, Event, Site
+from ddp_audit.events import DEFAULT_GROUP, USER, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.report.columns import cut, pad, width_of, wrap
 from ddp_audit.report.console import console_for, is_coloured, width_for
@@ -50,6 +49,7 @@ _TITLES_OF_MESSAGES = {
     "size": "different sizes",
     "dtype": "different types",
     "order": "ranks wait in a circle",
+    "peer": "a wrong peer",
     "missing-rank": "no partner",
     "extra": "no partner",
 }
@@ -130,7 +130,7 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
         yield from standing_lines(comparison.ranks, width)
     if comparison.silent:
         yield Line("")
-        yield from _silent_lines(comparison.silent, root, width)
+        yield from _silent_lines(comparison, root, width)
     if comparison.crossed:
         yield Line("")
         yield from _crossed_lines(comparison.crossed, width)
@@ -215,7 +215,15 @@ def divergence_lines(
 def title(divergence: Divergence) -> str:
     """Where ranks part, and in what: `Collective 88 of the default group: different sizes`."""
     titles = _TITLES if divergence.message is None else _TITLES_OF_MESSAGES
+    if divergence.kind == "size" and divergence.message is None and is_of_two_calls(divergence):
+        return f"{capital(_where(divergence))}: two different calls"
     return f"{capital(_where(divergence))}: {titles.get(divergence.kind, divergence.kind)}"
+
+
+def is_of_two_calls(divergence: Divergence) -> bool:
+    """Whether the ranks came to a collective from different lines of the user's, so that its size says little of the fault."""
+    events = [event for event in divergence.ranks.values() if event is not None and event.origin == USER and frames(event)]
+    return len(events) == len(divergence.ranks) and len({(frames(e)[0].path, frames(e)[0].line) for e in events}) > 1
 
 
 def _where(divergence: Divergence) -> str:
@@ -348,9 +356,10 @@ def standing_lines(states: Mapping[int, RankState], width: int = WIDTH) -> Itera
         yield from _wrapped(f"{capital(rank_list(ranks))}: {each}{text}.", width, "  ", hang=2)
 
 
-def _silent_lines(faults: Sequence[SilentFault], root: Path | None, width: int) -> Iterator[Line]:
-    yield Line("Silent faults: no rank notices them, and the run goes on", "head")
-    for fault in faults:
+def _silent_lines(comparison: Comparison, root: Path | None, width: int) -> Iterator[Line]:
+    goes_on = ", and the run goes on" if comparison.verdict == AGREED else ""
+    yield Line(f"Silent faults: no rank notices them{goes_on}", "head")
+    for fault in comparison.silent:
         where = "" if fault.site is None else f"  {fault.site}"
         yield Line(cut(f"  {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
         text = None if fault.site is None else source_line(root, fault.site)
