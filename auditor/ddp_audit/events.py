@@ -16,7 +16,7 @@ from typing import Any
 from ddp_audit.source.paths import place_of
 
 # Kinds of event.
-COLLECTIVE = "collective"  # anything that a process group carries, point to point included
+COLLECTIVE = "collective"  # anything that a process group carries, point to point included; detail: library that made it
 FORWARD = "forward"  # a call of a DDP wrapper; detail: model, grad, training, sync, batch
 BACKWARD = "backward"  # one backward pass; detail: buckets (number of bucket all-reduces it issued)
 STEP = "step"  # an optimizer step; detail: optimizer, reduced
@@ -133,4 +133,10 @@ class Event:
         size = "" if self.numel is None else f" of {self.numel:,} {self.dtype or 'elements'}"
         if self.op in ("barrier", "monitored_barrier"):
             size = ""
-        return f"{self.op}{size}{self.toward} ({ORIGINS.get(self.origin, self.origin)})"
+        return f"{self.op}{size}{self.toward} ({self.maker})"
+
+    @property
+    def maker(self) -> str:
+        """What made a collective, in few words: `user call`, `DDP constructor`, or `by accelerate` for a library's own."""
+        library = self.detail.get("library") if self.origin == USER else None
+        return f"by {library}" if library else ORIGINS.get(self.origin, self.origin)

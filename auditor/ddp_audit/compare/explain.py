@@ -138,7 +138,8 @@ def name(event: Event) -> str:
     if event.origin == USER:
         parts = [event.reduce_op or "", f"root {event.root}" if event.root is not None else ""]
         extra = ", ".join(part for part in parts if part)
-        return f"{event.op}{size}" + (f" ({extra})" if extra else "")
+        made = f" by {event.detail['library']}" if event.detail.get("library") else ""
+        return f"{event.op}{size}{made}" + (f" ({extra})" if extra else "")
     return f"{event.op}{size} of {ORIGINS.get(event.origin, event.origin)}"
 
 

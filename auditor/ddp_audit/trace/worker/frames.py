@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ddp_audit import events
-from ddp_audit.trace.worker.markers import BLOCKING, CONSTRUCTOR, MARKERS, OWN_COLLECTIVES
+from ddp_audit.trace.worker.markers import BLOCKING, CONSTRUCTOR, LIBRARIES, MARKERS, OWN_COLLECTIVES
 
 MOST_FRAMES = 6
 _DEEPEST = 400  # frames looked at before giving up
@@ -29,14 +29,16 @@ class Stack:
     """A chain of calls: its definition in the file, its user frames, and the origin that its torch frames tell.
 
     `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first. `blocks`: within
-    torch's `send` or `recv`, which wait for what `isend` and `irecv` return. `engine`: what stands for it, once it is known, in a
-    thread of the backward pass that was called there.
+    torch's `send` or `recv`, which wait for what `isend` and `irecv` return. `library`: what the user's innermost line called and
+    what made the call in its place: an installed package, or a part of torch that communicates by itself. `engine`: what stands
+    for it, once it is known, in a thread of the backward pass that was called there.
     """
 
     definition: int
     origin: str
     frames: list[tuple[str, int, str]]
     blocks: bool = False
+    library: str = ""
     engine: Stack | None = None
 
 
@@ -111,10 +113,13 @@ class Frames:
         frames: list[tuple[str, int, str]] = []
         markers: list[str] = []
         blocks = False
+        library = ""
         hook = False  # a frame of the user's that stands inside torch's backward engine and handles a gradient bucket
         deep = 0
         while frame is not None and len(frames) < MOST_FRAMES and deep < _DEEPEST:
             verdict = self._verdicts.get(id(frame.f_code), _SKIP)
+            if not frames and (verdict == _SKIP or verdict == events.USER):
+                library = self._library(frame.f_code.co_filename) or library
             if verdict == BLOCKING:
                 blocks = blocks or not frames
             elif isinstance(verdict, str):
@@ -135,7 +140,7 @@ class Frames:
             origin = events.DDP_JOIN if events.DDP_JOIN in markers else markers[0]
             if origin == CONSTRUCTOR:
                 origin = events.DDP_CONSTRUCTOR
-        stack = Stack(self._define(frames) if frames else 0, origin, frames, blocks)
+        stack = Stack(self._define(frames) if frames else 0, origin, frames, blocks, library)
         if len(self._stacks) > 1 << 15:
             self._stacks.clear()
         self._stacks[key] = stack
@@ -165,6 +170,18 @@ class Frames:
         elif path.startswith(self._stdlib):
             return _SKIP
         return _MAIN if code.co_name == "<module>" else _USER
+
+    def _library(self, name: str) -> str:
+        """The installed package of a file, or the part of torch that it belongs to; empty where neither communicates by itself."""
+        path = os.path.realpath(os.path.join(self._cwd, name))
+        if path.startswith(self._torch):
+            inside = path[len(self._torch) :]
+            return next((library for folder, library in LIBRARIES if inside.startswith(folder)), "")
+        for marker in ("/site-packages/", "/dist-packages/"):
+            _, found, inside = path.partition(marker)
+            if found and not path.startswith(self._own):
+                return inside.split("/")[0].removesuffix(".py")
+        return ""
 
     def _is_installed_main(self, path: str) -> bool:
         """Whether `path` belongs to an installed package that is the program itself (`torchrun -m package.train`)."""

@@ -328,6 +328,8 @@ class Hook:
         if operation.is_p2p:
             text["peer"] = peer
             text["tag"] = int(args[operation.tag])
+        if stack.library and origin == events.USER:
+            text["library"] = stack.library
         text["stack"] = stack.definition
         digest = zlib.crc32(repr(agreed).encode()) | (zlib.adler32(repr(agreed).encode()) << 32)
         signature = Signature(ring.define(layout.SIGNATURE_TEXT, text), 0 if operation.is_p2p else digest)

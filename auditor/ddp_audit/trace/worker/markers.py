@@ -41,3 +41,15 @@ MARKERS = {
 
 # Folders of torch whose collectives are a library's own, never the Reducer's, also where they are issued inside a backward pass.
 OWN_COLLECTIVES = ("distributed/nn/", "distributed/fsdp/", "distributed/tensor/", "distributed/_composable/")
+
+# Parts of torch that communicate where the user's line names no collective, by folder below torch's, the first that fits.
+LIBRARIES = (
+    ("distributed/fsdp/_fully_shard/", "FSDP2"),
+    ("distributed/_composable/fsdp/", "FSDP2"),
+    ("distributed/fsdp/", "FSDP"),
+    ("distributed/tensor/", "DTensor"),
+    ("distributed/checkpoint/", "torch.distributed.checkpoint"),
+    ("distributed/optim/", "torch.distributed.optim"),
+    ("distributed/pipelining/", "torch.distributed.pipelining"),
+    ("distributed/algorithms/", "torch.distributed.algorithms"),
+)
