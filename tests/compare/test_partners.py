@@ -209,7 +209,7 @@ def test_a_circle_through_a_collective() -> None:
     found = stuck([waits], [recv(0, 20, done=False)])
     assert found.kind == "order" and list(found.ranks) == [0, 1]
     assert "train.py:10" in found.explanation
-    assert "Rank 0 has not reached a send for it: there is none, or it comes after the barrier" in found.explanation
+    assert "Rank 0 has not reached a send for it. Either it is missing, or it comes after the barrier" in found.explanation
 
 
 def test_a_batch_of_messages_with_a_wrong_peer() -> None:

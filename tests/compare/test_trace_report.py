@@ -178,7 +178,7 @@ def test_the_headline_of_a_single_rank() -> None:
     def headline(rank: RankRun) -> str:
         return trace_text.headline(compare_run(recorded(rank))).text
 
-    assert headline(rank_run(0, [all_reduce()])) == "The only rank ran 1 collective; there is no other to compare it with."
+    assert headline(rank_run(0, [all_reduce()])) == "The only rank ran 1 collective; nothing can be compared with it."
     assert headline(rank_run(0, [all_reduce()], KILLED)) == "The run did not end in order."
 
 
