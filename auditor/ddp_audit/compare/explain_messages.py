@@ -68,7 +68,8 @@ def _not_answered(event: Event, events: Mapping[int, Event]) -> str:
     answer = "recv" if event.op == "send" else "send"
     if other is None or other.op in POINT_TO_POINT:
         return ""
-    return f"Rank {peer} has not reached a {answer} for it. Either it is missing, or it comes after the {other.op} and belongs before it."
+    either = f"Either it is missing, or it comes after the {other.op} and belongs before it."
+    return f"Rank {peer} has not reached a {answer} for it. {either}"
 
 
 def astray(pairs: Sequence[tuple[int, Event, int, Event]], *, is_sure: bool) -> str:
