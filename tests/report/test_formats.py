@@ -17,7 +17,7 @@ from ddp_audit import __version__
 from ddp_audit.audit import AuditResult
 from ddp_audit.cli import main
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.report import full, github, gitlab, junit, sarif, summary, text
+from ddp_audit.report import concise, full, github, gitlab, junit, sarif, summary, text
 from ddp_audit.rule import load_rules
 from ddp_audit.source.files import SourceError
 
@@ -179,7 +179,7 @@ def test_every_format_holds_any_path_and_text(path: str, tmp_path: Path, monkeyp
     root = check_junit(junit.render(result))
     assert len(list(root.iter("testcase"))) == 2
     assert json.loads(gitlab.render(result))[0]["location"]["path"] == path
-    assert len(text.heads(result)) == 4 and len(text.render(result).split("\n")) == 8
+    assert len(concise.render(result).splitlines()) == 4 and len(text.render(result).split("\n")) == 8
     stream = io.StringIO()
     full.show(result, stream)
     for shown in (text.render(result), stream.getvalue()):

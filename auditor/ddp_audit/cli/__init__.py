@@ -27,6 +27,7 @@ COMMANDS = {
     "rules": "the catalogue of rules",
     "config": "the settings that hold for a path, and where each comes from",
     "debug": "what was read, found, followed and given up on in one script",
+    "new-rule": "make the files of a new rule",
     "server": "a language server, for editors (extra [lsp])",
     "demo": "show one hazard of the reference trainer, from finding to confirmed diff",
 }
@@ -107,7 +108,7 @@ def _dispatch(command: str, words: Sequence[str]) -> int:
 
     from ddp_audit.cli.parser import Parser
 
-    module = import_module(f"ddp_audit.cli.{command}")
+    module = import_module(f"ddp_audit.cli.{command.replace('-', '_')}")
     parser = Parser(prog="ddp-audit")
     module.add_parser(parser.add_subparsers(dest="command", parser_class=Parser))
     args = parser.parse_args(words if words[0] == command else [command, *words])

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
     from ddp_audit.cli import foretold, traced
     from ddp_audit.cli.recorded import read_notes
-    from ddp_audit.report import log_lines, text, trace_json, trace_text
+    from ddp_audit.report import concise, log_lines, trace_json, trace_text
 
     kernel = traced.choose_kernel(args.native, told)
     audited = None
@@ -96,7 +96,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         if audited is None:
             traced.tell(told, f"ddp-audit: no audit: {about}")
         else:
-            traced.tell(told, f"ddp-audit: audit of {about}", *text.heads(audited), "")
+            traced.tell(told, f"ddp-audit: audit of {about}", *concise.render(audited).splitlines(), "")
     traced.tell(told, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
     result = traced.trace_command(
         command,

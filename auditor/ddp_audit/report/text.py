@@ -19,13 +19,6 @@ def render(result: AuditResult, *, with_statistics: bool = False) -> str:
     return "".join(f"{one_line(line)}\n" for line in lines)
 
 
-def heads(result: AuditResult) -> list[str]:
-    """One line for each error and finding, and the closing line."""
-    lines = [f"error: {error}" for error in result.errors]
-    lines += [_head(finding) for finding in result.findings]
-    return [*lines, *result.notes, closing_line(result)]
-
-
 def _head(finding: Finding) -> str:
     return f"{finding.start}: {finding.code} {finding.severity} {finding.name} [{sureness(finding)}] {finding.message}"
 
