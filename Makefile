@@ -2,6 +2,7 @@
 #   make demo               audit the reference trainer with a hazard, then confirm the finding in a traced run
 #   make demo HAZARD=NAME   the same with another hazard (ddp-audit demo --list names them)
 #   make test               the tests, in two processes; make test ARGS='tests/cli -k json' for some of them
+#   make test-fast          two minutes of tests that start no training: rules, cases, launches, reports, fixes, words
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make nightly            everything that takes hours: all tests, with those marked nightly, both kernels, the cases on real ranks,
 #                           scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz
@@ -26,8 +27,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
+FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -36,6 +38,9 @@ demo: $(STAMP)
 # The tests of a file share the runs of its fixtures, so a file stays in one process.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not traced" $(FAST) $(ARGS)
 
 test-native test-python: $(STAMP)
 	DDP_AUDIT_TEST_KERNEL=$(@:test-%=%) $(BIN)/python -m pytest -m traced $(ARGS)

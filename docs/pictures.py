@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
+from rooms import drawing
 from terminal import at_terminal
 
 DOCS = Path(__file__).parent
@@ -86,7 +87,11 @@ def baseline(folder: Path) -> str:
     return session("baseline", at, "train.py --baseline known.json --statistics")
 
 
-STATIC: dict[str, Callable[[Path], str]] = {"audit": audit, "batch": batch, "baseline": baseline}
+def rooms(folder: Path) -> str:
+    return drawing()
+
+
+STATIC: dict[str, Callable[[Path], str]] = {"audit": audit, "batch": batch, "baseline": baseline, "rooms": rooms}
 
 
 def traced(folder: Path) -> None:

@@ -164,5 +164,12 @@ def test_the_table_of_fixes_is_that_of_the_catalogue(monkeypatch: pytest.MonkeyP
     assert module.with_table(text) == text, "run python docs/fixes_table.py"
 
 
+def test_the_picture_of_the_rooms_has_every_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    rooms = importlib.import_module("rooms").ROOMS
+    packages = {path.parent.name for path in (ROOT / "auditor" / "ddp_audit").glob("*/__init__.py")}
+    assert rooms.keys() == packages | {"rules"}
+
+
 def test_the_readme_is_short() -> None:
     assert 60 <= len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90

@@ -78,7 +78,7 @@ def test_texts_of_the_program(folder: str) -> None:
 
 
 def test_documents() -> None:
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
     found = []
     for path in paths:
         lines = path.read_text(encoding="utf-8").splitlines()
