@@ -5,7 +5,7 @@
 #   make test-fast          two minutes of tests that start no training: rules, cases, launches, reports, fixes, words
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make nightly            everything that takes hours: all tests, with those marked nightly, both kernels, the cases on real ranks,
-#                           scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz
+#                           scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz, one piece of mutants
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
@@ -14,6 +14,9 @@
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make wild CORPUS=DIR    first looks at public repositories: the table, and what changed since the last commit; ARGS=--fetch gets them
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
+#   make mutation PIECE=K   piece K of 200 of the mutants of interpreter, comparison and trace reading: do tests notice them;
+#                           writes benchmarks/mutation/mutation.md; without PIECE that of the day
+#   make versions           traced programs on each version of torch that is promised; writes benchmarks/versions/versions.md (GBs)
 #   make gpu-check          the checks for a machine with a GPU, in their CPU form where there is none; see benchmarks/README.md
 #   make hard DIR='a b'     audits every Python file of folders alone; reports crashes, long audits and reports that differ
 #   make fuzz PIECES=N      N pieces of the fuzz run (10); make fuzz PIECES=5 FROM=100 for those from 100 on
@@ -29,7 +32,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults mutation versions gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -48,7 +51,7 @@ test-native test-python: $(STAMP)
 # Each part runs, also after one that failed; the exit code tells whether all passed.
 nightly: $(STAMP)
 	failed=; for part in "test ARGS=--nightly" "test-native ARGS=--nightly" "test-python ARGS=--nightly" \
-	  "oracle N=20000" "agree N=10000" "cases" "agreement" "fuzz PIECES=20"; do \
+	  "oracle N=20000" "agree N=10000" "cases" "agreement" "fuzz PIECES=20" "mutation"; do \
 	  echo "nightly: make $$part"; $(MAKE) $$part || failed="$$failed [$$part]"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 
@@ -84,6 +87,13 @@ bench: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python benchmarks/faults.py --write
+
+mutation: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutation]'
+	$(BIN)/python benchmarks/mutation/mutation.py $(if $(PIECE),--piece $(PIECE)) $(if $(OF),--of $(OF)) --write $(ARGS)
+
+versions: $(STAMP)
+	$(BIN)/python benchmarks/versions/versions.py --write $(ARGS)
 
 gpu-check: $(STAMP)
 	$(BIN)/python benchmarks/gpu/check.py $(ARGS)

@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "diff",
         help="compare the traces of a finished or dead run",
         description="Compares what the ranks of a run did, and prints where they diverge. The run may still be alive.",
-        epilog="exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace or a damaged one",
+        epilog="exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no whole trace, or a damaged one",
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a trace, or of dumps of PyTorch's Flight Recorder")
     parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="html: one page that needs nothing else")

@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Audits the script that COMMAND starts, runs COMMAND with every rank traced, prints where the ranks diverge "
         "as soon as they do, and at the end the verdict of the run on each finding.",
         epilog="COMMAND: torchrun, python -m torch.distributed.run, srun, accelerate launch, or plain python.\n"
-        "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no trace was recorded; else COMMAND's own",
+        "exit codes: 0 the ranks agree, 1 a divergence, a stall or a silent fault, 2 no whole trace; else COMMAND's own",
     )
     parser.add_argument("--stall-after", type=_seconds, default=30.0, metavar="SECONDS", help="default: 30; 0 for never")
     parser.add_argument("--on-stall", choices=("report", "kill"), default="report", help="default: report")

@@ -144,6 +144,10 @@ def trace_command(
             was = f": {rank_list(late)} {'was' if len(late) == 1 else 'were'} slow, not hung" if late else ""
             tell(stream, "", f"The ranks go on{was}.")
 
+    def tell_tracer_end(ranks: list[int]) -> None:
+        they = "it stands" if len(ranks) == 1 else "they stand"
+        tell(stream, "", f"Tracing of {rank_list(ranks)} has ended: what comes then is not recorded. Where {they} is watched.")
+
     try:
         ended = run_traced(
             command,
@@ -153,6 +157,7 @@ def trace_command(
             on_divergence=tell_divergence,
             on_stall_report=tell_stall,
             on_stall_end=tell_stall_end,
+            on_tracer_end=tell_tracer_end,
             native=native,
         )
     except (NotStarted, TraceError) as error:

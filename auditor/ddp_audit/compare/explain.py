@@ -211,7 +211,8 @@ def standing(run: RankRun, now: float | None = None) -> str:
     if run.state == MISSING:
         return "left no trace"
     if run.untraced:
-        return f"was traced no further, because its tracer ended; last recorded: {last_text(run)}"
+        stood = f", and it stood at {run.stands} last" if run.stands is not None else ""
+        return f"was traced no further, because its tracer ended{stood}; last recorded: {last_text(run)}"
     if run.silent and run.locked:
         return f"has not answered for {run.silent:.1f} s: a call in C locks its interpreter, {last_text(run)}"
     if run.silent:

@@ -43,6 +43,7 @@ class RankState:
     error: str = ""
     raised_at: Site | None = None
     failed: bool = False
+    untraced: bool = False  # its tracer ended before it
 
 
 @dataclass(slots=True)
@@ -83,10 +84,11 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1 for a divergence, a stall or a silent fault in any attempt; 2 where no rank, or not every one, left a trace; else 0."""
+        """1 for a divergence, a stall or a silent fault in any attempt; 2 where no rank, or not every one, left a whole trace; else
+        0."""
         if self.verdict in (DIVERGED, STALLED) or self.silent or any(one.exit_code == 1 for one in self.earlier):
             return 1
-        lacking = not self.ranks or any(rank.state == MISSING for rank in self.ranks.values())
+        lacking = not self.ranks or any(rank.state == MISSING or rank.untraced for rank in self.ranks.values())
         return 2 if lacking else 0
 
 
@@ -189,6 +191,7 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             exception_text(rank_run),
             raised_at(rank_run),
             failed_by_itself(rank_run),
+            rank_run.untraced,
         )
         for rank, rank_run in sorted(run.ranks.items())
     }

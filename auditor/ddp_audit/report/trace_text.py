@@ -155,7 +155,10 @@ def headline(comparison: Comparison) -> Line:
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
     failed = _failed_text(comparison.ranks)
+    untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
     ended = f"{failed}." if failed else "the run did not end in order."
+    if untraced and not failed:
+        ended = f"the tracing of {rank_list(untraced)} ended before the run did, so that the rest is not known."
     return Line(f"{agreed}{ended}{faults}" if not alone else f"{capital(ended)}{faults}", "bad" if silent else "warn")
 
 

@@ -20,6 +20,7 @@ from ddp_audit.compare.run import EXITED, RUNNING, WAITING, RecordedRun
 from ddp_audit.events import START
 from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.folder import FolderError, TraceFolder
+from ddp_audit.trace.locked import stands_since
 from ddp_audit.trace.processes import kill_tree, process_lives
 from ddp_audit.trace.store import FollowRun, TraceError
 from ddp_audit.trace.worker import layout
@@ -60,6 +61,7 @@ def run_traced(
     on_divergence: Callable[[RecordedRun], bool] | None = None,
     on_stall_report: Callable[[RecordedRun], None] | None = None,
     on_stall_end: Callable[[], None] | None = None,
+    on_tracer_end: Callable[[list[int]], None] | None = None,
     poll: float = 0.25,
     native: str | None = None,
 ) -> LaunchResult:
@@ -73,6 +75,9 @@ def run_traced(
     stand (a `stack` event each) and `on_stall_report` is called, once a stall; `on_stall_end` where the wait ends after all, with
     every rank alive. With `on_stall="kill"` all processes of the command are then ended, provided that no rank has recorded
     anything for that long either; after a divergence 5 seconds are enough.
+
+    `on_tracer_end` is called with ranks whose tracer has ended before them. They are watched on: one that stands at one place of
+    torch.distributed or of a backward pass for `stall_after` seconds is a stall too.
 
     `native` says which kernel records: "auto" the native one where it is built, "on" the native one, which must have been built
     (`ddp_audit.trace.build.ensure_built`), "off" the Python one; None leaves it to DDP_AUDIT_NATIVE.
@@ -101,6 +106,7 @@ def run_traced(
         except OSError as error:
             raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
         session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report, on_stall_end)
+        session.on_tracer_end = on_tracer_end
         with _passing_on(process) as signals:
             try:
                 while process.poll() is None:
@@ -136,6 +142,8 @@ class _Session:
         on_stall_end: Callable[[], None] | None,
     ) -> None:
         self.killed = False
+        self.on_tracer_end: Callable[[list[int]], None] | None = None
+        self._untraced: set[int] = set()
         self.error: Exception | None = None
         self._is_new = False
         self._next_check = 0.0
@@ -172,6 +180,7 @@ class _Session:
             self._restarts, self._diverged = self._follow.restarts, False
         if self._follow.progress != self._progress:
             self._progress, self._moved, self._is_new = self._follow.progress, now, True
+        self._look_for_ended_tracers(run)
         settles = not self._diverged and now - self._moved < _SETTLE_TIME
         if (self._is_new or settles) and (last or now >= self._next_check) and run.world_size:
             self._is_new = False
@@ -185,9 +194,34 @@ class _Session:
         elif self._stall_after and not self.killed:
             self._look_for_stall(run, now)
 
+    def _look_for_ended_tracers(self, run: RecordedRun) -> None:
+        ended = [rank for rank, one in run.ranks.items() if one.untraced and rank not in self._untraced]
+        self._untraced.update(ended)
+        if ended and self.on_tracer_end is not None:
+            self.on_tracer_end(ended)
+
+    def _stood(self, rank: int, run: RecordedRun) -> tuple[float, bool]:
+        """Since when a rank whose tracer has ended stands where it stands, and whether ranks wait for each other there."""
+        start = next((e.detail for e in run.ranks[rank].events[:1] if e.kind == START), {})
+        trace = self._folder / layout.FILE_PATTERN.format(rank)
+        return stands_since(trace, rank, int(start.get("thread") or 0))
+
     def _look_for_stall(self, run: RecordedRun, now: float) -> None:
-        longest, oldest = 0.0, None
+        longest: float = 0.0
+        oldest: tuple[object, ...] | None = None
+        quiet = now - self._moved
         for rank, one in run.ranks.items():
+            if one.untraced:
+                since, waits = self._stood(rank, run)
+                stood = time.time() - since if since else 0.0
+                quiet = min(quiet, stood)
+                self._waits.pop(rank, None)
+                if waits:
+                    untraced = (rank, "untraced", str(one.stands), since)
+                    self._waits[rank] = (untraced, now - stood)
+                    if stood >= longest:
+                        longest, oldest = stood, untraced
+                continue
             event = one.waiting if one.state == WAITING else None
             if event is None:
                 self._waits.pop(rank, None)
@@ -208,7 +242,7 @@ class _Session:
             self._ask(run)
             if self._on_stall_report is not None:
                 self._on_stall_report(run)
-        if self._kills and now - self._moved >= limit:
+        if self._kills and quiet >= limit:
             self.killed = True
             kill_tree(self._process.pid, self.workers())
 

@@ -1,4 +1,5 @@
-"""Reads where a rank stands whose interpreter is locked: the stacks that C code of its process has written (`worker/locked.py`)."""
+"""Reads where a rank stands whose interpreter is locked or whose tracer has ended: the stacks that C code of its process has
+written (`worker/locked.py`)."""
 
 from __future__ import annotations
 
@@ -31,6 +32,26 @@ def stands_locked(trace: Path, rank: int, start: Mapping[str, Any] | None, since
     except OSError:
         return None
     return site_in(text, int(start.get("thread", 0)), str(start.get("cwd", "")))
+
+
+def stands_since(trace: Path, rank: int, thread: int) -> tuple[float, bool]:
+    """When the main thread of a rank whose tracer has ended came to where it stands, 0.0 where that is not known, and whether that
+    is in a call of torch.distributed or in a backward pass."""
+    path = trace.with_name(layout.STACKS_PATTERN.format(rank))
+    try:
+        found = path.stat()
+        with path.open(encoding="ascii", errors="replace") as file:
+            text = file.read(_MOST_BYTES)
+    except OSError:
+        return 0.0, False
+    is_his = waits = False
+    for line in text.splitlines():
+        section = _THREAD.match(line)
+        if section:
+            is_his = int(section[1], 16) == thread
+        elif is_his and (frame := _FRAME.match(line)):
+            waits = waits or "/torch/distributed/" in frame[1] or "/torch/autograd/" in frame[1]
+    return found.st_mtime, waits
 
 
 def site_in(text: str, thread: int, cwd: str) -> Site | None:

@@ -26,7 +26,8 @@ def judge(
     locked: Callable[[float], Site | None] = lambda since: None,
 ) -> None:
     """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order; `locked` says
-    where it stands if its interpreter was locked since a time. A rank whose tracer has ended (`untraced`) may be anywhere."""
+    where it stands if its interpreter was locked since a time. A rank whose tracer has ended (`untraced`) may be
+    anywhere: it stands where its process has shown last."""
     now = time.time()
     run.untraced = untraced = untraced and not (raised or exited)
     if untraced:
@@ -35,7 +36,7 @@ def judge(
     oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
     lives = not (raised or exited or gone or untraced)
     run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
-    there = locked(run.events[-1].time) if run.events and (run.silent or gone) and not raised else None
+    there = locked(run.events[-1].time) if run.events and (run.silent or gone or untraced) and not raised else None
     if there is not None and (oldest is None or oldest.site is None or str(oldest.site) != str(there)):
         oldest = None  # it has returned: nobody could note it
     run.waiting = None if exited and not raised else oldest
@@ -48,7 +49,7 @@ def judge(
         run.state = KILLED
     else:
         run.state = WAITING if oldest is not None else RUNNING
-    run.locked = there is not None
+    run.locked = there is not None and not untraced
     run.stands = None if raised or oldest is not None else there or _stood(run)
     error = last_of(run.events, events.EXCEPTION) if raised else None
     last = error or oldest or next((e for e in backwards(run.events) if e.kind != events.STACK), None)
@@ -59,7 +60,7 @@ def judge(
             waits_there = run.state == WAITING and not run.silent
             prefix = "waits in " if waits_there else "in " if asked else "in or just after "
         run.last = prefix + _described(last)
-        if run.stands is not None and run.state in (KILLED, RUNNING):
+        if run.stands is not None and run.state in (KILLED, RUNNING) and not untraced:
             run.last = f"at {run.stands}, in no collective, after {run.last}"
 
 

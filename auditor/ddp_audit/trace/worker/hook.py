@@ -19,7 +19,7 @@ import torch
 from torch import library
 
 from ddp_audit import events
-from ddp_audit.trace.worker import fingerprint, layout
+from ddp_audit.trace.worker import fingerprint, layout, reductions
 from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.ring import is_marked, mark
@@ -50,7 +50,6 @@ _OPERATIONS = {
     "recv_any_source_": ("recv", "tensors"),
 }
 _ROOT_ARGUMENTS = ("root_rank", "dst", "src")
-_REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 # Sizes that ranks may choose freely, so that they say nothing about agreement.
 _FREE_SIZES = frozenset({"all_to_all"})
 
@@ -95,12 +94,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in _tensors(item)]
 
 
-def reduce_op_name(value: Any) -> str:
-    """torch's name of a reduce operation in lower case, from the dispatcher's ScriptObject."""
-    number = int(value.op())
-    return _REDUCE_OPS[number] if number < len(_REDUCE_OPS) else str(number)
-
-
 class Hook:
     """The kernels. Installed once a process; `remove` takes them out again. `native` is the native kernel's module."""
 
@@ -117,10 +110,14 @@ class Hook:
         self._after = torch._C._dispatch_keyset_full_after(self._key)
         self._registration = library.Library("c10d", "IMPL")  # the registration lives as long as this
         self._unbox = torch.distributed.ProcessGroup.unbox
+        self._reductions = reductions.Reductions() if native is None else None  # the native kernel reads torch's own field
         for schema in torch._C._jit_get_all_schemas():
             space, _, name = schema.name.partition("::")
             if space == "c10d" and any(argument.name == "process_group" for argument in schema.arguments):
                 self._install(_Operation(name, schema))
+        if self._reductions is not None:
+            for code in self._reductions.wrapped:
+                hide_from_compiler(code, callees=False)
         if native is not None:
             for part in (self.learn, self.meet, self.judge, self.locate, self.define, tracer.thread, tracer.fail):
                 hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
@@ -131,12 +128,15 @@ class Hook:
             self._kernel_in_cpp = self._tracer.native = None
             self._tracer.note, self._tracer.finish = self._tracer.note_in_python, self._tracer.finish_in_python
             self._tracer.native_fingerprint = self._tracer.native_gradients = None
+        if self._reductions is not None:
+            self._reductions.remove()
         self._registration._destroy()
 
     # -- what the native kernel asks ----------------------------------------------------------------------------------
 
-    def learn(self, number: int, args: tuple[Any, ...], group: Group, is_async: bool) -> Signature | None:
-        """What is recorded for a call of the operation `number`; writes the definition. None where that failed."""
+    def learn(self, number: int, args: tuple[Any, ...], group: Group, is_async: bool, reduce_op: int) -> Signature | None:
+        """What is recorded for a call of the operation `number`; writes the definition. None where that failed. `reduce_op`: the
+        number of its reduction, -1 where it has none."""
         tracer = self._tracer
         try:
             operation = self._operations[number]
@@ -144,7 +144,7 @@ class Hook:
             if not stack.frames and tracer.backward is not None:
                 stack = tracer.backward
             root = args[operation.root] if operation.root >= 0 else None
-            return self._signature(operation, args, stack, group, root, is_async)
+            return self._signature(operation, args, stack, group, root, is_async, reduce_op if reduce_op >= 0 else None)
         except Exception as error:
             tracer.fail(error)
             return None
@@ -226,6 +226,8 @@ class Hook:
         is_p2p, blocks = operation.is_p2p, operation.blocks
         signatures: dict[Any, Signature] = {}
         signature_of = self._signature
+        assert self._reductions is not None
+        reduction = self._reductions.number
         last_sync = tracer.last_sync
         threads = tracer.threads
         ident = threading.get_ident
@@ -254,14 +256,14 @@ class Hook:
                 )
             is_async = args[at_async] if 0 <= at_async < len(args) else not blocks
             root = args[at_root] if at_root >= 0 else None
-            reduce_op = args[at_reduce].op() if at_reduce >= 0 else None
+            reduce_op = reduction(args[at_reduce]) if at_reduce >= 0 else None
             tag = args[at_tag] if at_tag >= 0 else None
             key = (stack, group, payload, root, reduce_op, is_async, tag)
             signature = signatures.get(key)
             if signature is None:
                 if len(signatures) > 1 << 15:
                     signatures.clear()
-                signature = signatures[key] = signature_of(operation, args, stack, group, root, is_async)
+                signature = signatures[key] = signature_of(operation, args, stack, group, root, is_async, reduce_op)
             if signature.is_bucket:
                 tracer.buckets += 1
             else:
@@ -298,7 +300,14 @@ class Hook:
         return record
 
     def _signature(
-        self, operation: _Operation, args: tuple[Any, ...], stack: Stack, group: Group, root: int | None, is_async: bool
+        self,
+        operation: _Operation,
+        args: tuple[Any, ...],
+        stack: Stack,
+        group: Group,
+        root: int | None,
+        is_async: bool,
+        reduce_op: int | None,
     ) -> Signature:
         """Writes the definition of a collective that was not seen before."""
         ring = self._tracer.ring
@@ -310,6 +319,8 @@ class Hook:
         if origin == BACKWARD_ENGINE:
             # The map of used parameters is int32 (reducer.cpp); gradients are never whole numbers.
             origin = events.DDP_UNUSED_MAP if dtype == "int32" else events.DDP_BUCKET
+        if reduce_op is None and operation.reduce_op >= 0 and origin in (events.DDP_BUCKET, events.DDP_UNUSED_MAP):
+            reduce_op = reductions.SUM
         peer = None if root is None else group.ranks[root] if 0 <= root < len(group.ranks) else root
         text: dict[str, Any] = {
             "op": operation.op,
@@ -320,7 +331,7 @@ class Hook:
             "dtype": dtype,
             "shape": [list(t.shape) for t in tensors[:16]],
             "root": None if operation.is_p2p else peer,
-            "reduce_op": reduce_op_name(args[operation.reduce_op]) if operation.reduce_op >= 0 else None,
+            "reduce_op": reductions.name_of(reduce_op),
             "async": is_async and not (operation.is_p2p and stack.blocks),
         }
         agreed = [text["op"], text["group"], text["root"], text["reduce_op"]]

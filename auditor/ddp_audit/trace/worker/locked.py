@@ -21,6 +21,8 @@ from typing import Any
 
 from ddp_audit.trace.worker import layout
 
+_HOW_OPENED = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+
 
 class _Timer:
     """The process's timer. `use` is what sets it; None before `guard`, and after the program has set it for itself."""
@@ -72,9 +74,10 @@ class LockedStacks:
         self._path = os.path.join(directory, layout.STACKS_PATTERN.format(rank))
         self._descriptor = -1
         self._next = 0.0
+        self._is_shown = False
         if self.patience and _timer.use is not None:
             with suppress(OSError):
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                self._descriptor = os.open(self._path, _HOW_OPENED, 0o644)
 
     def beat(self) -> None:
         """Says that the interpreter is not locked."""
@@ -88,13 +91,23 @@ class LockedStacks:
                 os.ftruncate(self._descriptor, 0)
             _timer.set(self.patience, self._descriptor)
 
+    def show(self) -> None:
+        """Writes where all threads stand now: of a rank whose tracer has ended nothing else tells. Raises OSError."""
+        with _timer.lock:
+            _timer.take_back()
+            if self._descriptor < 0:
+                self._descriptor = os.open(self._path, _HOW_OPENED, 0o644)
+            os.ftruncate(self._descriptor, 0)
+            faulthandler.dump_traceback(self._descriptor)
+            self._is_shown = True
+
     def close(self) -> None:
-        """Takes the timer back, and the file away where nothing is in it."""
+        """Takes the timer back, and the file away where nothing is in it that is of use after the end."""
         if self._descriptor < 0:
             return
         with _timer.lock:
             _timer.take_back()
-            if not os.fstat(self._descriptor).st_size:
+            if self._is_shown or not os.fstat(self._descriptor).st_size:
                 with suppress(OSError):
                     os.unlink(self._path)
             os.close(self._descriptor)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ddp_audit.trace.worker.tracer import Pending, Tracer, run_id
 _STOP_TIME = 2.0  # seconds that the thread has to end
 _BEAT = 0.1  # seconds between looks at pending collectives
 _BUSY_BEAT = 0.5  # while the program goes on, and the native kernel looks at the end of each backward pass
+_SHOWN_EVERY = 1.0
 _QUIET = 0.5  # seconds without an event or a collective after which the program may be waiting
 _DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
 
@@ -75,7 +77,22 @@ class Watch:
             except Exception as error:
                 tracer.fail(error)
         if tracer.failed and self._stacks is not None:
+            self._show_on()
             self._stacks.close()
+
+    def _show_on(self) -> None:
+        """After the tracer has ended: shows once a second where the main thread stands, so that a hang is told all the same."""
+        tracer, stacks = self._tracer, self._stacks
+        before: object = None
+        while stacks is not None and tracer.ring is not None and not self._ends.acquire(timeout=_SHOWN_EVERY):
+            try:
+                tracer.ring.heartbeat(time.time())
+                place = _place(sys._current_frames().get(threading.main_thread().ident or 0))
+                if place != before:
+                    before = place
+                    stacks.show()
+            except Exception:  # a full disk: there is nothing left to show it with
+                return
 
     def _pause(self) -> float:
         """Seconds until the next look."""
@@ -180,6 +197,15 @@ class Watch:
         open_ones = [e for e in entries if e is not None and not e.lingers and not is_marked(e.place)]
         oldest = min(open_ones, key=_time_of, default=None)
         return oldest, 0.0 if oldest is None else _time_of(oldest)
+
+
+def _place(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """The instructions at which a thread and all its callers are."""
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found
 
 
 def _time_of(entry: Pending) -> float:

@@ -286,6 +286,11 @@ const Noted& Kernel::find_noted(PyObject* prepared) {
   return noted_.insert_or_assign(std::move(key), Noted{definition, event, stack}).first->second;
 }
 
+// The number of a call's reduction, -1 where it has none. Before torch 2.10 Python cannot ask for it.
+int64_t reduction_of(const Operation& operation, const torch::jit::Stack& stack, size_t first) {
+  return operation.reduce_op >= 0 ? static_cast<int64_t>(stack[first + operation.reduce_op].toCustomClass<c10d::ReduceOp>()->op_) : -1;
+}
+
 // Looks up what is recorded for a call, and asks Python where it was not seen before. False where that has failed.
 bool Kernel::find(
     const Operation& operation,
@@ -302,8 +307,7 @@ bool Kernel::find(
   key.push_back(reinterpret_cast<int64_t>(group));
   key.push_back(operation.root >= 0 ? stack[first + operation.root].toInt() : -1);
   key.push_back(operation.tag >= 0 ? stack[first + operation.tag].toInt() : -1);
-  key.push_back(
-      operation.reduce_op >= 0 ? static_cast<int64_t>(stack[first + operation.reduce_op].toCustomClass<c10d::ReduceOp>()->op_) : -1);
+  key.push_back(reduction_of(operation, stack, first));
   const bool is_known_size = operation.payload < 0 || add_payload(key, stack[first + operation.payload]);
   add_frames(key);
   auto found = is_known_size ? signatures_.find(key) : signatures_.end();
@@ -362,8 +366,8 @@ bool Kernel::learn(
   for (size_t i = first; i < stack.size(); ++i) {
     arguments[i - first] = torch::jit::toPyObject(stack[i]);
   }
-  py::object answer =
-      hook_.attr("learn")(operation.number, arguments, py::reinterpret_borrow<py::object>(group), is_async);
+  py::object answer = hook_.attr("learn")(
+      operation.number, arguments, py::reinterpret_borrow<py::object>(group), is_async, reduction_of(operation, stack, first));
   if (answer.is_none()) {
     return false;
   }
