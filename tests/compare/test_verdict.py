@@ -180,7 +180,7 @@ def test_waiting_is_told_with_its_time() -> None:
     buffers = broadcast(224, origin=DDP_BUFFERS, time=100.0)
     run = recorded(rank_run(0, [buffers], WAITING, waiting=buffers), rank_run(1, [], RUNNING))
     text = compare_run(run, now=103.1).ranks[0].text
-    assert text == "waits in broadcast of 4 float32 (DDP buffer broadcast) at train.py:224 since 3.1 s"
+    assert text == "has been waiting in broadcast of 4 float32 (DDP buffer broadcast) at train.py:224 for 3.1 s"
 
 
 # Live

@@ -434,7 +434,7 @@ for step in range(3):
     [found] = run_json.as_object(judged(run), "script.py")["divergences"][0]["guards"].values()
     assert (found["text"], found["taken"]) == ("is_main()", True)
     text = run_text.render(judged(run), "script.py")
-    assert "is_main() is true for it (lines 24 > 16)" in " ".join(text.split())
+    assert "is true on rank 0 (lines 24 > 16)" in " ".join(text.split())
 
 
 # ---- loops of unknown length, and ranks that leave early

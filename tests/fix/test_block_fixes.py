@@ -140,7 +140,7 @@ def test_a_barrier_leaves_the_condition(lines: tuple[str, ...], after: str) -> N
     ("lines", "reason"),
     [
         (("total = torch.ones(1)", "dist.all_reduce(total)"), "other work"),
-        (("print(dist.all_reduce(torch.ones(1)))",), "no statement of its own"),
+        (("print(dist.all_reduce(torch.ones(1)))",), "not a statement of its own"),
         (("dist.barrier()", "print(1)", "pass", "pass"), ""),
     ],
 )

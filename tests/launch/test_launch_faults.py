@@ -54,7 +54,7 @@ SHELL = [
     (nodes(0, 1, p=80000), ["port is 80000, and a port is at most 65535"]),
     (nodes(0, 1, p=0), ["port is 0 for 2 nodes"]),
     ("torchrun --rdzv_endpoint=localhost:0 --nproc_per_node=4 fit.py\n", []),
-    (nodes(0, 1, a="123.456.7.8"), ["456 is more than 255"]),
+    (nodes(0, 1, a="123.456.7.8"), ["456 > 255"]),
     (nodes(0, 1, a="10.0.0.1.2"), ["5 numbers instead of 4"]),
     (nodes(0, 1, a="localhost"), ["which on every node is that node itself"]),
     ("# two nodes simulated on one machine\n" + nodes(0, 1, a="localhost"), []),
@@ -65,7 +65,7 @@ SHELL = [
     ("torchrun --node_rank=1 --nproc_per_node=4 fit.py\n", ["node has rank 1 in a job of 1 node"]),
     ("srun --nodes=2 --ntasks-per-node=4 torchrun --nnodes=2 --nproc_per_node=4 fit.py\n", ["srun starts the launcher 8 times, 4 on each node,"]),
     ("srun --nodes=2 --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=4 fit.py\n", []),
-    ("srun --nodes=2 --ntasks-per-node=1 torchrun --nproc_per_node=4 fit.py\n", ["so 2 jobs of 4 processes start beside each other"]),
+    ("srun --nodes=2 --ntasks-per-node=1 torchrun --nproc_per_node=4 fit.py\n", ["so 2 jobs of 4 processes start at the same time"]),
     ("#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun torchrun --nnodes=4 --nproc_per_node=4 fit.py\n", ["so 2 of the 4 nodes never come"]),
     ("#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun torchrun --nnodes=2 --nproc_per_node=8 fit.py\n", ["8 processes start on each node, which has 4 GPUs"]),
 ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_job_of_kubernetes(folder: Path) -> None:
     job = f"kind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n    Worker:\n      {replicas}\n"
     messages = [finding.message for finding in check(job, "job.yaml")]
     assert len(messages) == 2
-    assert any("told of 2 nodes, and there are 3 (replicas: Worker 3 (job.yaml:5))" in message for message in messages)
+    assert any("expects 2 nodes, and there are 3 (replicas: Worker 3 (job.yaml:5))" in message for message in messages)
     assert any("8 processes start on each node, which has 4 GPUs (GPUs: 4 (job.yaml:5))" in message for message in messages)
 
 

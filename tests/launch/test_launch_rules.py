@@ -71,12 +71,12 @@ def test_the_documented_launches_that_do_not_divide(folder: Path) -> None:
     *found, at_check = check("DDP505").findings
     assert lines(found) == [6, 7]
     assert (at_check.span.line, at_check.severity) == (25, "warning")
-    assert "jobs of 1, 2, 3, 4, 6, 12 processes" in at_check.message and "fit.py:6 and fit.py:7 start 8" in at_check.message
+    assert "only with 1, 2, 3, 4, 6, 12 processes" in at_check.message and "fit.py:6 and 1 more start 8" in at_check.message
     for finding in found:
         assert finding.severity == "error" and finding.confidence == "likely"
         assert "2 x 4 = 8 processes" in finding.message
         assert "accum_steps = 12 (fit.py:18, default)" in finding.message
-        assert "12 % 8 = 4" in finding.message and "8 and 16" in finding.message and "fit.py:25" in finding.message
+        assert "8 or 16" in finding.fix.description and "fit.py:25" in finding.message
         assert {(r.role, r.line) for r in finding.related} == {("check", 25), ("value", 18), ("launch", finding.span.line)}
         assert "8 micro-batches instead of 12" in finding.explanation
 
@@ -84,9 +84,9 @@ def test_the_documented_launches_that_do_not_divide(folder: Path) -> None:
 def test_a_named_launch_is_judged_alone(folder: Path) -> None:
     assert check("DDP505", launch="torchrun --nproc_per_node=4 fit.py").findings == []
     (finding,) = check("DDP505", world_size=5).findings
-    assert finding.span.line == 25 and "--world-size 5" in finding.message and "10 and 15" in finding.message
+    assert finding.span.line == 25 and "--world-size 5" in finding.message and "10 or 15" in finding.fix.description
     (finding,) = check("DDP505", launch="torchrun --nproc_per_node=8 fit.py big.py").findings
-    assert "accum_steps = 36 (big.py:1)" in finding.message and "32 and 40" in finding.message
+    assert "accum_steps = 36 (big.py:1)" in finding.message and "32 or 40" in finding.fix.description
     assert check("DDP505", launch="torchrun --nproc_per_node=8 fit.py big.py --accum_steps=40").findings == []
     assert check("DDP505", launch="torchrun --nproc_per_node=8 other.py").findings == []
     assert check("DDP505", launch="torchrun --nproc_per_node=gpu fit.py").findings == []
@@ -106,7 +106,7 @@ def test_a_number_of_a_config_file_is_reported_there(folder: Path) -> None:
     big, one = found["big.py"], found["one.py"]
     assert (big.severity, big.span.line) == ("error", 1) and "The launch of README.md:1 starts 8 processes" in big.message
     assert ("launch", "README.md", 1) in {(related.role, related.path, related.line) for related in big.related}
-    assert (one.severity, one.span.line) == ("warning", 1) and "accum_steps = 1 lets only one process start" in one.message
+    assert (one.severity, one.span.line) == ("warning", 1) and "accum_steps = 1 allows only one process" in one.message
     (folder / "README.md").write_text("torchrun --nproc_per_node=6 fit.py big.py\npython fit.py big.py\n")
     (info,) = [finding for finding in check("DDP505").findings if finding.span.path != "fit.py"]
     assert (info.severity, info.span.path, info.span.line) == (
@@ -114,7 +114,7 @@ def test_a_number_of_a_config_file_is_reported_there(folder: Path) -> None:
         "big.py",
         1,
     )  # 36 holds on 6 processes and not on the 8 of others
-    assert "and not the 8 of fit.py:6" in info.message
+    assert "not divisible by the 8 processes of fit.py:6" in info.message
 
 
 def test_notes_of_a_named_launch(folder: Path) -> None:
@@ -146,9 +146,9 @@ HEAD = "import os\nimport torch\nimport torch.distributed as dist\nworld_size = 
 DIVISIONS = [
     # program after HEAD, severity of the finding or None, part of the message
     ("accum = 6\naccum //= world_size\n", "warning", "accum = 6 (part.py:5)"),
-    ("accum = 6\nper_rank = accum // dist.get_world_size()\n", "warning", "on 4 processes 6 // 4 = 1, so 4 of 6"),
-    ("global_batch_size = 100\nmicro = global_batch_size // world_size\n", "warning", "on 3 processes"),
-    ("global_batch = 512\nnum_devices = 8\nbatch_size = global_batch // num_devices\n", "warning", "512 // 8 leaves none"),
+    ("accum = 6\nper_rank = accum // dist.get_world_size()\n", "warning", "4 processes do 4 of 6"),
+    ("global_batch_size = 100\nmicro = global_batch_size // world_size\n", "warning", "3 processes do 99 of 100"),
+    ("global_batch = 512\nnum_devices = 8\nbatch_size = global_batch // num_devices\n", "warning", "512 // 8 has no remainder now"),
     ("accum = 6\naccum //= torch.cuda.device_count()\n", "warning", "accum = 6"),
     ("batch_size = 30\nbatch_size = batch_size // world_size\n", "info", "batch_size = 30"),
     ("accum = 6\nassert accum % world_size == 0\naccum //= world_size\n", None, ""),
@@ -176,7 +176,7 @@ def test_a_named_launch_without_a_remainder_is_quiet(folder: Path) -> None:
     (folder / "part.py").write_text(HEAD + "accum = 6\naccum //= world_size\ndist.init_process_group('gloo')\n")
     assert check("DDP502", "part.py", world_size=3).findings == []
     (finding,) = check("DDP502", "part.py", world_size=4).findings
-    assert "on 4 processes 6 // 4 = 1" in finding.message
+    assert "4 processes do 4 of 6" in finding.message
 
 
 def test_total_batch_over_tokens_of_all_ranks(folder: Path) -> None:
@@ -198,9 +198,9 @@ def test_total_batch_over_tokens_of_all_ranks(folder: Path) -> None:
     (folder / "part.py").write_text(program)
     finding, at_check = check("DDP505", "part.py").findings
     assert (finding.span.line, at_check.span.line) == (3, 12)
-    assert "jobs of 1, 2, 4, 8, 16 processes" in at_check.message
+    assert "only with 1, 2, 4, 8, 16 processes" in at_check.message
     assert "total_batch_size = 65,536 (part.py:9)" in finding.message
-    assert "B * T * world_size = 24,576" in finding.message and "49,152 and 73,728" in finding.message
+    assert "B * T * world_size = 24,576" in finding.message and "49,152 or 73,728" in finding.fix.description
     assert check("DDP502", "part.py").findings == []
     notes = "\n".join(check("DDP505", "part.py", world_size=8).notes)
     assert "a = 2 micro-batches" in notes and "total_batch_size = 65,536 (part.py:9) // 32,768 (part.py:13)" in notes

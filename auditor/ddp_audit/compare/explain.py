@@ -207,7 +207,7 @@ _ON_DEVICE = {"started": ", which its device has begun", "scheduled": ", which i
 
 
 def standing(run: RankRun, now: float | None = None) -> str:
-    """Where a rank is, as the rest of a sentence about it: `waits in broadcast .. at train.py:224 since 3.1 s`."""
+    """Where a rank is, as the rest of a sentence about it: `has been waiting in broadcast .. at train.py:224 for 3.1 s`."""
     if run.state == MISSING:
         return "left no trace"
     if run.untraced:
@@ -223,10 +223,11 @@ def standing(run: RankRun, now: float | None = None) -> str:
     if run.state == WAITING:
         event = run.waiting or last_collective(run)
         if event is not None:
-            since = f" since {now - event.time:.1f} s" if now is not None and 0 < event.time <= now else ""
+            time = f" for {now - event.time:.1f} s" if now is not None and 0 < event.time <= now else ""
             where = frames(event)
             at = f" at {where[0]}" if where else ""
-            return f"waits in {event.what}{at}{since}{_ON_DEVICE.get(str(event.detail.get('state')), '')}"
+            verb = "has been waiting" if time else "waits"
+            return f"{verb} in {event.what}{at}{time}{_ON_DEVICE.get(str(event.detail.get('state')), '')}"
         return f"waits; last recorded: {last_text(run)}"
     if run.state == EXITED:
         return f"exited{code_text(run.code)} after {_last_done(run)}"
@@ -273,7 +274,8 @@ def missing(
     first = min(holders)
     there = f"{capital(rank_list(holders))} {is_are(list(holders))} in {doing(holders[first], forwards.get(first))}."
     absent = [f"Rank {rank} {standing(runs[rank])}." if rank in runs else f"Rank {rank} left no trace." for rank in lacking[:4]]
-    more = [f"So are {rank_list(lacking[4:])} missing."] if len(lacking) > 4 else []
+    rest = lacking[4:]
+    more = [f"{capital(rank_list(rest))} {is_are(rest)} also missing."] if rest else []
     gone = all(rank in runs and runs[rank].state in (EXITED, RAISED, KILLED) for rank in lacking)
     who = rank_list(lacking)
     end = f"The collective cannot finish without {who}." if gone else f"The collective waits for {who}."

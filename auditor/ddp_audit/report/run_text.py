@@ -270,7 +270,8 @@ def _guards(run: Run, divergence: Divergence, width: int) -> Iterator[str]:
         if event is not None and guard is not None:
             way = " > ".join(str(site.line) for site in reversed(event.stack))
             said = "true" if guard.answer else "false"
-            text = f"Rank {rank} comes there because {place_of(guard.path, guard.line)} {guard.text} is {said} for it (lines {way})"
+            where = place_of(guard.path, guard.line)
+            text = f"Rank {rank} gets there because `{guard.text}` ({where}) is {said} on rank {rank} (lines {way})"
             yield from _wrapped(text, width, "  ", 4)
 
 
