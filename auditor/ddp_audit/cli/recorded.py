@@ -83,6 +83,6 @@ def compared_trace(folder: str | os.PathLike[str], progress: Progress | None = N
 def read_notes(folder: str, logs: Sequence[str]) -> list[LogNote]:
     """The known error texts in logs and in what the traced command wrote to its standard error. Raises Usage."""
     try:
-        return read_logs([*logs, *sorted(Path(folder).glob(ERRORS_FILE.format("*")))])
+        return read_logs([*logs, *sorted(file for file in Path(folder).glob(ERRORS_FILE.format("*")) if file.is_file())])
     except OSError as error:
         raise Usage(f"{error.filename}: {error.strerror}") from None

@@ -24,6 +24,7 @@ from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
 from ddp_audit.trace.locked import stands_locked
+from ddp_audit.trace.plain import open_plain
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.standing import judge
 from ddp_audit.trace.store import (
@@ -109,7 +110,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
         return reader
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
-    except (Odd, KeyError, IndexError, ValueError, TypeError, AttributeError):
+    except (Odd, KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
         # Something that is seldom or damaged: the other reader knows it, or says what is wrong.
         plain = RankReader(Path(path), rank, strict=True)
         plain.read()
@@ -131,7 +132,7 @@ class ColumnReader:
         self.world_size = 0
 
     def read(self, book: Book) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(self.path)
         try:
             start = os.pread(descriptor, layout.HEADER.size + book.likely, 0)
             known = read_header(self.path, self.rank_run.rank, start[: layout.HEADER.size], True)
@@ -187,7 +188,10 @@ def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLO
     """The records of a file up to the last that was written. `first` is the first block, of `size` bytes, if it has been read."""
     offset = layout.HEADER.size
     blocks = [os.pread(descriptor, size, offset) if first is None else first]
-    while len(blocks[-1]) == size and blocks[-1][-_SIZE:].strip(b"\0"):
+    full = os.fstat(descriptor).st_size - layout.CHUNK  # the writer takes a chunk when it has filled the one before
+    while len(blocks[-1]) == size and (blocks[-1][-_SIZE:].strip(b"\0") or offset + size < full):
+        if not blocks[-1].strip(b"\0"):
+            raise ValueError("a hole")
         offset += size
         size *= 2
         blocks.append(os.pread(descriptor, size, offset))
@@ -284,7 +288,7 @@ class LateEvents(Sequence[Event]):
         """The events at positions that follow each other."""
         start = self._record(positions[0])
         count = self._record(positions[-1]) + 1 - start
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(self._path)
         try:
             data = os.pread(descriptor, count * _SIZE, layout.HEADER.size + start * _SIZE)
         finally:
@@ -293,7 +297,7 @@ class LateEvents(Sequence[Event]):
         return [self.made(start + offset // _SIZE, data[offset : offset + _SIZE]) for offset in offsets]
 
     def __iter__(self) -> Iterator[Event]:
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(self._path)
         try:
             data = _records(descriptor)
         finally:

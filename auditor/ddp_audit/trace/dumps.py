@@ -15,10 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain
 from ddp_audit.trace.store import TraceError
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|bin|trace|dump))?$")
+_WORDS = (b"pg_config", b"collective_seq_id")  # a dump has one of them
 _NOT_DUMPS = frozenset({".py", ".log", ".txt", ".err", ".out", ".csv", ".md", ".yaml", ".yml", ".sh", ".ddptrace", ".pt", ".pth"})
+
+
+class OtherPickle(TraceError):
+    """A pickle that no Flight Recorder writes: it counts where nothing else is there."""
 
 
 @dataclass(slots=True)
@@ -44,13 +50,20 @@ def find_dumps(folder: Path) -> dict[int, Dump]:
     for a file that is a dump and cannot be read, or whose name does not tell its rank.
     """
     found: dict[int, Dump] = {}
+    refused: TraceError | None = None
     for path in sorted(path for path in folder.rglob("*") if path.suffix not in _NOT_DUMPS and path.is_file()):
-        dump = read_dump(path)
+        try:
+            dump = read_dump(path)
+        except OtherPickle as error:
+            refused = refused or error
+            continue
         if dump is None:
             continue
         known = found.get(dump.rank)
         if known is None or _preference(dump) > _preference(known):
             found[dump.rank] = dump
+    if refused is not None and not found:
+        raise refused
     return found
 
 
@@ -62,7 +75,9 @@ def _preference(dump: Dump) -> tuple[int, int, int, str]:
 def read_dump(path: Path) -> Dump | None:
     """One file; None where it is no dump. Raises TraceError."""
     try:
-        data = path.read_bytes()
+        with plain_file(path) as file:
+            start = file.read(256)
+        data = read_plain(path) if start[:1] == b"\x80" or start.lstrip()[:1] == b"{" else b""
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
     if data[:1] == b"\x80":
@@ -70,8 +85,8 @@ def read_dump(path: Path) -> Dump | None:
     elif data[:256].lstrip()[:1] == b"{":
         try:
             value = json.loads(data)
-        except ValueError as error:
-            if b'"pg_config"' in data or b'"collective_seq_id"' in data:
+        except (ValueError, RecursionError) as error:
+            if any(word in data for word in _WORDS):
                 raise TraceError(f"{path}: damaged ({' '.join(str(error).split())})") from error
             return None
     else:
@@ -87,7 +102,7 @@ def _checked(path: Path, value: dict[str, Any]) -> Dump:
         raise TraceError(f"{path}: version {version} of the Flight Recorder's format; this tool reads versions 2.x")
     named = _RANK.search(path.name)
     rank = value.get("rank") if isinstance(value.get("rank"), int) else int(named[1]) if named else None
-    if rank is None:
+    if rank is None or not 0 <= rank < MOST_RANKS:  # digits of a time, say
         raise TraceError(f"{path}: a Flight Recorder dump whose name does not end with its rank")
     entries = value.get("entries") or []
     try:
@@ -98,7 +113,9 @@ def _checked(path: Path, value: dict[str, Any]) -> Dump:
         groups = dict(_groups(value.get("pg_config") or {}))
         status = value.get("pg_status") or {}
         enqueued = {str(name): int(one["last_enqueued_collective"]) for name, one in status.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if any(not 0 <= member < MOST_RANKS for members in groups.values() for member in members):
+            raise ValueError("a group of ranks that no run has")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise TraceError(f"{path}: damaged ({type(error).__name__}: {error})") from error
     return Dump(path, rank, version, ordered, groups, enqueued)
 
@@ -130,7 +147,8 @@ def _unpickled(path: Path, data: bytes) -> Any:
     try:
         return _Plain(io.BytesIO(data)).load()
     except _Refused as error:
-        raise TraceError(f"{path}: {error}") from error
+        is_dump = any(word in data for word in _WORDS)
+        raise (TraceError if is_dump else OtherPickle)(f"{path}: {error}") from error
     except Exception as error:  # a damaged pickle raises whatever its bytes lead to
         text = " ".join(str(error).split())
         raise TraceError(f"{path}: damaged or truncated ({type(error).__name__}: {text})") from error

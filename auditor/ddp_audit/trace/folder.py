@@ -23,6 +23,7 @@ from typing import Any
 import ddp_audit
 from ddp_audit.launch import Launch, read_command
 from ddp_audit.launch import LaunchError as NotRead
+from ddp_audit.trace.plain import plain_file, read_plain
 from ddp_audit.trace.processes import process_lives, ticks_of
 from ddp_audit.trace.worker import layout
 
@@ -118,8 +119,11 @@ class TraceFolder:
             if node["host"] == here and "end" not in node and process_lives(node["pid"], node["ticks"]):
                 raise FolderError(f"{self.path}: the trace of another run goes there (pid {node['pid']}); {advice}")
         for file in sorted(self.path.glob("rank-*.ddptrace")):
-            with file.open("rb") as stream:
-                header = stream.read(layout.HEADER.size)
+            try:
+                with plain_file(file) as stream:
+                    header = stream.read(layout.HEADER.size)
+            except OSError:  # no file of a rank: it is removed
+                continue
             if len(header) < layout.HEADER.size or header[:8] != layout.MAGIC:
                 continue
             pid, heartbeat = layout.HEADER.unpack(header)[5:7]
@@ -153,8 +157,8 @@ class TraceFolder:
     def _read(self) -> dict[str, Any]:
         """What run.json says; nothing where it is missing or damaged, which the next run mends."""
         try:
-            found = json.loads((self.path / layout.RUN_FILE).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            found = json.loads(read_plain(self.path / layout.RUN_FILE))
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

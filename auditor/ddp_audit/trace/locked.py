@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.events import Site
+from ddp_audit.trace.plain import plain_file
 from ddp_audit.trace.worker import layout
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)\b.*:$")
@@ -27,8 +28,8 @@ def stands_locked(trace: Path, rank: int, start: Mapping[str, Any] | None, since
         found = path.stat()
         if not found.st_size or found.st_mtime < since or start is None:
             return None
-        with path.open(encoding="ascii", errors="replace") as file:
-            text = file.read(_MOST_BYTES)
+        with plain_file(path) as file:
+            text = file.read(_MOST_BYTES).decode("ascii", "replace")
     except OSError:
         return None
     return site_in(text, int(start.get("thread", 0)), str(start.get("cwd", "")))
@@ -40,8 +41,8 @@ def stands_since(trace: Path, rank: int, thread: int) -> tuple[float, bool]:
     path = trace.with_name(layout.STACKS_PATTERN.format(rank))
     try:
         found = path.stat()
-        with path.open(encoding="ascii", errors="replace") as file:
-            text = file.read(_MOST_BYTES)
+        with plain_file(path) as file:
+            text = file.read(_MOST_BYTES).decode("ascii", "replace")
     except OSError:
         return 0.0, False
     is_his = waits = False

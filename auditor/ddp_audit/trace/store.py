@@ -80,6 +80,7 @@ from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import EXITED, MISSING, RAISED, RankRun, RecordedRun
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.locked import stands_locked
+from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain
 from ddp_audit.trace.processes import process_lives
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.standing import judge
@@ -88,6 +89,16 @@ from ddp_audit.trace.worker import layout
 _BLOCK = 1 << 16
 _SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
+_META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
+    "run": (str,),
+    "cwd": (str,),
+    "launch": (str,),
+    "torch": (str,),
+    "world_size": (int,),
+    "exit_code": (int,),
+    "killed": (bool,),
+    "command": (list,),
+}
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
 
 
@@ -169,12 +180,28 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
     """What run.json says; None where there is none. Raises TraceError."""
     path = folder / layout.RUN_FILE
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        found = json.loads(read_plain(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or one_line(error)}") from error
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
+    wrong = "is no object" if not isinstance(found, dict) else next(_wrong_fields(found), "")
+    if wrong:
+        raise TraceError(f"{path}: damaged: {wrong}")
+    checked: dict[str, Any] = found
+    return checked
+
+
+def _wrong_fields(meta: Mapping[str, Any]) -> Iterator[str]:
+    """What in run.json is not what the tracer writes there, of what is used."""
+    for key, kinds in _META_KINDS.items():
+        if not isinstance(meta.get(key), (*kinds, type(None))):
+            yield f"{key} is {type(meta[key]).__name__}"
+    world = meta.get("world_size")
+    if isinstance(world, int) and not 0 <= world <= MOST_RANKS:
+        yield f"a run of {world} ranks"
 
 
 class Reader(Protocol):
@@ -186,6 +213,9 @@ class Reader(Protocol):
     started: float
     run_id: str | None
     world_size: int
+
+    @property
+    def path(self) -> str | Path: ...
 
     def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
         """Derives the rank's state anew, without waits for messages that have met their other end."""
@@ -215,6 +245,8 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
             continue
         if reader.has_header:
             run.ranks[rank] = reader.rank_run
+            if not 0 <= reader.world_size <= MOST_RANKS:
+                raise TraceError(f"{reader.path}: damaged: a run of {reader.world_size} ranks")
             world = max(world, reader.world_size)
             run.groups.update(reader.groups)
     if not current or run.meta.get("run") in (None, *current):
@@ -262,7 +294,7 @@ class RankReader:
     def read(self) -> None:
         """Reads what is new and brings `rank_run` up to date."""
         try:
-            with self.path.open("rb") as file:
+            with plain_file(self.path) as file:
                 if self._read_header(file):
                     for offset, record in self._new_records(file):
                         self._take(offset, record)
@@ -303,6 +335,8 @@ class RankReader:
                 if record[0] != layout.EMPTY:
                     yield self._next - size, record
             if used < _BLOCK:
+                if self._strict and self._next < os.fstat(file.fileno()).st_size - 2 * layout.CHUNK:
+                    raise TraceError(f"{self.path}: damaged at byte {self._next} (nothing from there on)")
                 return
 
     def _may_skip_hole(self) -> bool:
@@ -325,7 +359,7 @@ class RankReader:
                 self.checks[fields[4]] = fields[6]
             else:
                 raise TraceError(f"{self.path}: damaged at byte {offset} (unknown kind of record {kind})")
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise TraceError(f"{self.path}: damaged at byte {offset} ({type(error).__name__}: {one_line(error)})") from error
 
     def _take_part(self, record: bytes) -> None:
@@ -454,7 +488,7 @@ def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:
 
 def rank_of(name: str) -> int | None:
     digits = name[len("rank-") : -len(".ddptrace")]
-    return int(digits) if digits.isdigit() else None
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits) < MOST_RANKS else None
 
 
 def one_line(error: BaseException) -> str:
