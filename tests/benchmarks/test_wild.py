@@ -83,3 +83,21 @@ def test_a_report_that_is_none_is_a_failure() -> None:
     assert wild.read_report(io.BytesIO(b"Traceback"), "owner/name", 1.0, 1).failure
     infos = json.dumps({"findings": [{"path": "a.py", "line": 1, "code": "DDP604", "severity": "info"}]})
     assert wild.read_report(io.BytesIO(infos.encode()), "owner/name", 1.0, 0).findings == []
+
+
+def test_proofs_are_judged_as_their_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.path.insert(0, str(HERE.parents[1] / "tests" / "cases"))
+    from case import read_program
+
+    from ddp_audit.audit import Options, audit
+
+    monkeypatch.chdir(HERE / "proofs")
+    for path in sorted(Path().glob("*.py")):
+        said = {(f.code, f.span.line) for f in audit([path.name], Options()).findings if f.severity in wild.LOUD}
+        assert said == read_program(path).expects, path
+
+
+def test_the_page_names_proofs_that_are_there() -> None:
+    page = (HERE.parents[1] / "docs" / "found-in-the-wild.md").read_text(encoding="utf-8")
+    for path in sorted((HERE / "proofs").glob("*.py")):
+        assert f"`{path.name}`" in page
