@@ -65,7 +65,7 @@ class Page:
         parts = [
             ("What it reports", self.what),
             ("Why it matters", self.why),
-            ("What to do instead", _sentence(self.remedy)),
+            ("Fix", _sentence(self.remedy)),
             ("When it stays quiet", self.quiet),
             ("What confirms it in a trace", self.confirmed),
             ("What a run of the example on two CPU ranks shows", in_words(self.outcome)),
@@ -81,20 +81,26 @@ class Page:
     def text(self, width: int = 100) -> str:
         """The page for a terminal or a pipe."""
         lines = [f"{self.code} {self.name} ({self.severity})"]
-        for heading, paragraph in self.sections():
-            lines += ["", heading, textwrap.fill(paragraph, width, initial_indent="  ", subsequent_indent="  ")]
-        for heading, program in self.programs():
-            lines += ["", heading, textwrap.indent(program, "  ")]
+        for heading, body, is_program in self._parts():
+            shown = body if is_program else textwrap.fill(body, width - 2)
+            lines += ["", heading, textwrap.indent(shown, "  ")]
+        if self.url:
+            lines += ["", self.url]
         return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
         """The page for viewers that show Markdown."""
         lines = [f"# {self.code} {self.name}", "", f"Severity: {self.severity}"]
-        for heading, paragraph in self.sections():
-            lines += ["", f"## {heading}", "", paragraph]
-        for heading, program in self.programs():
-            lines += ["", f"## {heading}", "", "```python", program, "```"]
+        for heading, body, is_program in self._parts():
+            lines += ["", f"## {heading}", "", *(["```python", body, "```"] if is_program else [body])]
+        lines += ["", "## To keep a finding", "", f"End its line with `# ddp-audit: ignore[{self.code}]` and the reason."]
         return "\n".join(lines) + "\n"
+
+    def _parts(self) -> list[tuple[str, str, bool]]:
+        """Heading, text and whether it is a program, in the order of the page: the examples come after what, why and the fix."""
+        prose = [(heading, text, False) for heading, text in self.sections()]
+        programs = [(heading, text, True) for heading, text in self.programs()]
+        return [*prose[:3], *programs, *prose[3:]]
 
     def to_json(self) -> dict[str, str]:
         """Every part by name; prose on one line."""
