@@ -157,11 +157,12 @@ def test_site_is_built(tmp_path: Path) -> None:
     assert not re.search(r'<(?:script|img|link)[^>]* (?:src|href)="https?://', re.sub(r'<link rel="canonical"[^>]*>', "", start))
 
 
-def test_the_table_of_fixes_is_that_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("script", ["fixes_table", "questions_page"])
+def test_made_parts_of_pages_are_up_to_date(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS)
-    module = importlib.import_module("fixes_table")
+    module = importlib.import_module(script)
     text = module.PAGE.read_text(encoding="utf-8")
-    assert module.with_table(text) == text, "run python docs/fixes_table.py"
+    assert module.with_table(text) == text, f"run python docs/{script}.py"
 
 
 def test_the_picture_of_the_rooms_has_every_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ddp_audit.explore import Exploration, Prediction, Scenario, explore, proof
 from ddp_audit.explore.alone import Lone, lone_forward
 from ddp_audit.explore.exact import Bounds, Job
 from ddp_audit.program import lower
+from ddp_audit.program.nodes import Forward
 from ddp_audit.source.project import Project
 
 HEAD = """
@@ -154,7 +155,7 @@ def lone(folder: Path, body: str, *, interpret: bool = True) -> list[Lone]:
     program = lower(project, project.entries[0])
     job = Job(project, project.entries[0], limits=Bounds(ticks=5_000))
     exploration = explore(program, (lambda: proof.predicted(job)) if interpret else None)
-    node = next(n for n in program.of("forward") if "ones" in _line(folder, n.span.line))
+    node = next(n for n in program.of(Forward) if "ones" in _line(folder, n.span.line))
     return lone_forward(exploration, node)
 
 

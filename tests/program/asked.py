@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import World, evaluate
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Node
+from ddp_audit.program.values import Value, World, evaluate
+
+N = TypeVar("N", bound=Node)
 
 
-def only(program: Program, *kinds: str) -> Node:
-    """The one node of these kinds."""
-    found = list(program.of(*kinds))
+def only(program: Program, kind: type[N]) -> N:
+    """The one node of a kind."""
+    found = list(program.of(kind))
     assert len(found) == 1, [(n.kind, n.span.line, n.text) for n in found]
     return found[0]
 
 
-def by_rank(node: Node, name: str, worlds: list[World]) -> list[Any]:
-    """What an argument of a node is on each rank."""
-    return [evaluate(node.args[name], world) for world in worlds]
+def by_rank(value: Value, worlds: list[World]) -> list[Any]:
+    """What a value is on each rank."""
+    return [evaluate(value, world) for world in worlds]
 
 
 def who(node: Node, size: int = 4, local: int = 2) -> list[bool | None]:

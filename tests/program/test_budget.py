@@ -10,6 +10,7 @@ import pytest
 from ddp_audit.program import lower
 from ddp_audit.program.model import Program
 from ddp_audit.program.names import written
+from ddp_audit.program.nodes import Collective
 from ddp_audit.source.project import Project
 
 
@@ -21,7 +22,7 @@ def _lowered(folder: Path, text: str) -> Program:
 
 
 def _collectives(program: Program) -> list[str]:
-    return [node.detail["op"] for node in program.of("collective")]
+    return [node.op for node in program.of(Collective)]
 
 
 def test_a_small_helper_is_followed_wherever_it_is_called(tmp_path: Path) -> None:

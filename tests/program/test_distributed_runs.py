@@ -8,6 +8,7 @@ import pytest
 from asked import only
 
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Collective, Init
 
 Lowered = Callable[..., Program]
 OPTIONS = """\
@@ -28,7 +29,7 @@ dist.all_reduce(loss)
 
 
 def _against(program: Program) -> bool:
-    return any(guard.against_default for guard in only(program, "collective").guards)
+    return any(guard.against_default for guard in only(program, Collective).guards)
 
 
 @pytest.mark.parametrize("name", ["world_size", "ddp_world_size", "n_gpus", "distributed", "parallel", "cuda", "w"])
@@ -68,7 +69,7 @@ LIB = {"lib.py": "import torch.distributed as dist\ndef start():\n    dist.init_
 @pytest.mark.parametrize("how", SETS_UP)
 def test_the_arm_that_sets_up_the_run_is_taken(lowered: Lowered, how: str, name: str) -> None:
     program = lowered(OPTIONS.replace("NAME", name) + SETS_UP[how].replace("NAME", name) + REST, files=LIB)
-    assert not any(guard.against_default for guard in only(program, "init").guards)
+    assert not any(guard.against_default for guard in only(program, Init).guards)
 
 
 @pytest.mark.parametrize("name", ["distributed", "several"])
@@ -79,7 +80,7 @@ def test_the_same_setting_is_asked_alike_elsewhere(lowered: Lowered, where: str,
     inner = f"def reduce(cfg):\n    if cfg.{name}:\n        dist.all_reduce(torch.zeros(1))\nreduce(args)\n"
     text = {"before": asked + init, "after": init + asked, "in another function": init + inner}[where]
     program = lowered(OPTIONS.replace("NAME", name) + text)
-    assert not _against(program) and not only(program, "collective").guards
+    assert not _against(program) and not only(program, Collective).guards
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_comparisons_of_a_setting_that_decides(lowered: Lowered, decides: str, a
         OPTIONS.replace("NAME", "unused") + f"if {decides}:\n    dist.init_process_group('gloo')\n"
         f"if {asked}:\n    dist.all_reduce(torch.zeros(1))\n"
     )
-    assert bool(only(program, "collective").guards) == guarded
+    assert bool(only(program, Collective).guards) == guarded
 
 
 @pytest.mark.parametrize("name", ["distributed", "ddp", "multi_gpu", "several"])
@@ -114,5 +115,5 @@ def test_a_setting_that_sets_up_nothing_keeps_its_default(lowered: Lowered, name
 
 def test_a_launch_that_runs_keeps_the_default_of_the_option(lowered: Lowered) -> None:
     text = OPTIONS.replace("NAME", "several") + "if args.several:\n    dist.init_process_group('gloo')\n"
-    assert not lowered(text, defaults_hold=True).has("init")
-    assert lowered(text).has("init")
+    assert not lowered(text, defaults_hold=True).has(Init)
+    assert lowered(text).has(Init)

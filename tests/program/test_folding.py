@@ -15,6 +15,7 @@ from ddp_audit.explore.exact import Job, predict
 from ddp_audit.explore.exact.values import Unknown
 from ddp_audit.folding import MOST_BITS, MOST_ITEMS, MOST_TEXT, TooLarge, fold, weigh
 from ddp_audit.program import lower
+from ddp_audit.program.nodes import Seed
 from ddp_audit.program.values import MISSING, World, evaluate
 from ddp_audit.source.project import Project
 
@@ -200,8 +201,8 @@ torch.manual_seed(value)
 def _by_lowering(folder: Path, text: str) -> Any:
     (folder / "train.py").write_text(_SCRIPT.format(text), encoding="utf-8")
     project = Project([folder / "train.py"])
-    (seed,) = lower(project, project.entries[0]).of("seed")
-    return evaluate(seed.args["seed"], World(1, 2, 2))
+    (seed,) = lower(project, project.entries[0]).of(Seed)
+    return evaluate(seed.seed, World(1, 2, 2))
 
 
 def _by_running(folder: Path, text: str) -> Any:

@@ -9,6 +9,7 @@ from asked import only
 
 from ddp_audit.program.loading import draws_at_random, samplers_of, shares_out, shuffles, training_passes
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import LoaderMade, SamplerMade
 
 Lowered = Callable[..., Program]
 START = "model = DDP(torch.nn.Linear(2, 1))\nsampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler)\n"
@@ -40,9 +41,9 @@ START = "model = DDP(torch.nn.Linear(2, 1))\nsampler = DistributedSampler(data)\
 def test_a_training_pass(lowered: Lowered, source: str, taken: bool) -> None:
     program = lowered(f"{START}{source}\n")
     (found,) = training_passes(program)
-    assert found.made is only(program, "loader") and found.taken is taken
+    assert found.made is only(program, LoaderMade) and found.taken is taken
     assert len(found.around) == (0 if taken else 1)
-    sampler = only(program, "sampler").object
+    sampler = only(program, SamplerMade).object
     assert sampler is not None and [s.key for s in samplers_of(found.made)] == [sampler.key]
 
 
@@ -88,14 +89,14 @@ def test_no_training_pass(lowered: Lowered, source: str) -> None:
 )
 def test_whether_data_is_shared_out(lowered: Lowered, source: str, answer: bool | None) -> None:
     program = lowered(f"def f(x):\n    pass\nx = f(1) or open('x').read()\n{source}\nDataLoader(data)\n")
-    assert shares_out(program, only(program, "loader").args["dataset"]) is answer
+    assert shares_out(program, only(program, LoaderMade).args["dataset"]) is answer
 
 
 def test_a_data_set_that_ignores_its_index_draws(lowered: Lowered) -> None:
     program = lowered(
         "class Set(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return torch.rand(3)\nDataLoader(Set())\n"
     )
-    assert draws_at_random(only(program, "loader").args["dataset"])
+    assert draws_at_random(only(program, LoaderMade).args["dataset"])
 
 
 @pytest.mark.parametrize(
@@ -104,4 +105,4 @@ def test_a_data_set_that_ignores_its_index_draws(lowered: Lowered) -> None:
 )
 def test_whether_a_sampler_shuffles(lowered: Lowered, arguments: str, answer: bool | None) -> None:
     program = lowered(f"DistributedSampler(data{arguments})\n")
-    assert shuffles(only(program, "sampler")) is answer
+    assert shuffles(only(program, SamplerMade)) is answer

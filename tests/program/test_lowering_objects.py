@@ -9,6 +9,20 @@ import pytest
 from asked import by_rank, line_of, only
 
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import (
+    Backward,
+    Collective,
+    Destroy,
+    DeviceChoice,
+    ForcedDevice,
+    Forward,
+    LoaderMade,
+    SamplerMade,
+    Save,
+    Seed,
+    SetEpoch,
+    Wrap,
+)
 from ddp_audit.program.values import Const, World, defaults_in, evaluate, options, the_object
 
 Lowered = Callable[..., Program]
@@ -50,14 +64,14 @@ def test_what_a_forward_goes_through(lowered: Lowered, source: str, through: str
         "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
         f"args = SimpleNamespace(distributed=os.getpid() > 0)\nnet, x = Net(), torch.ones(2)\n{source}\n"
     )
-    forward = only(program, "forward")
-    assert forward.detail["through"] == through
+    forward = only(program, Forward)
+    assert forward.through == through
     assert forward.object is not None and forward.object.key in program.wraps()
 
 
 def test_two_wrappers_are_two(lowered: Lowered) -> None:
     program = lowered("a = DDP(torch.nn.Linear(1, 1))\nb = DDP(torch.nn.Linear(1, 1))\n(a(x) + b(x)).sum().backward()\n")
-    backward = only(program, "backward")
+    backward = only(program, Backward)
     found = [n.object.key for n in program.forwards_of(backward.target) if n.object is not None]
     assert len(set(found)) == 2 == len(program.wraps())
 
@@ -73,7 +87,7 @@ def test_loss_remembers_its_forwards_through_helpers(lowered: Lowered) -> None:
         "scaler = torch.cuda.amp.GradScaler()\n"
         "scaler.scale(total).backward()\n"
     )
-    assert [n.kind for n in program.forwards_of(only(program, "backward").target)] == ["forward"]
+    assert [n.kind for n in program.forwards_of(only(program, Backward).target)] == ["forward"]
 
 
 def test_files_of_the_project(lowered: Lowered) -> None:
@@ -88,10 +102,10 @@ def test_files_of_the_project(lowered: Lowered) -> None:
             "lib/tools.py": "import os\nRANK = int(os.environ['RANK'])\n",
         },
     )
-    assert only(program, "wrap").span.path == "lib/setup.py"
-    barrier = only(program, "collective")
+    assert only(program, Wrap).span.path == "lib/setup.py"
+    barrier = only(program, Collective)
     assert (barrier.span.path, [s.path for s in barrier.calls]) == ("lib/data.py", ["train.py"])
-    assert by_rank(only(program, "seed"), "seed", TWO) == [0, 1]
+    assert by_rank(only(program, Seed).seed, TWO) == [0, 1]
     assert set(program.sources) == {"train.py", "lib/__init__.py", "lib/setup.py", "lib/data.py", "lib/tools.py"}
 
 
@@ -104,7 +118,7 @@ def test_relative_and_star_imports_in_a_ring(lowered: Lowered) -> None:
             "pkg/b.py": "import torch.distributed as dist\nfrom .a import show\ndef go():\n    dist.barrier()\n",
         },
     )
-    assert only(program, "collective").span.path == "pkg/b.py"
+    assert only(program, Collective).span.path == "pkg/b.py"
 
 
 def test_argparse_values_are_defaults(lowered: Lowered) -> None:
@@ -119,13 +133,13 @@ def test_argparse_values_are_defaults(lowered: Lowered) -> None:
         "torch.cuda.set_device(args.local_rank)\n"
     )
     program = lowered(text)
-    seed = only(program, "seed").args["seed"]
+    seed = only(program, Seed).seed
     assert isinstance(seed, Const) and seed.value == 8
     assert [d.name for d in defaults_in(seed)] == ["batch_size"] and next(defaults_in(seed)).open
-    assert by_rank(only(program, "device"), "index", TWO) == [0, 1]
+    assert by_rank(only(program, DeviceChoice).index, TWO) == [0, 1]
     override = SimpleNamespace(value=32, where="--set batch_size=32", path=None, line=None)
     changed = lowered(text, overrides={"batch_size": override})
-    value = only(changed, "seed").args["seed"]
+    value = only(changed, Seed).seed
     assert evaluate(value, TWO[0]) == 32 and not next(defaults_in(value)).open
 
 
@@ -134,10 +148,10 @@ def test_a_condition_on_a_default_is_open(lowered: Lowered) -> None:
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--wait', action='store_true')\n"
         "args = parser.parse_args()\nif args.wait:\n    dist.barrier()\nelse:\n    dist.all_reduce(torch.ones(1))\n"
     )
-    barrier, reduce = lowered(text).of("collective")
+    barrier, reduce = lowered(text).of(Collective)
     assert [g.against_default for n in (barrier, reduce) for g in n.guards] == [True, False]
     held = lowered(text, defaults_hold=True)
-    assert [n.detail["op"] for n in held.of("collective")] == ["all_reduce"]
+    assert [n.op for n in held.of(Collective)] == ["all_reduce"]
 
 
 def test_exec_configurator_makes_globals_defaults(lowered: Lowered) -> None:
@@ -147,16 +161,16 @@ def test_exec_configurator_makes_globals_defaults(lowered: Lowered) -> None:
     )
     program = lowered(text)
     assert program.config["steps"].value == 5 and program.config["steps"].line == line_of(program, "steps = 5")
-    assert len(only(program, "collective").guards) == 1
+    assert len(only(program, Collective).guards) == 1
     override = SimpleNamespace(value=7, where="config.py:1", path="config.py", line=1)
     changed = lowered(text, overrides={"steps": override})
-    assert not list(changed.of("collective"))
+    assert not list(changed.of(Collective))
     assert changed.config["steps"].origin == "config-file"
 
 
 def test_a_constant_without_configurator_decides(lowered: Lowered) -> None:
     program = lowered("steps = 5\nif steps != 5:\n    dist.barrier()\n")
-    assert not list(program.of("collective"))
+    assert not list(program.of(Collective))
 
 
 def test_dataclass_config(lowered: Lowered) -> None:
@@ -164,7 +178,7 @@ def test_dataclass_config(lowered: Lowered) -> None:
         "from dataclasses import dataclass\n@dataclass\nclass Config:\n    seed: int = 3\n    other: int = 4\n"
         "config = Config(other=9)\ntorch.manual_seed(config.seed)\ntorch.manual_seed(config.other)\n"
     )
-    first, second = (n.args["seed"] for n in program.of("seed"))
+    first, second = (n.seed for n in program.of(Seed))
     assert (evaluate(first, TWO[0]), evaluate(second, TWO[0])) == (3, 9)
     assert [d.name for d in defaults_in(first)] == ["seed"] and not list(defaults_in(second))
 
@@ -176,9 +190,9 @@ def test_sampler_and_loader(lowered: Lowered) -> None:
         "loader = DataLoader(data, batch_size=2, sampler=sampler)\n"
         "loader.sampler.set_epoch(1)\n"
     )
-    sampler, loader = only(program, "sampler").object, only(program, "loader")
+    sampler, loader = only(program, SamplerMade).object, only(program, LoaderMade)
     found = the_object(loader.args["sampler"], "sampler")
-    target = only(program, "set-epoch").object
+    target = only(program, SetEpoch).object
     assert sampler is not None and found is not None and target is not None
     assert found.key == sampler.key == target.key
 
@@ -189,7 +203,7 @@ def test_project_sampler_and_subclass(lowered: Lowered) -> None:
         "class Theirs(DistributedSampler):\n    pass\n"
         "a, b = Mine(dist.get_rank()), Theirs(data)\n"
     )
-    assert [n.detail["cls"] for n in program.of("sampler")] == ["Mine", "Theirs"]
+    assert [n.cls for n in program.of(SamplerMade)] == ["Mine", "Theirs"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +218,7 @@ def test_project_sampler_and_subclass(lowered: Lowered) -> None:
 )
 def test_data_sets(lowered: Lowered, source: str, sharded: bool) -> None:
     program = lowered(f"{source}\nloader = DataLoader(data)\n")
-    data = the_object(only(program, "loader").args["dataset"], "dataset")
+    data = the_object(only(program, LoaderMade).args["dataset"], "dataset")
     assert data is not None and ("rank" in data.taint) is sharded
 
 
@@ -213,8 +227,8 @@ def test_a_device_option_that_is_overwritten(lowered: Lowered) -> None:
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--device', default='cuda')\n"
         "args = parser.parse_args()\nargs.device = f\"cuda:{os.environ['LOCAL_RANK']}\"\n"
     )
-    assert only(lowered(text), "forced-device").span.line == line_of(lowered(text), "args.device =")
-    assert not list(lowered(text.replace("cuda:{", "cpu:{")).of("forced-device"))
+    assert only(lowered(text), ForcedDevice).span.line == line_of(lowered(text), "args.device =")
+    assert not list(lowered(text.replace("cuda:{", "cpu:{")).of(ForcedDevice))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +245,7 @@ def test_a_device_option_that_is_overwritten(lowered: Lowered) -> None:
     ],
 )
 def test_what_ends_after_an_exception_too(lowered: Lowered, source: str) -> None:
-    assert only(lowered(source + "\n"), "destroy").detail.get("finally") is True
+    assert only(lowered(source + "\n"), Destroy).in_finally
 
 
 def test_save_knows_the_keys(lowered: Lowered) -> None:
@@ -239,23 +253,23 @@ def test_save_knows_the_keys(lowered: Lowered) -> None:
         "state = {'model': net.state_dict(), 'step': 3}\nstate['rng'] = torch.get_rng_state()\ntorch.save(state, 'a.pt')\n"
         "torch.save(dict(model=1, optimizer=2), 'b.pt')\ntorch.save(net.state_dict(), 'c.pt')\n"
     )
-    assert [n.detail["content"] for n in program.of("save")] == [["model", "step", "rng"], ["model", "optimizer"], None]
+    assert [n.content for n in program.of(Save)] == [["model", "step", "rng"], ["model", "optimizer"], None]
 
 
 def test_unused_function_is_lowered_by_itself(lowered: Lowered) -> None:
     program = lowered("def train(model, local_rank):\n    torch.cuda.set_device(local_rank)\n    dist.barrier()\n")
-    assert only(program, "collective").guards == ()
-    assert by_rank(only(program, "device"), "index", TWO) == [0, 1]
+    assert only(program, Collective).guards == ()
+    assert by_rank(only(program, DeviceChoice).index, TWO) == [0, 1]
 
 
 def test_name_main_runs(lowered: Lowered) -> None:
     program = lowered("def main():\n    dist.barrier()\nif __name__ == '__main__':\n    main()\n")
-    assert only(program, "collective").guards == ()
+    assert only(program, Collective).guards == ()
 
 
 def test_alternatives_of_a_value(lowered: Lowered) -> None:
     program = lowered("import sys\nif len(sys.argv) > 2:\n    n = torch.nn.Linear(1, 1)\nelse:\n    n = None\nmodel = DDP(n)\n")
-    assert len(list(options(only(program, "wrap").args["module"]))) == 2
+    assert len(list(options(only(program, Wrap).args["module"]))) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from asked import line_of, only, who
 
 from ddp_audit.program.model import Branch, CallItem, LoopItem, Node, Program, TryItem
+from ddp_audit.program.nodes import Backward, Collective, Destroy, Forward, Iterate, LoaderMade, Wrap
 from ddp_audit.program.values import World, truth
 
 Lowered = Callable[..., Program]
@@ -59,7 +60,7 @@ ALL = [True] * 4
 )  # fmt: skip
 def test_who_gets_to_a_barrier(lowered: Lowered, source: str, expected: list[bool]) -> None:
     program = lowered(source + "\n")
-    assert who(only(program, "collective")) == expected
+    assert who(only(program, Collective)) == expected
 
 
 def test_local_data_guard_has_its_taint(lowered: Lowered) -> None:
@@ -71,7 +72,7 @@ def test_local_data_guard_has_its_taint(lowered: Lowered) -> None:
         "        continue\n"
         "    loss.backward()\n"
     )
-    backward = only(program, "backward")
+    backward = only(program, Backward)
     assert [sorted(g.taint) for g in backward.rank_guards] == [["local data"]]
     assert backward.rank_guards[0].via == "early-exit"
     assert who(backward) == [None] * 4
@@ -89,12 +90,12 @@ def test_all_reduce_settles_a_local_condition(lowered: Lowered) -> None:
         "        continue\n"
         "    loss.backward()\n"
     )
-    assert only(program, "backward").rank_guards == ()
+    assert only(program, Backward).rank_guards == ()
 
 
 def test_calls_lead_to_a_node(lowered: Lowered) -> None:
     program = lowered("def inner():\n    dist.barrier()\ndef outer():\n    inner()\nouter()\nouter()\n")
-    found = list(program.of("collective"))
+    found = list(program.of(Collective))
     lines = [line_of(program, "    inner()"), line_of(program, "    dist.barrier()")]
     assert [[s.line for s in n.calls][1:] for n in found] == [lines[:1], lines[:1]]
     assert {n.span.line for n in found} == {lines[1]}
@@ -104,7 +105,7 @@ def test_calls_lead_to_a_node(lowered: Lowered) -> None:
 
 def test_recursion_ends(lowered: Lowered) -> None:
     program = lowered("def again(n):\n    dist.barrier()\n    if n:\n        again(n - 1)\nagain(3)\n")
-    only(program, "collective")
+    only(program, Collective)
 
 
 def test_loops_around(lowered: Lowered) -> None:
@@ -115,11 +116,11 @@ def test_loops_around(lowered: Lowered) -> None:
         "    for i, (x, y) in enumerate(loader):\n"
         "        model(x).sum().backward()\n"
     )
-    backward = only(program, "backward")
+    backward = only(program, Backward)
     assert [loop.epochs for loop in backward.loops] == [True, False]
     assert [loop.kind for loop in backward.loops] == ["for", "for"]
-    iterate = only(program, "iterate")
-    made = only(program, "loader").object
+    iterate = only(program, Iterate)
+    made = only(program, LoaderMade).object
     assert iterate.object is not None and made is not None and iterate.object.key == made.key
     outer = next(item for item in program.tree if isinstance(item, LoopItem))
     assert any(isinstance(item, LoopItem) for item in outer.body)
@@ -127,7 +128,7 @@ def test_loops_around(lowered: Lowered) -> None:
 
 def test_loop_over_a_rank_dependent_range_has_its_taint(lowered: Lowered) -> None:
     program = lowered("for i in range(dist.get_rank()):\n    dist.barrier()\n")
-    assert only(program, "collective").loops[0].taint == {"rank"}
+    assert only(program, Collective).loops[0].taint == {"rank"}
 
 
 def test_branches_in_the_tree(lowered: Lowered) -> None:
@@ -135,7 +136,7 @@ def test_branches_in_the_tree(lowered: Lowered) -> None:
     branch = next(item for item in program.tree if isinstance(item, Branch))
     assert len(branch.then) == len(branch.orelse) == 1
     assert branch.guard.polarity and branch.guard.ranks() == "only rank 0"
-    assert [who(n) for n in program.of("collective")] == [RANK_0, NOT_RANK_0]
+    assert [who(n) for n in program.of(Collective)] == [RANK_0, NOT_RANK_0]
 
 
 def test_try_and_finally(lowered: Lowered) -> None:
@@ -148,10 +149,10 @@ def test_try_and_finally(lowered: Lowered) -> None:
         "finally:\n"
         "    dist.destroy_process_group()\n"
     )
-    barrier, reduce = program.of("collective")
+    barrier, reduce = program.of(Collective)
     assert barrier.tries and not reduce.tries
     assert reduce.rank_guards[0].taint == {"an exception"}
-    assert only(program, "destroy").detail.get("finally") is True
+    assert only(program, Destroy).in_finally
     item = next(i for i in program.tree if isinstance(i, TryItem))
     assert len(item.body) == len(item.handlers[0]) == len(item.final) == 1
 
@@ -179,14 +180,14 @@ def test_try_and_finally(lowered: Lowered) -> None:
 )
 def test_no_sync_blocks(lowered: Lowered, source: str) -> None:
     program = lowered(f"model = DDP(torch.nn.Linear(2, 1))\nx = torch.ones(2)\nlast = bool(os.getpid() % 2)\n{source}\n")
-    forward = next(program.of("forward"))
+    forward = next(program.of(Forward))
     assert len(forward.no_sync) == 1
     block = forward.no_sync[0]
-    wrap = only(program, "wrap")
+    wrap = only(program, Wrap)
     assert block.wrapper is not None and wrap.object is not None and block.wrapper.key == wrap.object.key
     if source.startswith("with model"):
         assert block.test is None
-        assert only(program, "backward").no_sync == ()
+        assert only(program, Backward).no_sync == ()
         return
     assert block.test is not None
     for last in (True, False):
@@ -212,7 +213,7 @@ def test_no_sync_blocks(lowered: Lowered, source: str) -> None:
 )
 def test_gradients(lowered: Lowered, source: str, grad: bool) -> None:
     program = lowered(f"model = DDP(torch.nn.Linear(2, 1))\nx = torch.ones(2)\n{source}\n")
-    assert only(program, "forward").grad is grad
+    assert only(program, Forward).grad is grad
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_gradients(lowered: Lowered, source: str, grad: bool) -> None:
 )
 def test_what_the_group_rests_on_is_answered_alike_later(lowered: Lowered, made: str, asked: str, reached: bool | None) -> None:
     text = f"def init():\n    if {made}:\n        dist.init_process_group('nccl')\ninit()\nif {asked}:\n    dist.barrier()\n"
-    found = [node.guards for node in lowered(text).of("collective")]
+    found = [node.guards for node in lowered(text).of(Collective)]
     assert found == ([] if reached is False else found)
     assert bool(found) is (reached is not False)
     assert not found or bool(found[0]) is (reached is None)

@@ -9,6 +9,7 @@ import pytest
 from asked import by_rank, only
 
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Seed
 from ddp_audit.program.values import RANK, Const, World, evaluate
 
 Lowered = Callable[..., Program]
@@ -46,20 +47,20 @@ TWO_BY_TWO = [World(rank, 4, 2) for rank in range(4)]
 )
 def test_expression_of_the_rank(lowered: Lowered, source: str, expected: list[Any]) -> None:
     program = lowered(f"value = {source}\ntorch.manual_seed(value)\n")
-    seed = only(program, "seed")
-    assert by_rank(seed, "seed", TWO_BY_TWO) == expected
-    assert RANK in seed.args["seed"].taint
+    seed = only(program, Seed)
+    assert by_rank(seed.seed, TWO_BY_TWO) == expected
+    assert RANK in seed.seed.taint
 
 
 def test_a_list_that_a_spawned_function_fills_is_no_argument_of_the_call_that_spawns(lowered: Lowered) -> None:
     text = "import torch.multiprocessing as mp\nlist_of = [7]\ndef work(rank, items):\n    items.append(rank)\n"
     program = lowered(text + "mp.spawn(work, ([],), nprocs=2)\nmp.spawn(work, list_of)\ntorch.manual_seed(list_of[-1])\n")
-    assert by_rank(only(program, "seed"), "seed", TWO_BY_TWO) == [7, 7, 7, 7]
+    assert by_rank(only(program, Seed).seed, TWO_BY_TWO) == [7, 7, 7, 7]
 
 
 def test_a_list_of_its_own_that_a_function_fills_is_not_the_callers(lowered: Lowered) -> None:
     text = "values = [7]\ndef put(items):\n    items = []\n    items.append(dist.get_rank())\nput(values)\ntorch.manual_seed(values[-1])\n"
-    assert by_rank(only(lowered(text), "seed"), "seed", TWO_BY_TWO) == [7, 7, 7, 7]
+    assert by_rank(only(lowered(text), Seed).seed, TWO_BY_TWO) == [7, 7, 7, 7]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_list_of_its_own_that_a_function_fills_is_not_the_callers(lowered: Low
 )
 def test_the_rank_on_its_way(lowered: Lowered, source: str) -> None:
     program = lowered(f"{source}\ntorch.manual_seed(rank)\n")
-    assert by_rank(only(program, "seed"), "seed", TWO_BY_TWO) == [0, 1, 2, 3]
+    assert by_rank(only(program, Seed).seed, TWO_BY_TWO) == [0, 1, 2, 3]
 
 
 def test_spawned_function_gets_the_local_rank(lowered: Lowered) -> None:
@@ -106,19 +107,19 @@ def test_spawned_function_gets_the_local_rank(lowered: Lowered) -> None:
         "if __name__ == '__main__':\n"
         "    main()\n"
     )
-    assert by_rank(only(program, "seed"), "seed", TWO_BY_TWO) == [300, 301, 300, 301]
+    assert by_rank(only(program, Seed).seed, TWO_BY_TWO) == [300, 301, 300, 301]
 
 
 def test_collective_makes_a_value_equal(lowered: Lowered) -> None:
     program = lowered("t = torch.tensor(dist.get_rank())\ndist.broadcast(t, 0)\ntorch.manual_seed(t)\n")
-    assert not only(program, "seed").args["seed"].taint
+    assert not only(program, Seed).seed.taint
 
 
 def test_what_a_loop_counts_is_a_what_if(lowered: Lowered) -> None:
     program = lowered("for i in range(10):\n    torch.manual_seed(i * 2 + 1)\n")
-    seed = only(program, "seed")
+    seed = only(program, Seed)
     line, column = seed.loops[0].span.line, len("for i in ")
-    assert evaluate(seed.args["seed"], World(0, 2, 2, {f"loop:{line}:{column}": 3})) == 7
+    assert evaluate(seed.seed, World(0, 2, 2, {f"loop:{line}:{column}": 3})) == 7
     assert seed.loops[0].count == Const(value=10)
 
 
@@ -126,19 +127,19 @@ def test_a_counter_is_unknown_inside_its_loop(lowered: Lowered) -> None:
     program = lowered(
         "n = 0\nwhile True:\n    torch.manual_seed(n)\n    n += 1\n    if n > 3:\n        break\ntorch.manual_seed(n)\n"
     )
-    for seed in program.of("seed"):
-        assert not isinstance(seed.args["seed"], Const)
+    for seed in program.of(Seed):
+        assert not isinstance(seed.seed, Const)
 
 
 def test_variable_of_both_arms(lowered: Lowered) -> None:
     program = lowered(
         "import sys\nif len(sys.argv) > 1:\n    base = 1\nelse:\n    base = dist.get_rank()\ntorch.manual_seed(base)\n"
     )
-    assert RANK in only(program, "seed").args["seed"].taint
+    assert RANK in only(program, Seed).seed.taint
 
 
 def test_clock_and_files_taint(lowered: Lowered) -> None:
     program = lowered("import time\ntorch.manual_seed(int(time.time()))\ntorch.manual_seed(len(os.listdir('.')))\n")
-    clock, files = program.of("seed")
-    assert clock.args["seed"].taint == {"clock"}
-    assert files.args["seed"].taint == {"files"}
+    clock, files = program.of(Seed)
+    assert clock.seed.taint == {"clock"}
+    assert files.seed.taint == {"files"}

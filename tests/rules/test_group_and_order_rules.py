@@ -12,6 +12,7 @@ from found import audited, findings, rules
 from group_and_order_look_alikes import HEAD, QUIET
 
 from ddp_audit.launch.command import read_command
+from ddp_audit.program.nodes import Collective
 
 MINE = ("DDP206", "DDP207", "DDP208", "DDP209", "DDP212")
 FOUND = {
@@ -375,4 +376,4 @@ def test_a_launch_that_fixes_the_hashes_gives_one_order(tmp_path: Path) -> None:
 
 def test_a_call_that_is_waited_for_at_once_is_one_call(tmp_path: Path) -> None:
     text = HEAD + "x = torch.ones(4)\ny = dist.all_reduce(x, async_op=True)\ndist.all_reduce(x, async_op=True).wait()\n"
-    assert len(list(audited(tmp_path, text).program.of("collective"))) == 2
+    assert len(list(audited(tmp_path, text).program.of(Collective))) == 2

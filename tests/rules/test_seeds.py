@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from found import HEAD, audited, findings
 
+from ddp_audit.program.nodes import Seed
 from ddp_audit.program.values import CLOCK, RANDOM, RANK
 from ddp_audit_rules.facts.streams import one_stream, seed_of_all, seeds_of
 
@@ -61,8 +62,8 @@ def test_the_streams_that_a_seed_starts(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", UNEQUAL)
 def test_a_seed_of_each_process_is_not_one_stream(text: str, tmp_path: Path) -> None:
     program = audited(tmp_path, text + "\n").program
-    (seed,) = program.of("seed")
-    assert UNEQUAL[text] in seed.args["seed"].taint
+    (seed,) = program.of(Seed)
+    assert UNEQUAL[text] in seed.seed.taint
     assert not any(one_stream(program, name) for name in STREAMS)
 
 

@@ -122,7 +122,7 @@ def _report(context: Context, rules: list[Rule], read: list[str], most: int | No
 
 def _nodes(program: Program, most: int | None) -> Iterator[str]:
     for kind in sorted({node.kind for node in program.nodes}):
-        nodes = list(program.of(kind))
+        nodes = [node for node in program.nodes if node.kind == kind]
         yield f"  {kind}: {len(nodes)}"
         for node in nodes[:most]:
             guards = "".join(f" [{guard.describe()}]" for guard in node.guards if guard.taint)

@@ -19,6 +19,7 @@ from ddp_audit.machine.graph import Handle
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import ProcessGroup
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem
+from ddp_audit.program.nodes import Backward, Collective, Forward, Jump, Step, SyncFlag, Wrap, ZeroGrad
 from ddp_audit.program.values import MISSING, Const, Value, World, evaluate, holds, loop_leaves, truth
 
 MAX_EVENTS = 2_000
@@ -186,33 +187,32 @@ class Walk:
     # ---- nodes
 
     def _node(self, node: Node) -> None:
-        match node.kind:
-            case "wrap" if node.detail.get("style") == "ddp":
+        match node:
+            case Wrap(style="ddp"):
                 wrapper = self._wrapper(node)
                 self._emit(node, wrapper.construct())
-            case "sync-flag" if node.object is not None and node.object.key in self._wrappers:
-                value = truth(node.args["value"], self._here())
+            case SyncFlag() if node.object is not None and node.object.key in self._wrappers:
+                value = truth(node.value, self._here())
                 self._wrappers[node.object.key].require_backward_grad_sync = value is not False
-            case "forward":
+            case Forward():
                 self._forward(node)
-            case "backward":
+            case Backward():
                 self._backward(node)
-            case "step":
+            case Step():
                 local = sorted({name for wrapper in self._wrappers.values() for name in wrapper.step()})
                 self._mark(node, ev.STEP, local=local)
                 self._steps += 1
                 if self._steps == self.scenario.stop_after:
                     raise _Left("exit")
-            case "zero-grad":
+            case ZeroGrad():
                 for wrapper in self._wrappers.values():
                     wrapper.zero_grad()
-            case "collective":
+            case Collective():
                 self._emit(node, _collective(node, self._here()))
-            case "jump":
-                what = node.detail["what"]
+            case Jump(what=what):
                 raise _Left("exit" if what == "raise" else what)
 
-    def _wrapper(self, node: Node) -> Ddp:
+    def _wrapper(self, node: Wrap) -> Ddp:
         options = {name: evaluate(value, self._here()) for name, value in node.args.items() if name in _OPTIONS}
         buffers = NOMINAL_BUFFERS if self.scenario.buffers else ()
         made = Ddp(ModuleSpec(NOMINAL_PARAMETERS, buffers), **{k: v for k, v in options.items() if v is not MISSING})
@@ -220,12 +220,12 @@ class Walk:
         self._wrappers[node.object.key] = made
         return made
 
-    def _forward(self, node: Node) -> None:
+    def _forward(self, node: Forward) -> None:
         wrapper = self._wrappers.get(node.object.key) if node.object is not None else None
         if wrapper is None or node.span == self.scenario.without:
             return
         grad = node.grad is not False
-        if node.detail.get("through") == "module":
+        if node.through == "module":
             result = wrapper.module_forward(grad=grad)
         else:
             before = wrapper.require_backward_grad_sync
@@ -237,7 +237,7 @@ class Walk:
         self._handles[node.number] = (wrapper, result.handle)
         self._emit(node, result.events)
 
-    def _backward(self, node: Node) -> None:
+    def _backward(self, node: Backward) -> None:
         by_wrapper: dict[int, tuple[Ddp, list[Handle]]] = {}
         for number in sorted(node.target.deps if node.target is not None else ()):
             if number in self._handles:
@@ -287,9 +287,9 @@ def _stack(node: Node) -> tuple[Site, ...]:
     return (_site(node), *(Site(c.path, c.line) for c in reversed(node.calls)))
 
 
-def _collective(node: Node, world: World) -> list[Event]:
+def _collective(node: Collective, world: World) -> list[Event]:
     """The events of a user's collective; a hidden one stands as a single event of its own name."""
-    op = str(node.detail["op"])
+    op = node.op
     if "group" in node.args and not (isinstance(node.args["group"], Const) and node.args["group"].value is None):
         return []
     group = ProcessGroup()

@@ -12,6 +12,7 @@ from ddp_audit.launch.quantities import quantities
 from ddp_audit.launch.scaling import Job, Number
 from ddp_audit.launch.update import FIXED, GLOBAL_BATCH_KIND, GLOBAL_COUNT, PER_PROCESS, PLAIN, TOTAL, Update
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Draw, SamplerMade, Seed
 from ddp_audit.program.values import RANK
 
 MEANINGS = {
@@ -140,10 +141,10 @@ def _random_batches(program: Program, now: Update, before: Update | None) -> lis
     """What the samples of an update do when W changes, from how the program comes to them."""
     if before is None or before.world == now.world:
         return []
-    draws = next((node for node in program.of("draw")), None)
-    seed = next((node for node in program.of("seed") if RANK in node.args["seed"].taint), None)
+    draws = next((node for node in program.of(Draw)), None)
+    seed = next((node for node in program.of(Seed) if RANK in node.seed.taint), None)
     seeded = f", seeded with its rank at {seed.span.place}" if seed is not None else ""
-    if program.has("sampler"):
+    if program.has(SamplerMade):
         return [
             "The sampler deals the same shuffled order out over more or fewer processes: with K kept an update has the same "
             "samples up to the padding at the end, but dropout and augmentation draw from "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.nodes import EnvironmentSet, Spawn
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
@@ -30,16 +31,14 @@ class Setting:
 
 def environment_faults(program: Program) -> Iterator[Setting]:
     """The settings of the rendezvous in the code of a program that do not describe a job."""
-    spawns = {node.span for node in program.of("spawn")}
-    for node in first_of_each_place(program.of("environ")):
-        value = node.args.get("value")
-        if value is None:
-            continue
-        if node.detail.get("name") == "MASTER_PORT":
+    spawns = {node.span for node in program.of(Spawn)}
+    for node in first_of_each_place(program.of(EnvironmentSet)):
+        value = node.value
+        if node.name == "MASTER_PORT":
             text = program.line(node.span.path, node.span.line)
             drawn = bool(_DRAWN_HERE.search(text)) and bool(value.taint & {RANDOM, CLOCK, FILES})
             yield from _port(node, value, drawn, inside=any(call in spawns for call in node.calls), spawns=bool(spawns))
-        elif node.detail.get("name") == "MASTER_ADDR":
+        elif node.name == "MASTER_ADDR":
             yield from _address(node, value, "setdefault" in program.line(node.span.path, node.span.line))
 
 

@@ -20,6 +20,7 @@ from ddp_audit.launch.scaling import (
     starts,
 )
 from ddp_audit.launch.update import BATCH_NAMES, BLOCK_NAMES, update_of
+from ddp_audit.program.nodes import FloorDivision
 
 if TYPE_CHECKING:
     from ddp_audit.program.model import Node, Program
@@ -91,8 +92,8 @@ def _about_update(accumulation: Accumulation, world: int, batch: Number, block: 
 
 def accumulation_of(job: Job) -> Accumulation | None:
     """A and a of a program under a launch, from the first division of an accumulation count by W, else from its name alone."""
-    for node in job.program.of("floordiv"):
-        left, right = node.args.get("left"), node.args.get("right")
+    for node in job.program.of(FloorDivision):
+        left, right = node.left, node.right
         if left is None or right is None or not depends_on_world(right) or depends_on_world(left):
             continue
         numbers = job.numbers(left)
@@ -109,7 +110,7 @@ def accumulation_of(job: Job) -> Accumulation | None:
 
 
 def _undivided(job: Job) -> Accumulation | None:
-    divided = any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of("floordiv"))
+    divided = any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of(FloorDivision))
     names = [name for name in job.program.config if ACCUMULATION.search(name)]
     if divided or len(names) != 1:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ddp_audit.launch.scaling import Job, depends_on_world, division_parts
 from ddp_audit.launch.update import Update
 from ddp_audit.program.model import first_of_each_place
+from ddp_audit.program.nodes import FloorDivision, OptimizerMade, SamplerMade, SchedulerMade
 from ddp_audit.program.values import Const, Items, Unknown, Value
 
 _STEPS = ("num_training_steps", "num_warmup_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
@@ -26,8 +27,8 @@ def quantities(job: Job, update: Update | None = None) -> list[str]:
 
 def _divisions(job: Job, update: Update | None) -> Iterator[str]:
     own = update.division.span if update is not None and update.division is not None else None
-    for node in first_of_each_place(job.program.of("floordiv")):
-        left, right = node.args.get("left"), node.args.get("right")
+    for node in first_of_each_place(job.program.of(FloorDivision)):
+        left, right = node.left, node.right
         if left is None or right is None or node.span == own or not depends_on_world(right) or depends_on_world(left):
             continue
         target, dividend, divisor = division_parts(job.program, node)
@@ -45,14 +46,14 @@ def _divisions(job: Job, update: Update | None) -> Iterator[str]:
 
 
 def _rates(job: Job) -> Iterator[str]:
-    for node in first_of_each_place(job.program.of("optimizer")):
-        rate = node.args.get("lr")
+    for node in first_of_each_place(job.program.of(OptimizerMade)):
+        rate = node.lr
         if rate is not None and depends_on_world(rate):
             yield f"learning rate = {_shown(job, rate)} ({node.place})"
 
 
 def _schedules(job: Job) -> Iterator[str]:
-    for node in first_of_each_place(job.program.of("scheduler")):
+    for node in first_of_each_place(job.program.of(SchedulerMade)):
         for name in _STEPS:
             steps = node.args.get(name)
             if steps is not None and depends_on_world(steps):
@@ -61,8 +62,8 @@ def _schedules(job: Job) -> Iterator[str]:
 
 def _shares(job: Job) -> Iterator[str]:
     world = job.world_size
-    for node in first_of_each_place(job.program.of("sampler")):
-        if node.detail.get("cls") != "DistributedSampler" or world is None or world < 2:
+    for node in first_of_each_place(job.program.of(SamplerMade)):
+        if node.cls != "DistributedSampler" or world is None or world < 2:
             continue
         replicas = node.args.get("num_replicas")
         count = job.value(replicas) if replicas is not None and not _is_none(replicas) else world

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.launch.environment import Setting
 from ddp_audit.launch.model import TORCH_LAUNCH, TORCH_RUN, TORCHRUN, Launch
 from ddp_audit.launch.scaling import starts
-from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.model import Program, first_of_each_place
+from ddp_audit.program.nodes import Init
 from ddp_audit.program.values import World, evaluate, holds
 
 _MOST = 256  # processes of a launch that are looked at
@@ -16,7 +17,7 @@ _MOST = 256  # processes of a launch that are looked at
 def rank_faults(program: Program, launches: Iterable[Launch]) -> Iterator[Setting]:
     """The process groups whose ranks are not those of a job of several nodes that starts the script, one for each place."""
     jobs = [(launch, worlds) for launch in launches if starts(launch, program.entry) and (worlds := _several_nodes(launch))]
-    for node in first_of_each_place(program.of("init")):
+    for node in first_of_each_place(program.of(Init)):
         if "rank" in node.args:
             yield from next((found for launch, worlds in jobs if (found := list(_repeated(node, launch, worlds)))), [])
 
@@ -29,7 +30,7 @@ def _several_nodes(launch: Launch) -> list[World]:
     return [World(rank, nodes * each, each) for rank in range(nodes * each)] if nodes > 1 and nodes * each <= _MOST else []
 
 
-def _repeated(node: Node, launch: Launch, worlds: list[World]) -> Iterator[Setting]:
+def _repeated(node: Init, launch: Launch, worlds: list[World]) -> Iterator[Setting]:
     if any(holds(guard.test, world) is not guard.polarity for guard in node.guards for world in worlds):
         return
     ranks = [evaluate(node.args["rank"], world) for world in worlds]

@@ -15,6 +15,7 @@ from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
+from ddp_audit.program.nodes import Check, FloorDivision
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
 from ddp_audit.source import seen
 from ddp_audit.source.paths import place_of
@@ -43,7 +44,7 @@ class Number:
 class Divisibility:
     """A test in the script that `left % right` is 0, where `right` depends on the world size; with the source of both."""
 
-    node: Node
+    node: Check
     left: Value
     right: Value
     test: Value
@@ -200,10 +201,8 @@ def depends_on_world(value: Value) -> bool:
 def divisibility_checks(program: Program) -> list[Divisibility]:
     """The asserts, and ifs that raise, that test a remainder by the world size; one a place."""
     found: list[Divisibility] = []
-    for node in first_of_each_place(program.of("assert")):
-        test = node.args.get("test")
-        if test is None:
-            continue
+    for node in first_of_each_place(program.of(Check)):
+        test = node.test
         texts = _remainder_texts(node.text)
         pairs = list(remainders(test))
         for index, (left, right) in enumerate(pairs):
@@ -265,7 +264,7 @@ def _rounded(rounded: Value, quotient: Value) -> Iterator[tuple[Value, Value]]:
 
 def conditions(program: Program) -> list[tuple[Value, str]]:
     """Every condition that the program tests, with its source: of asserts, of ifs, and of ifs on the way to something."""
-    found = [(node.args["test"], node.text) for node in program.of("assert") if "test" in node.args]
+    found = [(node.test, node.text) for node in program.of(Check)]
     found += [(guard.test, guard.text) for node in program.nodes for guard in node.guards]
     found += [(guard.test, guard.text) for guard in _branch_guards(program.tree, [])]
     return list({(id(test), text): (test, text) for test, text in found}.values())
@@ -302,9 +301,9 @@ def _branch_guards(items: Sequence[Item], found: list[Guard]) -> list[Guard]:
     return found
 
 
-def division_parts(program: Program, node: Node) -> tuple[str, str, str]:
+def division_parts(program: Program, node: FloorDivision) -> tuple[str, str, str]:
     """Source of a floordiv node: what it is assigned to (empty where to nothing that is seen), the dividend, the divisor."""
-    target = str(node.detail.get("name") or "")
+    target = str(node.name or "")
     if not target:
         assignment = re.match(r"([A-Za-z_][\w.\[\]]*)\s*(?::[^=]+)?=[^=]", program.line(node.span.path, node.span.line))
         target = assignment.group(1) if assignment else ""

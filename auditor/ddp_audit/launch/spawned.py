@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from ddp_audit.launch.model import SPAWN, Launch
-from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.model import Program, first_of_each_place
+from ddp_audit.program.nodes import Init, Spawn
 from ddp_audit.program.values import MISSING, Const, Value, World, defaults_in, evaluate
 
 
 def spawned_launches(program: Program) -> list[Launch]:
     """One launch for each place that spawns processes. A number that rests on a default or the devices stays as it is written."""
-    return [_launch(program, node) for node in first_of_each_place(program.of("spawn")) if "nprocs" in node.args]
+    spawns = first_of_each_place(program.of(Spawn))
+    return [_launch(program, node, node.nprocs) for node in spawns if node.nprocs is not None]
 
 
-def _launch(program: Program, node: Node) -> Launch:
-    nprocs = node.args["nprocs"]
+def _launch(program: Program, node: Spawn, nprocs: Value) -> Launch:
     number = _number(nprocs)
     nodes = _nodes(program, nprocs)
     text = nprocs.text or "nprocs"
@@ -41,7 +42,7 @@ def _number(value: Value) -> int | None:
 
 def _nodes(program: Program, nprocs: Value) -> int | str:
     """1 where the group is as large as what is spawned, else what the world size is said to be."""
-    for node in program.of("init"):
+    for node in program.of(Init):
         size = node.args.get("world_size")
         if size is None:
             continue

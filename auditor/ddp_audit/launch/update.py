@@ -27,6 +27,7 @@ from ddp_audit.launch.scaling import (
 from ddp_audit.patterns import pattern
 from ddp_audit.program.loading import has_line
 from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.values import Value
 from ddp_audit.source.paths import place_of
 
@@ -171,8 +172,8 @@ def _divided(job: Job, constants: Constants) -> Update | None:
     world = job.world_size
     assert world is not None
     batch_division: Update | None = None
-    for node in first_of_each_place(job.program.of("floordiv")):
-        left, right = node.args.get("left"), node.args.get("right")
+    for node in first_of_each_place(job.program.of(FloorDivision)):
+        left, right = node.left, node.right
         if left is None or right is None or depends_on_world(left) or job.leads_to(node) is False:
             continue
         target, dividend, divisor_text = division_parts(job.program, node)
@@ -217,7 +218,7 @@ def _divided(job: Job, constants: Constants) -> Update | None:
 
 def _devices(job: Job, quotient: str, constants: Constants) -> tuple[Number | None, Number | None]:
     """The total and the number of devices in the source that a batch of a process was computed from."""
-    for node in first_of_each_place(job.program.of("floordiv")):
+    for node in first_of_each_place(job.program.of(FloorDivision)):
         target, dividend, divisor = division_parts(job.program, node)
         if target == quotient and WORLD_NAMES.search(divisor):
             return constants.get(dividend), constants.get(divisor)
@@ -229,7 +230,7 @@ def _undivided(job: Job, constants: Constants) -> Update | None:
     world = job.world_size
     assert world is not None
     batch, block = constants.first(*BATCH_NAMES), constants.first(*BLOCK_NAMES)
-    if any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of("floordiv")):
+    if any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of(FloorDivision)):
         return None
     names = [name for name in constants.names() if ACCUMULATION.search(name)]
     number = constants.first(*names)

@@ -18,6 +18,7 @@ from ddp_audit.launch.scaling import Job
 from ddp_audit.launch.update import update_of
 from ddp_audit.preflight.problems import ERROR, INFO, WARNING, Problem, plain
 from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Init
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError
@@ -100,7 +101,7 @@ def _of_this_launch(rule: Rule) -> Rule:
 def _backend(program: Program, launch: Launch) -> str | None:
     """The backend that the script's first reachable init_process_group asks for, where that is a constant under the launch."""
     job = Job(program, launch)
-    for node in program.of("init"):
+    for node in program.of(Init):
         if "backend" in node.args and job.reaches(node) is not False:
             value = job.value(node.args["backend"])
             return value if isinstance(value, str) and value else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.knowledge.framework import answers_of, frameworks
 from ddp_audit.program.model import BufferSite, Program
+from ddp_audit.program.nodes import Backward, Init, Wrap
 from ddp_audit.source.files import SourceFile
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def lower(
     program = lowering.program
     program.entry = entry.path
     lowering.run_module(entry, main=True)
-    program.executed = any(node.kind in ("wrap", "init", "backward") for node in program.nodes)
+    program.executed = any(isinstance(node, (Wrap, Init, Backward)) for node in program.nodes)
     run_leftovers(lowering, entry)
     look_inside(lowering)
     program.buffers = _buffers(lowering)

@@ -10,6 +10,7 @@ from ddp_audit.program.classes import instantiate
 from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.helpers import told_call
+from ddp_audit.program.nodes import Forward
 from ddp_audit.program.state import ClassInfo, FunctionInfo
 from ddp_audit.program.stub_lookup import stub_of
 from ddp_audit.program.uses import note_use
@@ -101,7 +102,7 @@ def _call_method(
     wrapper = lw.wrapped.get(target.key) if target is not None and lw.looking is None else None
     if wrapper is None or info.name.startswith("__") or target is None:
         return call_function(lw, info, args, kwargs, node, receiver=target)
-    number = lw.emit("forward", node, target=wrapper, args=contracts.numbered(args, kwargs), through="module", method=info.name)
+    number = lw.emit(node, Forward(target=wrapper, args=contracts.numbered(args, kwargs), through="module", method=info.name))
     result = call_function(lw, info, args, kwargs, node, receiver=target)
     if isinstance(result, (Const, Obj)):
         return result
@@ -156,7 +157,7 @@ def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
 
 
 def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    number = lw.emit("forward", node, target=wrapper, args=contracts.numbered(args, kwargs), through=through, method="")
+    number = lw.emit(node, Forward(target=wrapper, args=contracts.numbered(args, kwargs), through=through))
     module = the_object(wrapper.info)
     by = None if number is None else Made("forward", (), (("node", Const(value=number)),))
     if module is not None and isinstance(module.cls, ClassInfo) and contracts.mentions_collectives(module.cls):

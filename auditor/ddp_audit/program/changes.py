@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale
 from ddp_audit.program.operations import bounded
 from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value, join_taint, the_object
 
@@ -50,7 +51,7 @@ def set_requires_grad(lw: Lowering, node: ast.AST, owner: Value, value: Value) -
         return
     in_loop = the_object(owner, "parameter") is not None
     part = bool(attribute_path(owner)) or (in_loop and any(guard.loops >= len(lw.loops) for guard in lw.guards))
-    lw.emit("requires-grad", node, target=module, args={"value": value}, part=part)
+    lw.emit(node, RequiresGrad(target=module, value=value, part=part))
 
 
 def note_assignment(lw: Lowering, node: ast.AST, owner: Obj, attr: str, old: Value | None, value: Value) -> None:
@@ -64,7 +65,7 @@ def note_assignment(lw: Lowering, node: ast.AST, owner: Obj, attr: str, old: Val
         return
     if inside_wrapper(lw, owner) is not None:
         what = "tied" if tied is not None else "replaced" if before is not None else "added"
-        lw.emit("change", node, target=owner, args={"value": value, "old": old or Unknown()}, what=what, name=attr)
+        lw.emit(node, ModuleChange(target=owner, value=value, old=old or Unknown(), what=what, name=attr))
 
 
 def replace_layer(lw: Lowering, node: ast.AST, owner: Value, index: Value, value: Value) -> None:
@@ -75,7 +76,7 @@ def replace_layer(lw: Lowering, node: ast.AST, owner: Value, index: Value, value
     lw.children.setdefault(container.key, set()).add(new.key)
     if inside_wrapper(lw, container) is not None:
         old = lw.program.modules.layer(container, index) or Unknown()
-        lw.emit("change", node, target=container, args={"value": value, "old": old}, what="replaced", name=lw.text(node))
+        lw.emit(node, ModuleChange(target=container, value=value, old=old, what="replaced", name=lw.text(node)))
 
 
 def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> None:
@@ -85,13 +86,13 @@ def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     if the_object(bound.receiver, "parameter") is not None:  # of a loop over parameters or modules: only some may move
         return
     where = args[0] if args else kwargs.get("device", kwargs.get("dtype", Const(value=None)))
-    lw.emit("move", node, target=module_of(bound.receiver), args={"where": where, **kwargs}, name=bound.name)
+    lw.emit(node, Move(target=module_of(bound.receiver), where=where, name=bound.name))
 
 
 def note_scale(lw: Lowering, node: ast.AST, target: Value, op: str, by: Value) -> None:
     """Notes `p.grad /= n`, `flat.div_(world_size)`, `loss / world_size`: a gradient scaled, or a thing by the number of ranks."""
     if counts_ranks(by) or "grad" in attribute_path(target) or ".grad" in target.text:
-        lw.emit("scale", node, target=target, args={"by": by}, op=op)
+        lw.emit(node, Scale(target=target, by=by, op=op))
 
 
 def counts_ranks(value: Value) -> bool:
@@ -105,7 +106,7 @@ def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written")
     """Notes that values of a parameter are written in place, drawn anew or replaced; not those of a gradient."""
     path, module = attribute_path(owner), module_of(owner)
     if module is not None and "grad" not in path and (path or the_object(owner, "parameter") is not None):
-        lw.emit("write", node, target=module, what=what)
+        lw.emit(node, ParameterWrite(target=module, what=what))
 
 
 def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value]) -> Value | None:

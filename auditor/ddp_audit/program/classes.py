@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import contracts, lookup, names
 from ddp_audit.program.contracts_config import option
 from ddp_audit.program.functions import call_function, from_mapping
+from ddp_audit.program.nodes import OptimizerMade, SamplerMade
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
     RANK,
@@ -55,13 +56,13 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
             lw.state[(wrapper.key, "__class__")] = made
         return wrapper
     if kind == "sampler":
-        lw.emit("sampler", node, target=target, args=contracts.numbered(args, kwargs), cls=info.name, custom=True)
+        lw.emit(node, SamplerMade(target=target, args=contracts.numbered(args, kwargs), cls=info.name, custom=True))
     if kind == "module":
         lw.program.modules.objects[target.key] = target
         lw.program.modules.arguments[target.key] = (*args, *kwargs.values())
     elif kind == "optimizer":
         target = replace(target, info=args[0] if args else kwargs.get("params"))
-        lw.emit("optimizer", node, target=target, args={"params": target.info or Unknown()})
+        lw.emit(node, OptimizerMade(target=target, params=target.info or Unknown()))
     if kind in ("module", "dataset", "iterable-dataset"):
         lw.classes_of[target.key] = info
     found = info.find("__init__")

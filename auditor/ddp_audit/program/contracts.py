@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge.functions import given
 from ddp_audit.patterns import pattern
 from ddp_audit.program import names
+from ddp_audit.program.nodes import DeviceChoice, UnfollowedCall, Wrap
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import element_of, note_use
 from ddp_audit.program.values import (
@@ -114,7 +115,7 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
         if function.name.startswith(prefix):
             return generic(args, kwargs, lw.text(node), taint, function.name)
     if lw.in_question(function.name):
-        lw.emit("call", node, name=function.name)
+        lw.emit(node, UnfollowedCall(name=function.name))
     result = generic(args, kwargs, lw.text(node), name=function.name)
     return uniform(result, function.name) if makes_equal(function.name) else result
 
@@ -211,9 +212,9 @@ def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
         for option in options(module):
             if isinstance(option, Obj):
                 lw.wrapped[option.key] = wrapper
-    lw.emit("wrap", node, target=wrapper, args={**arguments, "module": module}, style=style)
+    lw.emit(node, Wrap(target=wrapper, args={**arguments, "module": module}, style=style))
     devices = arguments.get("device_ids")
     if isinstance(devices, Items) and len(devices.items) == 1:
         where = next((k.value for k in node.keywords if k.arg == "device_ids"), node)
-        lw.emit("device", where, args={"index": devices.items[0]}, via="device_ids")
+        lw.emit(where, DeviceChoice(index=devices.items[0], via="device_ids"))
     return wrapper

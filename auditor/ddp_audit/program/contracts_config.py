@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
 from ddp_audit.program.model import ConfigValue
+from ddp_audit.program.nodes import LocalRankOption, ParseArguments
 from ddp_audit.program.state import Frame
 from ddp_audit.program.values import (
     UNIFORM,
@@ -96,7 +97,7 @@ def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     lw.parsers.setdefault(target.key, {})[name] = value
     lw.flags.setdefault(target.key, []).extend(flags)
     if name == "local_rank":
-        lw.emit("local-rank-argument", node, args={"default": kwargs.get("default", Const(value=None))}, name=long, flags=flags)
+        lw.emit(node, LocalRankOption(default=kwargs.get("default", Const(value=None)), name=long, flags=flags))
     return Const(value=None)
 
 
@@ -151,7 +152,7 @@ def _parse_args(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     given = args[0] if args else kwargs.get("args")
     if given is None or (isinstance(given, Const) and given.value is None):
         strict = not bound.name.endswith("known_args")
-        lw.emit("parse-args", node, strict=strict, flags=tuple(lw.flags.get(target.key, ())))
+        lw.emit(node, ParseArguments(strict=strict, flags=tuple(lw.flags.get(target.key, ()))))
     namespace = Obj(key=("namespace", target.key), kind="namespace", text="args")
     for name, value in lw.parsers.get(target.key, {}).items():
         lw.state[(namespace.key, name)] = value

@@ -11,6 +11,19 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, 
 from ddp_audit.program.contracts_random import library_of, note_random, stream_of
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
+from ddp_audit.program.nodes import (
+    DeviceChoice,
+    Draw,
+    FileAccess,
+    Load,
+    LoaderMade,
+    OwnDraw,
+    SamplerMade,
+    Save,
+    SetEpoch,
+    Spawn,
+    Split,
+)
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
@@ -46,7 +59,7 @@ def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
         made=lw.span(node),
         info=arguments,
     )
-    lw.emit("sampler", node, target=made, args=arguments, cls="DistributedSampler", custom=False)
+    lw.emit(node, SamplerMade(target=made, args=arguments, cls="DistributedSampler", custom=False))
     return made
 
 
@@ -71,7 +84,7 @@ BY_NAME.update({name: _plain_sampler(name, source) for name, source in named("sa
 def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.utils.data.DataLoader", args, kwargs)
     made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=arguments, text=lw.text(node))
-    lw.emit("loader", node, target=made, args=arguments)
+    lw.emit(node, LoaderMade(target=made, args=arguments))
     for name in ("sampler", "batch_sampler", "dataset"):
         if name in arguments:
             lw.state[(made.key, name)] = arguments[name]
@@ -79,7 +92,7 @@ def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
 
 
 def _set_epoch(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit("set-epoch", node, target=bound.receiver, args={"epoch": args[0]} if args else dict(kwargs))
+    lw.emit(node, SetEpoch(target=bound.receiver, args={"epoch": args[0]} if args else dict(kwargs)))
     return Const(value=None)
 
 
@@ -95,7 +108,7 @@ def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     if own:
         _of_own_stream(lw, node, own, args, kwargs)
     elif _counts_a_set(lw, node, args) and (generator is None or isinstance(generator, Const)):
-        lw.emit("draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node), library=name.split(".")[0])
+        lw.emit(node, Draw(args=dict(enumerate_args(args)) | kwargs, what=called(node), library=name.split(".")[0]))
     else:
         note_random(lw, node, name, kwargs)
     return generic(args, kwargs, lw.text(node), frozenset({RANDOM}), name or "?")
@@ -109,7 +122,7 @@ def _counts_a_set(lw: Lowering, node: ast.Call, args: list[Value]) -> bool:
 
 def _of_own_stream(lw: Lowering, node: ast.Call, stream: str, args: list[Value], kwargs: dict[str, Value]) -> None:
     if _counts_a_set(lw, node, args):
-        lw.emit("own-draw", node, args=dict(enumerate_args(args)) | kwargs, what=called(node), library=stream)
+        lw.emit(node, OwnDraw(args=dict(enumerate_args(args)) | kwargs, what=called(node), library=stream))
 
 
 def _own_indices(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -144,7 +157,7 @@ def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], k
     download = kwargs.get("download")
     if isinstance(download, Const) and download.value is True:
         root = args[0] if args else kwargs.get("root", Unknown())
-        lw.emit("file", node, args={"path": root}, what="download", safe=False, name=cls)
+        lw.emit(node, FileAccess(args={"path": root}, what="download", safe=False, name=cls))
     return Obj(
         key=key, kind="dataset", cls=cls, made=lw.span(node), info=[*args, *kwargs.values()], taint=taint, text=lw.text(node)
     )
@@ -155,7 +168,7 @@ def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[
     whole = library_dataset(lw, node, "random_split", args, kwargs)
     arguments = given("torch.utils.data.random_split", args, kwargs)
     lengths = arguments.get("lengths")
-    lw.emit("split", node, target=whole, args=arguments)
+    lw.emit(node, Split(target=whole, args=arguments))
     count = len(lengths.items) if isinstance(lengths, Items) and not lengths.many else 0
     parts = tuple(replace(whole, key=(*whole.key, part)) for part in range(count))
     return Items(items=parts, kind="list", taint=whole.taint) if parts else whole
@@ -173,7 +186,7 @@ def _at_exit(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     if args:
         dispatch(lw, node, args[0], args[1:], kwargs)
     for made in lw.program.nodes[start:]:
-        made.detail["finally"] = True
+        made.in_finally = True
     return args[0] if args else Unknown()
 
 
@@ -191,14 +204,14 @@ def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     arguments = _with_path(given("torch.save", args, kwargs))
     content = arguments.get("obj")
     keys = [str(k.value) for k in content.keys or () if isinstance(k, Const)] if isinstance(content, Items) else None
-    lw.emit("save", node, args=arguments, content=keys)
+    lw.emit(node, Save(args=arguments, content=keys))
     return Const(value=None)
 
 
 @contract("torch.load")
 def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = _with_path(given("torch.load", args, kwargs))
-    number = lw.emit("load", node, args=arguments)
+    number = lw.emit(node, Load(args=arguments))
     path = arguments.get("path", Unknown())
     return Unknown(text=lw.text(node), by=Made("torch.load", (path,), (("number", Const(value=number)),)))
 
@@ -210,7 +223,7 @@ def _with_path(arguments: dict[str, Value]) -> dict[str, Value]:
 
 @contract("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device")
 def _set_device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("device", node, args={"index": args[0] if args else Unknown()}, via="set_device")
+    lw.emit(node, DeviceChoice(index=args[0] if args else Unknown(), via="set_device"))
     return Obj(key=("nullcontext",), kind="context", info="")
 
 
@@ -219,7 +232,7 @@ def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     parts = [*args, *kwargs.values()]
     index = args[1] if len(args) > 1 else kwargs.get("index", args[0] if args else Unknown())
     if "rank" in join_taint(*parts):
-        lw.emit("device", node, args={"index": index}, via="torch.device")
+        lw.emit(node, DeviceChoice(index=index, via="torch.device"))
     return Expr(op="device", args=tuple(parts), taint=join_taint(*parts), text=lw.text(node))
 
 
@@ -239,7 +252,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     arguments = given("torch.multiprocessing.spawn", args, kwargs)
     function, handed = arguments.get("fn"), arguments.get("args")
     rest = list(handed.items) if isinstance(handed, Items) else []
-    lw.emit("spawn", node, args={"nprocs": arguments.get("nprocs", Const(value=1))})
+    lw.emit(node, Spawn(nprocs=arguments.get("nprocs", Const(value=1))))
     for option in options(function) if function is not None else ():
         if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
             from ddp_audit.program.functions import call_function
@@ -252,7 +265,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, handed = kwargs.get("target"), kwargs.get("args")
     if "Process" in called(node):
-        lw.emit("spawn", node)
+        lw.emit(node, Spawn())
     if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in called(node):
         from ddp_audit.program.functions import call_function
 

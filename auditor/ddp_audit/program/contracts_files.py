@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
 from ddp_audit.program.names import called
+from ddp_audit.program.nodes import FileAccess, FileContent
 from ddp_audit.program.operations import bounded
 from ddp_audit.program.values import (
     FILES,
@@ -33,7 +34,7 @@ _Method = Callable[["Lowering", ast.Call, Bound, list[Value], dict[str, Value]],
 def note(lw: Lowering, node: ast.Call, what: str, path: Value, content: Value | None = None, safe: bool = False) -> None:
     """Emits a file node."""
     args = {"path": path} if content is None else {"path": path, "content": content}
-    lw.emit("file", node, args=args, what=what, safe=safe, name=called(node))
+    lw.emit(node, FileAccess(args=args, what=what, safe=safe, name=called(node)))
 
 
 def _given(args: list[Value], kwargs: dict[str, Value], position: int, name: str) -> Value:
@@ -77,7 +78,7 @@ def _content(lw: Lowering, value: Value) -> Value:
 def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if not _is_open_file(bound.receiver):
         return None
-    lw.emit("file-content", node, target=bound.receiver, args={"content": _content(lw, args[0])} if args else {})
+    lw.emit(node, FileContent(target=bound.receiver, content=_content(lw, args[0]) if args else None))
     return Unknown(text=lw.text(node))
 
 
@@ -85,7 +86,7 @@ def printed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     """`print(.., file=f)`."""
     target = kwargs.get("file")
     if target is not None and _is_open_file(target):
-        lw.emit("file-content", node, target=target, args={"content": generic(args, {})})
+        lw.emit(node, FileContent(target=target, content=generic(args, {})))
 
 
 def _write_row(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -93,7 +94,7 @@ def _write_row(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
     by = bound.receiver.by if isinstance(bound.receiver, Unknown) else None
     if by is None or not by.name.startswith("csv.") or not by.args or not _is_open_file(by.args[0]):
         return None
-    lw.emit("file-content", node, target=by.args[0], args={"content": _content(lw, args[0])} if args else {})
+    lw.emit(node, FileContent(target=by.args[0], content=_content(lw, args[0]) if args else None))
     return Unknown(text=lw.text(node))
 
 
@@ -101,7 +102,7 @@ def _write_row(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
 def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target = _given(args, kwargs, 1, "stream")
     if _is_open_file(target):
-        lw.emit("file-content", node, target=target, args={"content": _content(lw, args[0])} if args else {})
+        lw.emit(node, FileContent(target=target, content=_content(lw, args[0]) if args else None))
     elif called(node).startswith("joblib"):
         note(lw, node, "write", target, args[0] if args else None)
     return generic(args, kwargs, lw.text(node))

@@ -10,6 +10,7 @@ from ddp_audit.program import contracts_reports
 from ddp_audit.program.contracts import BY_METHOD, contract, numbered
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
+from ddp_audit.program.nodes import Collective, Prepare
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
 
@@ -73,7 +74,7 @@ def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     what = None if kind is None else kind.collective.get(bound.name)
     if what is None:
         return None
-    lw.emit("collective", node, target=args[0] if args else None, args=kwargs, op=bound.name, hidden=True, what=what)
+    lw.emit(node, Collective(target=args[0] if args else None, args=kwargs, op=bound.name, hidden=True, what=what))
     deps = args[0].deps if args else frozenset()
     return Unknown(deps=deps, text=lw.text(node))
 
@@ -87,7 +88,7 @@ def _log(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: 
     if not isinstance(flag, Const) or not flag.value:
         return None
     what = f"self.{bound.name} with sync_dist=True reduces the value over all processes"
-    lw.emit("collective", node, target=args[0] if args else None, op=bound.name, hidden=True, what=what)
+    lw.emit(node, Collective(target=args[0] if args else None, op=bound.name, hidden=True, what=what))
     return Const(value=None)
 
 
@@ -95,7 +96,7 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
     """`accelerator.prepare(model, loader)` and `fabric.setup_dataloaders(loader)` share out what the loaders give."""
     owner = _owner(lw, bound.receiver)
     if owner is not None and bound.name in owner.prepares:
-        lw.emit("prepare", node, target=bound.receiver, args=numbered(args, kwargs), framework=owner.framework)
+        lw.emit(node, Prepare(target=bound.receiver, args=numbered(args, kwargs), framework=owner.framework))
     return None
 
 
@@ -104,7 +105,7 @@ def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
     name = called(node).rsplit(".", 1)[-1]
     if any(one.is_imported(lw.libraries) for one in frameworks().values() if "shards_parameters" in one.does and one.imports_with):
-        lw.emit("collective", node, args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks")
+        lw.emit(node, Collective(args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks"))
     return Unknown(text=lw.text(node))
 
 

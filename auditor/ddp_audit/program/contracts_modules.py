@@ -11,6 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, 
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_list
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
+from ddp_audit.program.nodes import ModuleChange, ParameterWrite
 from ddp_audit.program.operations import bounded_list
 from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_deps, join_taint, options, the_object
 
@@ -146,7 +147,7 @@ def _add(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: 
         for option in options(value):
             if isinstance(option, Obj) and option.kind == "module":
                 if inside_wrapper(lw, owner) is not None:
-                    lw.emit("change", node, target=owner, args={"value": option}, what="added", name=bound.name)
+                    lw.emit(node, ModuleChange(target=owner, value=option, what="added", name=bound.name))
                 lookup.adopt(lw, owner, option)
     return Const(value=None)
 
@@ -156,7 +157,7 @@ def _reparametrised(name: str) -> Contract:
         module = args[0] if args else kwargs.get("module", kwargs.get("model", Unknown()))
         target = inside_wrapper(lw, module)
         if target is not None:
-            lw.emit("change", node, target=target, args={}, what="reparametrised", name=name.rsplit(".", 1)[-1])
+            lw.emit(node, ModuleChange(target=target, what="reparametrised", name=name.rsplit(".", 1)[-1]))
         return module
 
     return call
@@ -183,7 +184,7 @@ def _apply(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     module = module_of(bound.receiver)
     if module is not None:
-        lw.emit("write", node, target=module, args={}, what="drawn")
+        lw.emit(node, ParameterWrite(target=module, what="drawn"))
     return Const(value=None)
 
 

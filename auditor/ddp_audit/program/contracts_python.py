@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
+from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import note_use
@@ -42,7 +43,7 @@ def _unary(op: str) -> Contract:
     def convert(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         quotient = args[0] if args else None
         if op == "int" and isinstance(quotient, Expr) and quotient.op == "/":  # rounds down as `//` does
-            lw.emit("floordiv", node, args={"left": quotient.args[0], "right": quotient.args[1]}, name="")
+            lw.emit(node, FloorDivision(left=quotient.args[0], right=quotient.args[1], name=""))
         return operation(op, args[0], text=lw.text(node)) if args else Const(value=None)
 
     return convert
@@ -57,7 +58,7 @@ def _divmod(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     """`divmod(a, b)`: `a // b` and `a % b`."""
     if len(args) != 2:
         return generic(args, kwargs, lw.text(node))
-    lw.emit("floordiv", node, args={"left": args[0], "right": args[1]}, name="")
+    lw.emit(node, FloorDivision(left=args[0], right=args[1], name=""))
     return Items(items=(operation("//", *args), operation("%", *args)), kind="tuple", taint=join_taint(*args))
 
 
@@ -131,7 +132,7 @@ def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     loader = the_object(args[0], "loader") if len(args) == 1 else None
     if loader is not None:
-        lw.emit("iterator", node, target=loader)
+        lw.emit(node, IteratorMade(target=loader))
     return _same(lw, node, args, kwargs)
 
 
@@ -283,7 +284,7 @@ def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: di
     if args and isinstance(args[0], Items) and args[0].keys is not None:
         given |= {str(k.value): v for k, v in zip(args[0].keys, args[0].items, strict=True) if isinstance(k, Const)}
     for name, value in given.items():
-        lw.emit("environ", node, args={"value": value}, name=name)
+        lw.emit(node, EnvironmentSet(value=value, name=name))
     return Const(value=None)
 
 
@@ -291,7 +292,7 @@ def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: di
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
         if len(args) > 1 and names.called(node).endswith("setdefault"):
-            lw.emit("environ", node, args={"value": args[1]}, name=str(args[0].value))
+            lw.emit(node, EnvironmentSet(value=args[1], name=str(args[0].value)))
         return iteration.environment(str(args[0].value), args[1] if len(args) > 1 else None)
     return Unknown(text=lw.text(node))
 

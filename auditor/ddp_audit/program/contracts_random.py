@@ -11,6 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import RandomSite
 from ddp_audit.program.names import called, kind_of_class
+from ddp_audit.program.nodes import RandomNumbers, Seed
 from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo, Frame
@@ -75,7 +76,7 @@ def _own_generator(name: str) -> Contract:
             seed = Unknown(taint=frozenset({RANDOM}))
         made = Made(name, tuple(args), (*kwargs.items(), ("at", Const(value=lw.span(node)))))
         value = Unknown(taint=UNIFORM if name == "torch.Generator" else seed.taint, text=lw.text(node), by=made)
-        lw.emit("seed", node, args={"seed": seed}, streams=frozenset({stream_of(value)}))
+        lw.emit(node, Seed(seed=seed, streams=frozenset({stream_of(value)})))
         return value
 
     return call
@@ -90,7 +91,7 @@ def _seed_own(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     if not stream:
         return None
     given = args[0] if args else next(iter(kwargs.values()), Unknown(taint=frozenset({RANDOM})))
-    lw.emit("seed", node, args={"seed": given}, streams=frozenset({stream}))
+    lw.emit(node, Seed(seed=given, streams=frozenset({stream})))
     return Unknown(taint=bound.receiver.taint | given.taint, text=lw.text(node), by=Made(bound.name, (bound.receiver, given)))
 
 
@@ -101,7 +102,7 @@ def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value
     """Notes a draw, unless it is from a generator that the call names."""
     generator = kwargs.get("generator")
     if generator is None or (isinstance(generator, Const) and generator.value is None):
-        lw.emit("random", node, what=called(node), library=name.split(".")[0], augments=False)
+        lw.emit(node, RandomNumbers(what=called(node), library=name.split(".")[0], augments=False))
 
 
 def _draw(name: str) -> Contract:
@@ -149,7 +150,7 @@ def _seed(streams: tuple[str, ...]) -> Contract:
         by_rank = kwargs.get("device_specific", Const(value=False))
         if not isinstance(by_rank, Const) or by_rank.value:  # Accelerate adds the number of the process
             given = Unknown(taint=given.taint | {RANK}, text=given.text)
-        lw.emit("seed", node, args={"seed": given}, streams=frozenset(streams))
+        lw.emit(node, Seed(seed=given, streams=frozenset(streams)))
         return Unknown()
 
     return call
@@ -185,7 +186,7 @@ BY_METHOD["sort"] = _sort
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:
     """Notes that a transform is made which draws: `transforms.RandomCrop(32)`."""
     if name.startswith(_TRANSFORMS) and any(word in name.rsplit(".", 1)[-1] for word in _AUGMENTS):
-        lw.emit("random", node, what=called(node), library="torch", augments=True)
+        lw.emit(node, RandomNumbers(what=called(node), library="torch", augments=True))
 
 
 def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:

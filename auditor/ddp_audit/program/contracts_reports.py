@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic, numbered
 from ddp_audit.program.contracts_files import printed
+from ddp_audit.program.nodes import ReportedValue
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 def note_report(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], what: str) -> None:
     """Notes that values which can differ with the data are told to somebody or decide something."""
     if DATA in join_taint(*args, *kwargs.values()):
-        lw.emit("report", node, args=numbered(args, kwargs), what=what)
+        lw.emit(node, ReportedValue(args=numbered(args, kwargs), what=what))
 
 
 def note_choice(lw: Lowering, test: ast.expr, value: Value) -> None:
     """Notes a comparison of something that differs with the data with the best so far: `if accuracy > best:`."""
     if isinstance(value, Expr) and value.op in ("<", ">", "<=", ">=") and DATA in value.taint and _BEST.search(lw.text(test)):
-        lw.emit("report", test, args={"0": value}, what="choice")
+        lw.emit(test, ReportedValue(args={"0": value}, what="choice"))
 
 
 def _function(name: str) -> Contract:

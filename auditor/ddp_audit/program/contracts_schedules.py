@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge import functions
 from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import contract
+from ddp_audit.program.nodes import SchedulerMade
 from ddp_audit.program.operations import operation
 from ddp_audit.program.values import (
     Obj,
@@ -33,7 +34,7 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         return None
     span = lw.span(node)
     made = Obj(key=(name, span, lw.way()), kind="scheduler", cls=name, made=span, text=lw.text(node))
-    lw.emit("scheduler", node, target=made, args=dict(zip(parameters, args, strict=False)) | kwargs, name=last)
+    lw.emit(node, SchedulerMade(target=made, args=dict(zip(parameters, args, strict=False)) | kwargs, name=last))
     return made
 
 

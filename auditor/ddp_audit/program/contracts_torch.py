@@ -16,6 +16,25 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, FAMILIES, Contract, 
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.names import called
+from ddp_audit.program.nodes import (
+    Backward,
+    Clip,
+    Collective,
+    CurrentDevice,
+    Destroy,
+    DeviceChoice,
+    Init,
+    LoadState,
+    NewGroup,
+    OptimizerMade,
+    PointToPoint,
+    RenamedKeys,
+    ScalerCall,
+    ScheduleStep,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import is_container
 from ddp_audit.program.values import (
@@ -80,13 +99,13 @@ _SAME_OBJECT = (
 
 @contract("torch.distributed.init_process_group")
 def _init(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("init", node, args=given("torch.distributed.init_process_group", args, kwargs))
+    lw.emit(node, Init(args=given("torch.distributed.init_process_group", args, kwargs)))
     return Const(value=None)
 
 
 @contract("torch.distributed.destroy_process_group")
 def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("destroy", node)
+    lw.emit(node, Destroy())
     return Const(value=None)
 
 
@@ -124,7 +143,7 @@ def _collective(name: str) -> Contract:
 
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         arguments = given(name, args, kwargs)
-        issued = lw.emit("collective", node, target=args[0] if args else None, args=arguments, op=op, hidden=False, what=op)
+        issued = lw.emit(node, Collective(target=args[0] if args else None, args=arguments, op=op, what=op))
         written = _keyword(node, parameters[0]) if not node.args else node.args[0]
         if equal is not None and written is not None:
             _make_uniform(lw, written, op, arguments)
@@ -174,7 +193,7 @@ def _point_to_point(name: str) -> Contract:
 
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         arguments = given(name, args, kwargs)
-        issued = lw.emit("point-to-point", node, target=args[0] if args else None, args=arguments, op=op)
+        issued = lw.emit(node, PointToPoint(target=args[0] if args else None, args=arguments, op=op))
         if op in ("isend", "irecv"):
             return flight.launch(lw, node, op, ("tensor",), issued)
         return Unknown(text=lw.text(node))
@@ -196,7 +215,7 @@ def _operation(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.distributed.new_group", args, kwargs)
     group = Obj(key=("group", lw.span(node)), kind="group", info=arguments.get("ranks"), text=lw.text(node))
-    lw.emit("new-group", node, target=group, args=arguments)
+    lw.emit(node, NewGroup(target=group, args=arguments))
     return group
 
 
@@ -261,7 +280,7 @@ def _compiled(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
 
 @contract("torch.nn.modules.utils.consume_prefix_in_state_dict_if_present")
 def _strip_prefix(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("renamed-keys", node, target=args[0] if args else kwargs.get("state_dict"))
+    lw.emit(node, RenamedKeys(target=args[0] if args else kwargs.get("state_dict")))
     return Const(value=None)
 
 
@@ -288,35 +307,27 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     if name.startswith("torch.optim.") or name.endswith(("Optimizer", ".AdamW", ".Adam", ".SGD", "FusedAdam", "FusedLAMB")):
         arguments = {**dict(zip(("params", "lr"), args, strict=False)), **kwargs}
         made = Obj(key=key, kind="optimizer", cls=name, made=span, info=arguments.get("params"), text=lw.text(node))
-        lw.emit("optimizer", node, target=made, args={"params": made.info or Unknown(), "lr": arguments.get("lr", Unknown())})
+        lw.emit(node, OptimizerMade(target=made, params=made.info or Unknown(), lr=arguments.get("lr", Unknown())))
         return made
     if (schedule := contracts_schedules.scheduler(lw, node, name, args, kwargs)) is not None:
         return schedule
     if name.endswith("GradScaler"):
         scaler = Obj(key=key, kind="scaler", cls=name, made=span, text=lw.text(node))
-        lw.emit("scaler", node, target=scaler, args=dict(kwargs), what="made")
+        lw.emit(node, ScalerCall(target=scaler, args=dict(kwargs), what="made"))
         return scaler
     if name.startswith(("torch.distributed.nn.", "torch.distributed._functional_collectives.")):
-        lw.emit(
-            "collective",
-            node,
-            target=args[0] if args else None,
-            args=kwargs,
-            op=name.rsplit(".", 1)[-1],
-            hidden=False,
-            what=name,
-        )
+        lw.emit(node, Collective(target=args[0] if args else None, args=kwargs, op=name.rsplit(".", 1)[-1], what=name))
         values = generic(args, kwargs, name=name)
         return Unknown(deps=values.deps, text=lw.text(node), by=values.by)
     if name.startswith("torch.distributed.checkpoint.") and name.endswith(
         (".save", ".load", ".save_state_dict", ".load_state_dict")
     ):
-        lw.emit("collective", node, args=kwargs, op="checkpoint", hidden=True, what=f"{name} runs collectives on all ranks")
+        lw.emit(node, Collective(args=kwargs, op="checkpoint", hidden=True, what=f"{name} runs collectives on all ranks"))
         return Unknown()
     if name.startswith("mpi4py.") and name.endswith(("Get_rank", "Get_size")):
         return leaf("rank" if name.endswith("rank") else "world_size")
     if name.startswith("mpi4py.") and name.rsplit(".", 1)[-1] in _MPI_METHODS:
-        lw.emit("collective", node, args=kwargs, op=name.rsplit(".", 1)[-1], hidden=True, what=f"MPI {name.rsplit('.', 1)[-1]}")
+        lw.emit(node, Collective(args=kwargs, op=name.rsplit(".", 1)[-1], hidden=True, what=f"MPI {name.rsplit('.', 1)[-1]}"))
         return Unknown()
     return None
 
@@ -358,11 +369,11 @@ def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     loss: Value = bound.receiver
     made = bound.receiver.by if isinstance(bound.receiver, Unknown) else None
     if made is not None and made.name.endswith(".Accelerator") and args:
-        lw.emit("backward", node, target=args[0], args={**kwargs, "engine": bound.receiver})
+        lw.emit(node, Backward(target=args[0], args={**kwargs, "engine": bound.receiver}))
         return Const(value=None)
     if not loss.deps and args and (args[0].deps or isinstance(bound.receiver, (Obj, Ext))):
         loss = args[0]
-    lw.emit("backward", node, target=loss, args=kwargs)
+    lw.emit(node, Backward(target=loss, args=kwargs))
     return Const(value=None)
 
 
@@ -372,13 +383,13 @@ def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
     word = bound.receiver.text.lower()
     if (receiver is not None and receiver.kind == "scaler") or (receiver is None and "scaler" in word):
         if args:
-            lw.emit("step", node, target=args[0], args=kwargs, scaler=True)
+            lw.emit(node, Step(target=args[0], args=kwargs, scaler=True))
     elif (receiver is not None and receiver.kind == "optimizer") or (
         receiver is None and re.search(r"optim|(^|[._])opt([._]|$|\d)", word)
     ):
-        lw.emit("step", node, target=bound.receiver, args=kwargs)
+        lw.emit(node, Step(target=bound.receiver, args=kwargs))
     elif (receiver is not None and receiver.kind == "scheduler") or (receiver is None and "sched" in word):
-        lw.emit("schedule-step", node, target=bound.receiver, args=kwargs)
+        lw.emit(node, ScheduleStep(target=bound.receiver, args=kwargs))
         if args:
             note_report(lw, node, args, kwargs, "scheduler")
     return Const(value=None)
@@ -392,12 +403,12 @@ def _detached(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
 
 
 def _zero_grad(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit("zero-grad", node, target=bound.receiver)
+    lw.emit(node, ZeroGrad(target=bound.receiver))
     return Const(value=None)
 
 
 def _unscale(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit("unscale", node, target=args[0] if args else None)
+    lw.emit(node, Unscale(target=args[0] if args else None))
     return Const(value=None)
 
 
@@ -412,7 +423,7 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     changes.note_move(lw, node, bound, args, kwargs)
     where = args[0] if args else kwargs.get("device")
     if bound.name in ("to", "cuda") and where is not None and "rank" in where.taint:
-        lw.emit("device", node, args={"index": where}, via=bound.name)
+        lw.emit(node, DeviceChoice(index=where, via=bound.name))
     elif bound.name in ("to", "cuda"):
         note_current_device(lw, node, where, bound.name == "cuda")
     if isinstance(bound.receiver, Obj) or the_object(bound.receiver) is not None:
@@ -425,7 +436,7 @@ def _same_object(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
 def note_current_device(lw: Lowering, node: ast.Call, where: Value | None, cuda: bool = False) -> None:
     """Notes that something is put on the process's current CUDA device, as `.cuda()` and `cuda` without a number do."""
     if (where is None and cuda) or (where is not None and _may_be_current(lw, where)):
-        lw.emit("current-device", node)
+        lw.emit(node, CurrentDevice())
 
 
 def _may_be_current(lw: Lowering, where: Value) -> bool:
@@ -439,7 +450,7 @@ def _may_be_current(lw: Lowering, where: Value) -> bool:
 
 
 def _hidden(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    lw.emit("collective", node, target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name])
+    lw.emit(node, Collective(target=bound.receiver, args=kwargs, op=bound.name, hidden=True, what=_HIDDEN_METHODS[bound.name]))
     return Unknown(text=lw.text(node))
 
 
@@ -452,7 +463,7 @@ def _explicit_forward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Val
 
 
 def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit("clip", node, target=args[0] if args else None)
+    lw.emit(node, Clip(target=args[0] if args else None))
     return Unknown(text=lw.text(node), by=Made("clip", tuple(args), tuple(kwargs.items())))
 
 
@@ -465,14 +476,14 @@ def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     wrapper = the_object(bound.receiver, "other-wrapper")
     if wrapper is not None and wrapper.cls == "fsdp":  # also where only rank 0 keeps what is gathered
         what = "FSDP's state_dict gathers the shards of all ranks"
-        lw.emit("collective", node, target=bound.receiver, op="state_dict", hidden=True, what=what)
+        lw.emit(node, Collective(target=bound.receiver, op="state_dict", hidden=True, what=what))
     return Unknown(text=lw.text(node), by=method_made(bound, args, kwargs))
 
 
 def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     arguments = dict(zip(("state", "strict", "assign"), args, strict=False))
     arguments |= {"state" if name == "state_dict" else name: value for name, value in kwargs.items()}
-    lw.emit("load-state", node, target=bound.receiver, args=arguments, unused=False)
+    lw.emit(node, LoadState(target=bound.receiver, args=arguments, unused=False))
     return Unknown(text=lw.text(node))
 
 
@@ -485,7 +496,7 @@ def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
         return Const(value=None)
     if the_object(bound.receiver, "scaler") is None:
         return None
-    lw.emit("scaler", node, target=bound.receiver, args=dict(kwargs), what="update")
+    lw.emit(node, ScalerCall(target=bound.receiver, args=dict(kwargs), what="update"))
     return Const(value=None)
 
 

@@ -15,6 +15,7 @@ from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
+from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
@@ -114,7 +115,7 @@ def _slice(lw: Lowering, node: ast.Slice) -> Value:
 
 def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -> Value:
     if op == "//":
-        lw.emit("floordiv", node, args={"left": left, "right": right}, name="")
+        lw.emit(node, FloorDivision(left=left, right=right, name=""))
     if op == "+" and isinstance(left, Items) and isinstance(right, Items) and left.keys is None:
         return bounded(replace(left, items=left.items + right.items, taint=left.taint | right.taint))
     if op in ("/", "*") and counts_ranks(right):

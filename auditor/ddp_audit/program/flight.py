@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.nodes import EarlyUse, Wait
 from ddp_audit.program.slots import Key
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, options, the_object
 
@@ -89,7 +90,7 @@ def _note(lw: Lowering, key: Key, node: ast.AST, write: bool) -> None:
         op, name, written, issued = work.info
         if write or written:
             sometimes = len(works) < len(list(options(held))) if held is not None else False
-            lw.emit("early-use", node, target=work, name=name, op=op, write=write, issued=issued, sometimes=sometimes)
+            lw.emit(node, EarlyUse(target=work, name=name, op=op, write=write, issued=issued, sometimes=sometimes))
             return
 
 
@@ -125,7 +126,7 @@ def wait(lw: Lowering, node: ast.AST, handle: Value | None) -> None:
     works = [] if handle is None else [o for o in options(handle) if isinstance(o, Obj) and o.kind == "work"]
     waited = {work.key for work in works}
     lw.effects += 1
-    lw.emit("wait", node, target=works[0] if len(waited) == 1 else None)
+    lw.emit(node, Wait(target=works[0] if len(waited) == 1 else None))
     for key in lw.flying:
         held = the_object(lw.state.get(key), "work")
         if held is not None and (not waited or held.key in waited):

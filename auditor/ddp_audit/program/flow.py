@@ -21,8 +21,10 @@ from ddp_audit.program import (
     names,
 )
 from ddp_audit.program.functions import call_function
+from ddp_audit.program.guards import NoSync
 from ddp_audit.program.long_work import lets_main_first
-from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, NoSync, TryItem
+from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
+from ddp_audit.program.nodes import Check, NoSyncBlock
 from ddp_audit.program.operations import operation
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
@@ -59,7 +61,7 @@ def branch(lw: Lowering, node: ast.If) -> str | None:
         (taken for taken, arm in ((True, node.body), (False, node.orelse)) if arm and ends_the_process(lw, arm[-1])), None
     )
     if ending is not None:
-        number = lw.emit("assert", node, args={"test": operation("not", value) if ending else value}, raises=True)
+        number = lw.emit(node, Check(test=operation("not", value) if ending else value, raises=True))
         if number is not None:
             lw.program.node(number).text = f"if {lw.text(node.test)}"
     settled = lw.settled(node.test, value, node.body, node.orelse)
@@ -265,11 +267,11 @@ def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
     start = len(lw.program.nodes)
     if any(_JOIN.search(lw.text(entry.context_expr)) for entry in node.items):
         for made in lw.program.nodes[first:start]:
-            made.detail["join"] = True
+            made.in_join = True
     for manager, expression in reversed(managers):
         _call_method(lw, manager, "__exit__", expression)
     for made in lw.program.nodes[start:]:
-        made.detail["finally"] = True
+        made.in_finally = True
     lw.grad = grad
     del lw.no_sync[depth:]
     return left
@@ -295,7 +297,7 @@ def enter(lw: Lowering, context: Value, node: ast.expr, condition: Guard | None 
             if condition is not None and test is None:
                 test, polarity = condition.test, condition.polarity
             lw.no_sync.append(NoSync(wrapper, lw.span(node), test, polarity))
-            lw.emit("no-sync", node, target=wrapper)
+            lw.emit(node, NoSyncBlock(target=wrapper))
 
 
 def try_block(lw: Lowering, node: ast.Try) -> str | None:
@@ -336,7 +338,7 @@ def _in_finally(lw: Lowering, statements: Sequence[ast.stmt]) -> None:
     start = len(lw.program.nodes)
     lw.run_block(statements)
     for node in lw.program.nodes[start:]:
-        node.detail["finally"] = True
+        node.in_finally = True
 
 
 def _endless(loop: Loop) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
+from ddp_audit.program.nodes import GuardFunction
 from ddp_audit.program.values import Ext, Func, Value, options
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _note(lw: Lowering, node: ast.expr, known: frozenset[str], enters: bool, bod
     value = lw.eval(node)
     if _is_function(value):
         places = (lw.span(body[0]), lw.span(body[-1])) if body else ()
-        lw.emit("guard-function", node, target=value, name=name, enters=enters, body=places)
+        lw.emit(node, GuardFunction(target=value, name=name, enters=enters, body=places))
 
 
 def is_rank_function(value: Value) -> bool:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program.contracts import BY_NAME, Contract, generic
 from ddp_audit.program.functions import call_function
-from ddp_audit.program.model import Inside, Node
+from ddp_audit.program.model import Inside
 from ddp_audit.program.modules import Key, module_of, unwrapped
+from ddp_audit.program.nodes import Checkpoint, Forward, ModuleUse, Wrap
 from ddp_audit.program.state import ClassInfo, FunctionInfo
 from ddp_audit.program.uses import Looking
 from ddp_audit.program.values import Const, Obj, Unknown, Value
@@ -31,21 +32,21 @@ _STEPS = 6_000  # of one forward
 
 def look_inside(lw: Lowering) -> None:
     """Lowers the forward of each wrapped module of a project class."""
-    forwards: dict[Key, Node] = {}
-    for node in lw.program.of("forward"):
-        if node.object is not None and node.detail.get("through") == "wrapper" and node.grad is not False:
+    forwards: dict[Key, Forward] = {}
+    for node in lw.program.of(Forward):
+        if node.object is not None and node.through == "wrapper" and node.grad is not False:
             forwards.setdefault(node.object.key, node)
-    for wrap in list(lw.program.of("wrap")):
+    for wrap in list(lw.program.of(Wrap)):
         wrapper = wrap.object
         module = None if wrapper is None else unwrapped(wrapper)
-        if wrapper is None or module is None or wrap.detail.get("style") != "ddp" or wrapper.key in lw.program.inside:
+        if wrapper is None or module is None or wrap.style != "ddp" or wrapper.key in lw.program.inside:
             continue
         made = _forward_of(lw, module, forwards.get(wrapper.key))
         if made is not None:
             lw.program.inside[wrapper.key] = made
 
 
-def _forward_of(lw: Lowering, module: Obj, call: Node | None) -> Inside | None:
+def _forward_of(lw: Lowering, module: Obj, call: Forward | None) -> Inside | None:
     """The forward of a module; None where it could not be followed to its end."""
     found = module.cls.find("forward") if isinstance(module.cls, ClassInfo) else None
     if found is None:
@@ -95,11 +96,11 @@ def _checkpoint(name: str) -> Contract:
         rest = {k: v for k, v in kwargs.items() if k not in ("use_reentrant", "preserve_rng_state", "function", "context_fn")}
         called = name == "checkpoint"
         result = dispatch(lw, node, function, args[1:], rest) if called else generic(args, kwargs, lw.text(node))
-        touched = {n.object.key for n in lw.program.nodes[start:] if n.kind == "use" and n.object is not None}
+        touched = {n.object.key for n in lw.program.nodes[start:] if isinstance(n, ModuleUse) and n.object is not None}
         if owner is not None and owner.kind == "module":
             touched.add(owner.key)
-        given = {"use_reentrant": kwargs.get("use_reentrant", Const(value=None))}
-        lw.emit("checkpoint", node, target=function, args=given, modules=touched, first=start)
+        given = kwargs.get("use_reentrant", Const(value=None))
+        lw.emit(node, Checkpoint(target=function, use_reentrant=given, modules=touched, first=start))
         return result
 
     return call

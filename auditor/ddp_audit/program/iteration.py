@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
+from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.uses import element_of, is_container
@@ -95,9 +96,9 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
     lw.effects += 1
     owner = lw.eval(owner_node)
     if isinstance(owner, Unknown) and not isinstance(index, Const):
-        lw.emit("renamed-keys", node, target=owner)
+        lw.emit(node, RenamedKeys(target=owner))
     if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
-        lw.emit("environ", node, args={"value": value}, name=str(index.value))
+        lw.emit(node, EnvironmentSet(value=value, name=str(index.value)))
     elif isinstance(owner, Items) and owner.keys is not None and isinstance(index, Const):
         kept = [
             (k, v) for k, v in zip(owner.keys, owner.items, strict=True) if not (isinstance(k, Const) and k.value == index.value)
@@ -146,10 +147,10 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
                 return element_of_parameters(target), None, UNIFORM
             case "generator":
                 source, element = target.info
-                lw.emit("iterate", node, target=source)
+                lw.emit(node, Iterate(target=source))
                 return element, None, UNIFORM
             case "loader" | "dataset" | "iterable-dataset":
-                lw.emit("iterate", node, target=target)
+                lw.emit(node, Iterate(target=target))
                 count = Unknown(text=f"len({over.text})")
                 return Unknown(taint=frozenset({DATA}), text="batch"), count, UNIFORM
     if isinstance(over, Items):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Loop, Node, Program
+from ddp_audit.program.nodes import Backward, CallNode, Iterate, LoaderMade
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
 
@@ -26,11 +27,11 @@ class Pass:
     """
 
     loader: Obj
-    made: Node | None  # the DataLoader(..) call
-    iterate: Node
+    made: LoaderMade | None  # the DataLoader(..) call
+    iterate: Iterate
     loop: Loop
     around: tuple[Loop, ...]
-    backward: Node
+    backward: Backward
     taken: bool
 
 
@@ -54,10 +55,10 @@ def loaders_in(over: Value | None) -> list[Obj]:
 
 def training_passes(program: Program) -> list[Pass]:
     """Every loop over a loader with a backward in it, one for a loop and loader, in order."""
-    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
-    iterates = [n for n in program.of("iterate") if n.object is not None and n.object.kind == "loader"]
+    made = {n.object.key: n for n in program.of(LoaderMade) if n.object is not None}
+    iterates = [n for n in program.of(Iterate) if n.object is not None and n.object.kind == "loader"]
     found: dict[tuple[int, object], Pass] = {}
-    for backward in program.of("backward"):
+    for backward in program.of(Backward):
         for depth, loop in enumerate(backward.loops):
             around = backward.loops[:depth]
             over = {loader.key for loader in loaders_in(loop.over)}
@@ -78,10 +79,10 @@ def endless_passes(program: Program) -> list[Pass]:
 
     What takes the batches is somewhere else, so the pass is that of the first backward.
     """
-    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
-    backwards = list(program.of("backward"))
+    made = {n.object.key: n for n in program.of(LoaderMade) if n.object is not None}
+    backwards = list(program.of(Backward))
     found: list[Pass] = []
-    for iterate in program.of("iterate"):
+    for iterate in program.of(Iterate):
         loader, around = iterate.object, iterate.loops
         if loader is None or loader.kind != "loader" or not around or not backwards or iterate.text.startswith("next("):
             continue
@@ -94,9 +95,7 @@ def endless_passes(program: Program) -> list[Pass]:
 def trains(program: Program) -> bool:
     """Whether a DDP model is trained: a backward of a forward through a wrapper."""
     return any(
-        forward.kind == "forward" and forward.detail["through"] == "wrapper"
-        for backward in program.of("backward")
-        for forward in program.forwards_of(backward.target)
+        forward.through == "wrapper" for backward in program.of(Backward) for forward in program.forwards_of(backward.target)
     )
 
 
@@ -106,16 +105,16 @@ def _is_taken_for(iterate: Node, backward: Node) -> bool:
     return iterate.text.startswith("next(") and iterate.grad is not False and on_the_way
 
 
-def samplers_of(loader: Node) -> list[Value]:
+def samplers_of(loader: LoaderMade) -> list[Value]:
     """What the loader's sampler and batch sampler may be; empty where it is given none."""
     values = [loader.args[name] for name in ("sampler", "batch_sampler") if name in loader.args]
     found = [option for value in values for option in options(value)]
     return [value for value in found if not (isinstance(value, Const) and value.value is None)]
 
 
-def shuffles(arguments: dict[str, Value] | Node) -> bool | None:
+def shuffles(arguments: dict[str, Value] | CallNode) -> bool | None:
     """Whether a DistributedSampler shuffles, which it does by default; None where that is not known."""
-    given = arguments.args if isinstance(arguments, Node) else arguments
+    given = arguments.args if isinstance(arguments, CallNode) else arguments
     if "shuffle" not in given:
         return None if "**" in given else True
     value = constant(given["shuffle"])

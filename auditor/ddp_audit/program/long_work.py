@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.nodes import LongWork
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import RANK, Ext, Func, Value, World, evaluate, options
 
@@ -44,7 +45,7 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
     if library == "time.sleep":
         seconds = evaluate(args[0], World(0, 2, 2)) if args else None
         if isinstance(seconds, (int, float)):
-            lw.emit("long-work", node, what=f"sleeps for {seconds:g} seconds", seconds=float(seconds), first=lw.main_first > 0)
+            lw.emit(node, LongWork(what=f"sleeps for {seconds:g} seconds", seconds=float(seconds), first=lw.main_first > 0))
         return
     what = _LIBRARY.get(library) or _METHODS.get(name, "")
     maps = name == "map" and isinstance(node.func, ast.Attribute) and args
@@ -58,7 +59,7 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
     ):
         what = f"runs {name}()"
     if what:
-        lw.emit("long-work", node, what=what, seconds=None, first=lw.main_first > 0)
+        lw.emit(node, LongWork(what=what, seconds=None, first=lw.main_first > 0))
 
 
 def _looks_first(function: Value) -> bool:

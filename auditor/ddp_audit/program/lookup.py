@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import functions, imports, names, presence
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
+from ddp_audit.program.nodes import ForcedDevice, MissingAttribute, SyncFlag
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
@@ -163,7 +164,7 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sur
         if subclass.cls.find("__getattr__") is not None:
             return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
     if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
-        lw.emit("attribute", node, target=wrapper, name=attr, sure=sure)
+        lw.emit(node, MissingAttribute(target=wrapper, name=attr, sure=sure))
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
 
 
@@ -177,7 +178,7 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
     """`owner.attr = value`."""
     lw.effects += 1
     if attr == "require_backward_grad_sync" and not _is_of_project(owner):
-        lw.emit("sync-flag", node, target=owner, args={"value": value})
+        lw.emit(node, SyncFlag(target=owner, value=value))
     elif attr == "requires_grad":
         set_requires_grad(lw, node, owner, value)
     elif attr == "data":
@@ -214,7 +215,7 @@ def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: V
         return  # it says which device of the kind that the option names
     chosen = compute(value, World(0, 2, 2))
     if isinstance(chosen, str) and chosen.startswith("cuda"):
-        lw.emit("forced-device", node, args={"old": old, "value": value})
+        lw.emit(node, ForcedDevice(old=old, value=value))
 
 
 def forget_child(lw: Lowering, owner: Value, attr: str) -> None:

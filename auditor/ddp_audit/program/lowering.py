@@ -38,10 +38,12 @@ from ddp_audit.program import (
 )
 from ddp_audit.program.classes import make_class
 from ddp_audit.program.functions import QuietCall, run_decorators
+from ddp_audit.program.guards import NoSync
 from ddp_audit.program.implied import without_implied
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.matched import as_branches
-from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, NoSync, Program
+from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, Program
+from ddp_audit.program.nodes import Check, FloorDivision, Jump, LoadState
 from ddp_audit.program.operations import operation, why_too_large
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -163,27 +165,18 @@ class Lowering:
         """The source of a node on one line, cut at 160 characters."""
         return names.source_text(self.here.source, node)
 
-    def emit(
-        self,
-        kind: str,
-        node: ast.AST,
-        target: Value | None = None,
-        args: Mapping[str, Value] | None = None,
-        **detail: Any,
-    ) -> int | None:
-        """Adds a node; its number, or None in a muted pass or over budget."""
-        self.effects += kind not in ("jump", "floordiv", "assert")
+    def emit(self, node: ast.AST, made: Node) -> int | None:
+        """Adds a node, made where `node` stands; its number, or None in a muted pass or over budget."""
+        self.effects += made.counts
         if self.muted:
             return None
         if len(self.program.nodes) >= MAX_NODES:
             self.limit(f"more than {MAX_NODES} relevant operations")
             return None
-        made = Node(
-            kind=kind, span=self.span(node), function=self.here.name, text=self.text(node), number=len(self.program.nodes),
-            target=target, args=dict(args or {}), detail=detail, guards=self.conditions(),
-            loops=tuple(self.loops),
-            calls=tuple(self.calls), grad=self.grad, no_sync=tuple(self.no_sync), tries=tuple(self.tries),
-        )  # fmt: skip
+        made.span, made.function, made.text, made.number = self.span(node), self.here.name, self.text(node), len(self.program.nodes)
+        made.guards, made.loops, made.calls = self.conditions(), tuple(self.loops), tuple(self.calls)
+        made.grad, made.no_sync, made.tries = self.grad, tuple(self.no_sync), tuple(self.tries)
+        made.in_finally = made.in_join = False
         self.program.nodes.append(made)
         self.block.append(made)
         return made.number
@@ -369,8 +362,8 @@ class Lowering:
             case ast.Expr(value=value):
                 result = self.eval(value)
                 last = self.program.nodes[-1] if self.program.nodes else None
-                if last is not None and last.kind == "load-state" and last.span == self.span(value):
-                    last.detail["unused"] = True
+                if last is not None and isinstance(last, LoadState) and last.span == self.span(value):
+                    last.unused = True
                 if isinstance(value, ast.Call) and names.called(value).endswith("set_grad_enabled"):
                     effect = contexts.context_effect(result)
                     self.grad = effect == "enable_grad" if effect else None
@@ -405,23 +398,23 @@ class Lowering:
                 result = self.eval(value)
                 flight.returned(self, value)
                 self.here.returns.append((tuple(self.guards[self.here.guard_base :]), result))
-                self.emit("jump", node, what="return", value=result)
+                self.emit(node, Jump(what="return", value=result))
                 return "return"
             case ast.Raise(exc=exc):
                 if exc is not None:
                     self.eval(exc)
                     if names.leaves_by_raising(self, node, exc):
                         return "exit"
-                self.emit("jump", node, what="raise")
+                self.emit(node, Jump(what="raise"))
                 return "raise"
             case ast.Break() | ast.Continue():
-                self.emit("jump", node, what=_JUMPS[type(node)])
+                self.emit(node, Jump(what=_JUMPS[type(node)]))
                 return _JUMPS[type(node)]
             case ast.Assert(test=test):
                 asked = self.eval(test)
-                self.emit("assert", node, args={"test": asked})
+                self.emit(node, Check(test=asked))
                 if conditions.never_holds(self, test, asked):
-                    self.emit("jump", node, what="raise")
+                    self.emit(node, Jump(what="raise"))
                     return "raise"
             case ast.Global(names=declared):
                 self.here.globals.update(declared)
@@ -452,7 +445,7 @@ class Lowering:
         op = names.OPERATORS.get(type(node.op), "?")
         result = operation(op, left, right, text=self.text(node.target))
         if op == "//":
-            self.emit("floordiv", node, args={"left": left, "right": right}, name=self.text(node.target))
+            self.emit(node, FloorDivision(left=left, right=right, name=self.text(node.target)))
         elif op in ("/", "*"):
             changes.note_scale(self, node, left, op, right)
         elif op == "+":
@@ -474,6 +467,7 @@ class Lowering:
         for name, said in distributed_runs.deciding(source).items():
             self.deciding.setdefault(name, said)
         self.program.documents[source.path] = source.text
+        self.program.files[source.path] = source
         self.root[(frame.id, "__name__")] = Const(value="__main__" if main else source.module)
         self.root[(frame.id, "__file__")] = Const(value=source.path)
         saved = (self.here, self.guards, self.grad, self.state)

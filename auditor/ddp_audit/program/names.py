@@ -10,6 +10,7 @@ import ast
 import functools
 from typing import TYPE_CHECKING
 
+from ddp_audit.program.nodes import Jump
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -134,7 +135,7 @@ def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
     """Whether an expression statement ends the process: sys.exit(), os._exit(), exit()."""
     if not isinstance(node, ast.Call) or not is_exit(node):
         return False
-    lowering.emit("jump", node, what="exit", code=lowering.eval(node.args[0]) if node.args else None)
+    lowering.emit(node, Jump(what="exit", code=lowering.eval(node.args[0]) if node.args else None))
     return True
 
 
@@ -147,7 +148,7 @@ def leaves_by_raising(lowering: Lowering, node: ast.Raise, raised: ast.expr) -> 
     found = lowering.eval(target)
     if not isinstance(found, Ext) or found.name != "builtins.SystemExit":
         return False
-    lowering.emit("jump", node, what="exit", code=lowering.eval(call.args[0]) if call is not None and call.args else None)
+    lowering.emit(node, Jump(what="exit", code=lowering.eval(call.args[0]) if call is not None and call.args else None))
     return True
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Span
 from ddp_audit.program.model import Guard
+from ddp_audit.program.nodes import AbsentName, AttributeOfNone
 from ddp_audit.program.slots import Key
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Alt, Const, Obj, Value
@@ -66,7 +67,7 @@ def read(lw: Lowering, key: Key, node: ast.AST, target: Obj | None = None) -> No
     ):
         return
     if not any(known.is_under(guard) for guard in lw.guards):
-        lw.emit("absent", node, name=known.name, binding=known, of_object=target is not None)
+        lw.emit(node, AbsentName(name=known.name, binding=known, of_object=target is not None))
 
 
 def read_of_none(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> None:
@@ -75,4 +76,4 @@ def read_of_none(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> None:
         case Alt(options=(then, orelse), choice=Value() as choice) if RANK in choice.taint and not lw.asking:
             none = [isinstance(option, Const) and option.value is None for option in (then, orelse)]
             if none[0] != none[1]:
-                lw.emit("absent", node, name=owner.text or "it", choice=choice, polarity=none[1], attribute=attr)
+                lw.emit(node, AttributeOfNone(name=owner.text or "it", choice=choice, polarity=none[1], attribute=attr))

@@ -15,6 +15,7 @@ from typing import Any
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
+from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
 from ddp_audit.program.switched_options import the_option
 from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
@@ -53,10 +54,10 @@ _MEASURE = pattern(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 class OneSided:
     """A collective that ranks on one side of `guard` issue alone, or (`counterpart`) against another one on the other side."""
 
-    node: Node
+    node: Traffic
     guard: Guard
     taint: Taint  # why the ranks part
-    counterpart: Node | None = None
+    counterpart: Traffic | None = None
     difference: str = ""  # "reduce operation", "root" or "operation" where there is a counterpart
 
 
@@ -171,7 +172,7 @@ def one_sided(program: Program) -> list[OneSided]:
     return [found[number] for number in sorted(found)]
 
 
-def _scenarios(traffic: Sequence[Node]) -> Iterator[tuple[list[Node], dict[str, Any]]]:
+def _scenarios(traffic: Sequence[Traffic]) -> Iterator[tuple[list[Traffic], dict[str, Any]]]:
     """The traffic of the defaults, and with each option that brings more: the nodes there, and the value of the option.
 
     What only several options bring is taken with the defaults, as if these were no condition.
@@ -198,7 +199,7 @@ def _asks(test: Value, name: str) -> bool:
     return any(default.name == name for default in defaults_in(test))
 
 
-def _one_sided_in(traffic: Sequence[Node], world_size: int | None, atoms: dict[str, Any]) -> Iterator[OneSided]:
+def _one_sided_in(traffic: Sequence[Traffic], world_size: int | None, atoms: dict[str, Any]) -> Iterator[OneSided]:
     for job in worlds_by_size(world_size):
         ranks = [replace(world, atoms=atoms) for world in job] if atoms else job
         groups = {n.number: members(group_of(n), ranks[0]) or frozenset() for n in traffic}
@@ -215,12 +216,12 @@ def worlds_by_size(world_size: int | None) -> list[list[World]]:
     return [[w for w in every if w.world_size == size] for size in sorted({w.world_size for w in every})]
 
 
-def group_of(node: Node) -> Value | None:
+def group_of(node: CallNode) -> Value | None:
     """The group that a collective or wrapper is given, None where it is given none."""
     return node.args.get("group", node.args.get("process_group"))
 
 
-def _roots(program: Program) -> Iterator[list[Node]]:
+def _roots(program: Program) -> Iterator[list[Traffic]]:
     """Collectives of the script, and those of each function that nothing calls, in order of execution."""
     of_leftovers: set[int] = set()
     blocks: list[list[Node]] = []
@@ -232,7 +233,7 @@ def _roots(program: Program) -> Iterator[list[Node]]:
                 blocks.append(inside)
     blocks.insert(0, [n for n in program.nodes if n.number not in of_leftovers])
     for block in blocks:
-        traffic = [n for n in block if n.kind == "collective" or (n.kind == "wrap" and n.detail.get("style") == "ddp")]
+        traffic: list[Traffic] = [n for n in block if isinstance(n, Collective) or (isinstance(n, Wrap) and n.style == "ddp")]
         if traffic:
             yield traffic
 
@@ -258,7 +259,7 @@ def _collect(items: Sequence[Item], found: list[Node]) -> None:
             _collect(item.body, found)
 
 
-def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterator[OneSided]:
+def _between_ranks(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[OneSided]:
     """What two ranks of one job do not issue alike."""
     for mine, theirs in _apart(traffic, one, other):
         for left, right, difference in _unmatched(mine, theirs):
@@ -267,7 +268,7 @@ def _between_ranks(traffic: Sequence[Node], one: World, other: World) -> Iterato
                 yield part
 
 
-def met_in_branches(program: Program) -> Iterator[tuple[Node, Node, World, World]]:
+def met_in_branches(program: Program) -> Iterator[tuple[Collective, Collective, World, World]]:
     """Pairs of collectives of one kind that two ranks issue in different branches and that meet there, with these ranks."""
     for traffic in _roots(program):
         for job in worlds_by_size(program.world_size):
@@ -276,13 +277,14 @@ def met_in_branches(program: Program) -> Iterator[tuple[Node, Node, World, World
                     for left, right in zip(mine, theirs, strict=False):
                         if _token(left) != _token(right):
                             break
-                        yield left, right, one, other
+                        if isinstance(left, Collective) and isinstance(right, Collective):
+                            yield left, right, one, other
 
 
-def _apart(traffic: Sequence[Node], one: World, other: World) -> Iterator[tuple[list[Node], list[Node]]]:
+def _apart(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[tuple[list[Traffic], list[Traffic]]]:
     """What each of two ranks issues alone between collectives that both reach at one place."""
-    mine: list[Node] = []
-    theirs: list[Node] = []
+    mine: list[Traffic] = []
+    theirs: list[Traffic] = []
     for node in (*traffic, None):
         here, there = (False, False) if node is None else (issues(node, one), issues(node, other))
         if node is None or (here and there):
@@ -294,7 +296,7 @@ def _apart(traffic: Sequence[Node], one: World, other: World) -> Iterator[tuple[
             theirs.append(node)
 
 
-def _part(left: Node, right: Node | None, difference: str, one: World, other: World) -> OneSided | None:
+def _part(left: Traffic, right: Traffic | None, difference: str, one: World, other: World) -> OneSided | None:
     for guard in left.guards:
         if RANK in guard.test.taint:
             answers = holds(guard.test, one), holds(guard.test, other)
@@ -308,7 +310,7 @@ def issues(node: Node, world: World) -> bool:
     return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
 
 
-def _between_answers(traffic: Sequence[Node]) -> Iterator[OneSided]:
+def _between_answers(traffic: Sequence[Traffic]) -> Iterator[OneSided]:
     """What ranks issue where a condition on their own data, files, clock or random numbers holds, against where it does not."""
     keys: dict[str, Taint] = {}
     for node in traffic:
@@ -318,8 +320,8 @@ def _between_answers(traffic: Sequence[Node]) -> Iterator[OneSided]:
                 if taint and ERROR not in taint:
                     keys.setdefault(_key(guard)[0], taint)
     for key, taint in keys.items():
-        yes: list[Node] = []
-        no: list[Node] = []
+        yes: list[Traffic] = []
+        no: list[Traffic] = []
         for entry in [*traffic, None]:
             mine = [] if entry is None else [g for g in entry.guards if _key(g)[0] == key]
             if entry is not None and mine:
@@ -346,7 +348,7 @@ def _key(guard: Guard) -> tuple[str, bool]:
     return text, polarity
 
 
-def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[Node, Node | None, str]]:
+def _unmatched(mine: Sequence[Traffic], theirs: Sequence[Traffic]) -> Iterator[tuple[Traffic, Traffic | None, str]]:
     """Pairs of collectives that do not match, and those without a partner (the first of the pair is always a node).
 
     Collectives are compared within the branches of conditions that are equal on all ranks; what is left is matched across them,
@@ -354,7 +356,7 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
     """
     import difflib  # which few scripts need
 
-    left_over: list[tuple[list[Node], list[Node]]] = []
+    left_over: list[tuple[list[Traffic], list[Traffic]]] = []
     for place in dict.fromkeys(_place(n) for n in (*mine, *theirs)):
         ours, others = [n for n in mine if _place(n) == place], [n for n in theirs if _place(n) == place]
         swapped = _swapped(ours, others)
@@ -386,7 +388,7 @@ def _unmatched(mine: Sequence[Node], theirs: Sequence[Node]) -> Iterator[tuple[N
                 yield node, None, ""
 
 
-def _swapped(ours: Sequence[Node], others: Sequence[Node]) -> tuple[Node, Node] | None:
+def _swapped(ours: Sequence[Traffic], others: Sequence[Traffic]) -> tuple[Traffic, Traffic] | None:
     """The first two that meet where both sides issue the same operations in another order; None where they do not."""
     mine, theirs = [_token(n) for n in ours], [_token(n) for n in others]
     if (
@@ -404,18 +406,18 @@ def _place(node: Node) -> tuple[tuple[Span, bool], ...]:
     return tuple((g.span, g.polarity) for g in outer if g.via != "early-exit")
 
 
-def _may_meet(one: Node, other: Node) -> bool:
+def _may_meet(one: Traffic, other: Traffic) -> bool:
     """Whether two collectives match and no condition lets ranks reach only one of them."""
     excluded = {(span, not polarity) for span, polarity in _place(other)}
     return _token(one) == _token(other) and not excluded & set(_place(one)) and not _arguments_differ(one, other)
 
 
-def _token(node: Node) -> tuple[object, ...]:
-    op = node.detail.get("op", "DDP constructor").lower()
+def _token(node: Traffic) -> tuple[object, ...]:
+    op = node.called.lower()
     return (op, len(node.loops))
 
 
-def _arguments_differ(left: Node, right: Node) -> str:
+def _arguments_differ(left: Traffic, right: Traffic) -> str:
     one, other = reduce_op(left), reduce_op(right)
     if one and other and one != other:
         return "reduce operation"
@@ -426,13 +428,18 @@ def _arguments_differ(left: Node, right: Node) -> str:
     return ""
 
 
-def reduce_op(node: Node) -> str:
+def reduce_op(node: Traffic) -> str:
     """The reduce operation of a collective as torch names it, SUM where none is given; empty where it is not known."""
-    if node.detail.get("hidden") or node.detail.get("op") not in (
-        "all_reduce",
-        "reduce",
-        "reduce_scatter",
-        "all_reduce_coalesced",
+    if (
+        not isinstance(node, Collective)
+        or node.hidden
+        or node.op
+        not in (
+            "all_reduce",
+            "reduce",
+            "reduce_scatter",
+            "all_reduce_coalesced",
+        )
     ):
         return ""
     value = node.args.get("op")

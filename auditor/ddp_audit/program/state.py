@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddp_audit.program.guards import NoSync
 from ddp_audit.program.made import behind
-from ddp_audit.program.model import Guard, Loop, NoSync
+from ddp_audit.program.model import Guard, Loop
 from ddp_audit.program.operations import merge
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.values import (

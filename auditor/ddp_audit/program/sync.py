@@ -14,6 +14,7 @@ from typing import Any
 
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Guard, Loop, Node, Program
+from ddp_audit.program.nodes import Backward, Forward, SyncFlag
 from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
 
 _MOST_ATOMS = 5
@@ -31,29 +32,29 @@ class Switch:
 
     test: Value | None
     off: bool
-    place: Node | None  # the flag's assignment, None for a no_sync() block
+    place: SyncFlag | None  # the flag's assignment, None for a no_sync() block
     line: int
     text: str
     carried: Loop | None = None
     first: Value | None = None
 
 
-def forwards_behind(program: Program, backward: Node, through: str | None = "wrapper") -> list[Node]:
+def forwards_behind(program: Program, backward: Node, through: str | None = "wrapper") -> list[Forward]:
     """The forwards with gradients that a backward goes through."""
-    found = [n for n in program.forwards_of(backward.target) if n.kind == "forward" and n.grad is not False]
-    return [n for n in found if through is None or n.detail.get("through") == through]
+    found = [n for n in program.forwards_of(backward.target) if n.grad is not False]
+    return [n for n in found if through is None or n.through == through]
 
 
-def flags_of(program: Program, forward: Node) -> list[Node]:
+def flags_of(program: Program, forward: Node) -> list[SyncFlag]:
     """Assignments of require_backward_grad_sync of the forward's wrapper, in order."""
     wrapper = forward.object
-    return [n for n in program.of("sync-flag") if wrapper is not None and n.object is not None and n.object.key == wrapper.key]
+    return [n for n in program.of(SyncFlag) if wrapper is not None and n.object is not None and n.object.key == wrapper.key]
 
 
-def late_flags(program: Program) -> list[tuple[Node, Node, Node]]:
+def late_flags(program: Program) -> list[tuple[SyncFlag, Forward, Backward]]:
     """Assignments of the flag between a wrapped forward and the backward that goes through it: (flag, forward, backward)."""
-    found: list[tuple[Node, Node, Node]] = []
-    for backward in program.of("backward"):
+    found: list[tuple[SyncFlag, Forward, Backward]] = []
+    for backward in program.of(Backward):
         for forward in forwards_behind(program, backward):
             for flag in flags_of(program, forward):
                 if forward.number < flag.number < backward.number and flag.loops == backward.loops == forward.loops:
@@ -80,12 +81,12 @@ def switches(program: Program, forward: Node) -> list[Switch]:
     after = [n for n in flags if n.number > forward.number and n.loops]
     if after and len(after[-1].loops) > max((len(n.loops) for n in before), default=0):
         flag, loop = after[-1], after[-1].loops[-1]
-        first = next((n.args["value"] for n in reversed(before) if n.loops == flag.loops[:-1]), None)
+        first = next((n.value for n in reversed(before) if n.loops == flag.loops[:-1]), None)
         text = program.line(flag.span.path, flag.span.line)
-        found.append(Switch(flag.args["value"], False, flag, flag.span.line, text, loop, first))
+        found.append(Switch(flag.value, False, flag, flag.span.line, text, loop, first))
     elif before:
         flag = before[-1]
-        found.append(Switch(flag.args["value"], False, flag, flag.span.line, program.line(flag.span.path, flag.span.line)))
+        found.append(Switch(flag.value, False, flag, flag.span.line, program.line(flag.span.path, flag.span.line)))
     return found
 
 
@@ -120,18 +121,18 @@ def _carried(switch: Switch, world: World) -> bool | None:
     return _says(truth(test, replace(world, atoms={**world.atoms, loop.leaf: before})), switch.off)
 
 
-def carried_flags(program: Program) -> list[tuple[Node, Node]]:
+def carried_flags(program: Program) -> list[tuple[SyncFlag, Forward]]:
     """Assignments of the flag that a forward reads only in the next pass of the loop: (flag, forward)."""
-    found: list[tuple[Node, Node]] = []
-    for forward in program.of("forward"):
-        if forward.detail.get("through") == "wrapper" and forward.grad is not False:
+    found: list[tuple[SyncFlag, Forward]] = []
+    for forward in program.of(Forward):
+        if forward.through == "wrapper" and forward.grad is not False:
             found += [(s.place, forward) for s in switches(program, forward) if s.carried is not None and s.place is not None]
     return found
 
 
-def is_never_off(program: Program, flag: Node) -> bool:
+def is_never_off(program: Program, flag: SyncFlag) -> bool:
     """Whether an assignment of the flag sets it to what is true at every position of the loops around it."""
-    test = opened(flag.args["value"])
+    test = opened(flag.value)
     names = atoms(test)
     if names is None:
         return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.program.modules import Key
+from ddp_audit.program.nodes import ModuleUse
 from ddp_audit.program.values import Alt, Items, Obj, Unknown, Value, options, the_object
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def note_use(lw: Lowering, node: ast.AST, value: Value, whole: bool = False) -> 
     for option in options(value):
         if isinstance(option, Obj) and option.kind == "module":
             listed = isinstance(option.cls, str) and option.cls.endswith(("ModuleList", "ModuleDict"))
-            lw.emit("use", node, target=option, whole=whole, listed=listed and not whole)
+            lw.emit(node, ModuleUse(target=option, whole=whole, listed=listed and not whole))
         elif isinstance(option, Items):
             for item in option.items:
                 note_use(lw, node, item, whole)

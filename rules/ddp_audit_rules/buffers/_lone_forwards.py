@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ddp_audit.events import ORIGINS, USER, Event
 from ddp_audit.explore.alone import Lone
-from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
+from ddp_audit.tree.nodes import BufferSite, Jump, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
 
 
 def buffer_text(buffer: BufferSite) -> str:
@@ -63,8 +64,8 @@ def what_breaks(program: Program, node: Node, times: list[Lone]) -> Iterable[str
         return
     exits = [
         f"{jump.guards[-1].text} at line {jump.span.line}"
-        for jump in first_of_each_place(program.of("jump"))
-        if jump.detail.get("what") in ("break", "exit") and jump.number > node.number and jump.guards and jump.loops
+        for jump in first_of_each_place(program.of(Jump))
+        if jump.what in ("break", "exit") and jump.number > node.number and jump.guards and jump.loops
         and not node.calls[:1] == jump.calls[:1] != ()
     ]  # fmt: skip
     last = f" ({exits[0]}, or the last evaluation)" if exits else " (the last evaluation)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ddp_audit.findings import Fix
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.reach import group_of, is_default, members, worlds_by_size
-from ddp_audit.program.values import RANK, Const, worlds
+from ddp_audit.tree.nodes import Forward, Node, Program, Wrap
+from ddp_audit.tree.questions import group_of, is_default, members, worlds_by_size
+from ddp_audit.tree.values import RANK, Const, worlds
 from ddp_audit_rules.facts.always import always_runs, runs_with
 
 
@@ -22,7 +22,7 @@ def only_some_ranks(node: Node) -> bool:
     return all(passed == {True, False} for passed in sides.values())
 
 
-def all_replicas_call(node: Node, wrap: Node) -> bool:
+def all_replicas_call(node: Forward, wrap: Wrap) -> bool:
     """Whether every member of the wrapper's own group makes the forward, on every job that has all of them."""
     by_rank = [g for g in node.guards if RANK in g.taint]
     group = group_of(wrap)
@@ -43,7 +43,7 @@ def all_replicas_call(node: Node, wrap: Node) -> bool:
     return found
 
 
-def never_sends(wrap: Node) -> bool:
+def never_sends(wrap: Wrap) -> bool:
     """Whether the wrapper's option keeps its buffers from being sent."""
     flag = wrap.args.get("broadcast_buffers", wrap.args.get("forward_sync_buffers"))
     return isinstance(flag, Const) and flag.value is False
@@ -54,7 +54,7 @@ def others_forward_too(program: Program, node: Node) -> bool:
     guard = next(g for g in node.guards if g.taint)
     return any(
         other.object == node.object and any(g.span == guard.span and g.polarity != guard.polarity for g in other.guards)
-        for other in program.of("forward")
+        for other in program.of(Forward)
         if guard.via not in ("early-exit", "while")
     )
 
@@ -62,7 +62,7 @@ def others_forward_too(program: Program, node: Node) -> bool:
 def through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
     """The call through the inner module, where the callee is a name and every call from this place is one of some ranks alone."""
     name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
-    if name is None or not all(only_some_ranks(other) for other in program.of("forward") if other.span == node.span):
+    if name is None or not all(only_some_ranks(other) for other in program.of(Forward) if other.span == node.span):
         return None
     sure = runs_with(program, wrap, node) or always_runs(program, wrap)
     inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'

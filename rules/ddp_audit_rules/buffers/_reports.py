@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import function_text
-from ddp_audit.program.values import DATA, Bound, Const, Expr, Obj, Unknown, Value
+from ddp_audit.tree.nodes import Collective, Forward, Jump, Node, Program, ReportedValue
+from ddp_audit.tree.questions import function_at
+from ddp_audit.tree.values import DATA, Bound, Const, Expr, Obj, Unknown, Value, behind, operation_of
 
 _METRIC = pattern(
     r"loss|(^|[_.@ ])acc(\d|s?$|[_@])|accura|metric|score|ppl|perplexity|(^|_)auc|iou|(^|_)f1|bleu|correct|err(or)?$|"
@@ -41,15 +40,15 @@ class Report:
 
 def reports(program: Program) -> Iterator[Report]:
     """The metrics of one rank that are told or decide, and were not reduced."""
-    evaluated = [n for n in program.of("forward") if n.grad is False]
+    evaluated = [n for n in program.of(Forward) if n.grad is False]
     alone = bool(evaluated) and all(of_one_rank(n) for n in evaluated)
-    for node in program.of("report", "jump"):
+    for node in program.of(ReportedValue, Jump):
         if not node.is_called:
             told = _returned(node)
             if told is not None and not alone:
                 yield told
-        elif node.kind == "report":
-            decides = node.detail["what"] in ("scheduler", "choice")
+        elif isinstance(node, ReportedValue):
+            decides = node.what in ("scheduler", "choice")
             for value in node.args.values():
                 one = _metric(value)
                 if one is None or (decides and of_one_rank(node)) or _reads_as_reduced(value):
@@ -69,7 +68,7 @@ def of_one_rank(node: Node) -> bool:
     return any("rank" in g.taint or _RANK.search(g.text) for g in node.guards)
 
 
-def _with_evaluation(node: Node, evaluated: list[Node]) -> bool:
+def _with_evaluation(node: Node, evaluated: list[Forward]) -> bool:
     """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
     tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
     return any(g is test for test in tests for forward in evaluated for g in forward.guards)
@@ -80,24 +79,24 @@ def _reads_as_reduced(value: Value) -> bool:
     return any(re.search(r"reduce|gather|synchroni", f"{operation_of(inner)} {inner.text}") for inner in behind(value))
 
 
-def _reduced_before(program: Program, one: Report, evaluated: list[Node]) -> bool:
+def _reduced_before(program: Program, one: Report, evaluated: list[Forward]) -> bool:
     """Whether something is reduced or gathered between the evaluation (or the training forward) and what is said of it.
 
     What is reduced goes by other names in helpers, and in jobs of one process not through them.
     """
-    forwards = evaluated if one.evaluation and evaluated else list(program.of("forward"))
+    forwards = evaluated if one.evaluation and evaluated else list(program.of(Forward))
     last = max((f.number for f in forwards if f.number < one.node.number), default=None)
     if last is None:
         return False
     return any(
-        last < n.number < one.node.number and re.search("reduce|gather", str(n.detail["op"])) and "grad" not in n.text
-        for n in program.of("collective")
+        last < n.number < one.node.number and re.search("reduce|gather", str(n.op)) and "grad" not in n.text
+        for n in program.of(Collective)
     )
 
 
 def _returned(node: Node) -> Report | None:
     """What an evaluation gives that the job's defaults do not run."""
-    value = node.detail.get("value") if node.kind == "jump" else None
+    value = node.value if isinstance(node, Jump) else None
     if not isinstance(value, Value) or node.grad is not False or not _EVALUATION.search(node.function):
         return None
     one = _metric(value)
@@ -127,8 +126,8 @@ def _texts(value: Value) -> frozenset[str]:
 def shared_names(program: Program) -> frozenset[str]:
     """The names of what collectives send or receive: one of them stands for all ranks, or for rank 0."""
     found = set()
-    for node in program.of("collective"):
-        if node.detail["op"] not in ("barrier", "monitored_barrier", "broadcast", "broadcast_object_list"):
+    for node in program.of(Collective):
+        if node.op not in ("barrier", "monitored_barrier", "broadcast", "broadcast_object_list"):
             values = [*node.args.values(), *([] if node.target is None else [node.target])]
             found |= {inner.text.split("[")[0] for value in values for inner in behind(value) if inner.text}
     return frozenset(found)
@@ -146,4 +145,4 @@ def _at_number(program: Program, one: Report, value: Value) -> Report:
 def _same_function(program: Program, number: Span, told: Span) -> bool:
     """Whether a place is a few lines before another one in a function."""
     near = number.path == told.path and 0 <= told.line - number.line <= 8
-    return near and function_text(program, told.path, told.line) == function_text(program, number.path, number.line)
+    return near and function_at(program, told.path, told.line) is function_at(program, number.path, number.line)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import BufferWrite, Node
-from ddp_audit.program.values import Obj, constant, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, BufferWrite, Node, Wrap
+from ddp_audit.tree.values import Obj, constant, options
 
 _SWITCHES = ("broadcast_buffers", "forward_sync_buffers")
 
@@ -83,8 +83,8 @@ finally:
         program = context.program
         if program.frameworks.shards_loaders:
             return
-        trained = {f.object.key for b in program.of("backward") for f in program.forwards_of(b.target) if f.object is not None}
-        for wrap in program.of("wrap"):
+        trained = {f.object.key for b in program.of(Backward) for f in program.forwards_of(b.target) if f.object is not None}
+        for wrap in program.of(Wrap):
             given = [wrap.args[name] for name in _SWITCHES if name in wrap.args]
             off = "**" in wrap.args or any(constant(value) is not True for value in given)
             if wrap.object is None or wrap.object.key not in trained or off:

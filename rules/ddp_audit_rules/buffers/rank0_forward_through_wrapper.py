@@ -9,8 +9,9 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUFFERS, FORWARD, SYNC_BATCHNORM
 from ddp_audit.explore.alone import REBUILD, Lone, lone_forward
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import BufferSite, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import BufferSite, Forward, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit_rules.buffers._lone_forwards import buffer_text, what_breaks, what_comes, where_buffers
 from ddp_audit_rules.buffers._rank_forwards import (
     all_replicas_call,
@@ -81,7 +82,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        lone = [n for n in program.of("forward") if n.detail.get("through") == "wrapper" and only_some_ranks(n)]
+        lone = [n for n in program.of(Forward) if n.through == "wrapper" and only_some_ranks(n)]
         for node in first_of_each_place(lone):
             wrap = wrap_behind(program, node)
             if wrap is None or never_sends(wrap) or all_replicas_call(node, wrap):

@@ -10,15 +10,17 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import BufferSite, Node, Program
-from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, BufferSite, Collective, Program, Wrap
+from ddp_audit.tree.questions import calls_with, speaks_of
+from ddp_audit.tree.values import constant
 
 _MENDED = (
-    r"SyncBatchNorm|sync_?bn|sync_?batch_?norm|syncbn|distribute_bn|all_?reduce_norm|(reduce|average|broadcast|precise)_bn|"
-    r"(reduce|average|broadcast|sync)_buffers\(|update_bn\(|FrozenBatchNorm|freeze_bn|frozen_bn|freeze_batch_?norm"
-)
+    "SyncBatchNorm", "syncbn", "sync_bn", "sync_batchnorm", "syncbatchnorm", "sync_batch_norm", "syncbatch_norm",
+    "distribute_bn", "allreduce_norm", "all_reduce_norm", "reduce_bn", "average_bn", "broadcast_bn", "precise_bn",
+    "FrozenBatchNorm", "freeze_bn", "frozen_bn", "freeze_batchnorm", "freeze_batch_norm",
+)  # fmt: skip
+_MENDING = ("reduce_buffers", "average_buffers", "broadcast_buffers", "sync_buffers", "update_bn")  # calls
 _BATCHNORM = pattern(r"BatchNorm|torchvision|timm")
 
 
@@ -88,14 +90,14 @@ finally:
         program = context.program
         if program.frameworks.shards_loaders or _mended(program):
             return
-        trained = {f.object.key for b in program.of("backward") for f in program.forwards_of(b.target) if f.object is not None}
-        for wrap in program.of("wrap"):
+        trained = {f.object.key for b in program.of(Backward) for f in program.forwards_of(b.target) if f.object is not None}
+        for wrap in program.of(Wrap):
             sites = [site for site in program.buffers_of(wrap) if site.name == "running_mean" and _BATCHNORM.search(site.layer)]
             if sites and wrap.object is not None and wrap.object.key in trained:
                 yield self._finding(wrap, sites)
                 return
 
-    def _finding(self, wrap: Node, sites: list[BufferSite]) -> Finding:
+    def _finding(self, wrap: Wrap, sites: list[BufferSite]) -> Finding:
         off = any(constant(wrap.args[n]) is False for n in ("broadcast_buffers", "forward_sync_buffers") if n in wrap.args)
         layers = f"{len(sites)} places with" if len(sites) > 1 else "a"
         message = f"The model has {layers} BatchNorm, which normalises by each rank's own batch; "
@@ -137,6 +139,6 @@ finally:
 
 def _mended(program: Program) -> bool:
     """Whether something in the script makes statistics equal, or normalises over all ranks."""
-    if has_line(program, _MENDED):
+    if speaks_of(program, *_MENDED) or calls_with(program, *_MENDING):
         return True
-    return any("buffers(" in loop.text for node in program.of("collective") for loop in node.loops)
+    return any("buffers(" in loop.text for node in program.of(Collective) for loop in node.loops)

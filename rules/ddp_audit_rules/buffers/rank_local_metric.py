@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import has_line, trains
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.questions import calls_of, trains
 from ddp_audit_rules.buffers._reports import Report, of_one_rank, reports, shared_names
 
 
@@ -82,7 +82,7 @@ finally:
         frameworks = program.frameworks
         if frameworks.reports_metrics or frameworks.may_shard_loaders:
             return
-        if not (trains(program) or (frameworks.leaves_loop and has_line(program, r"\.backward\("))):
+        if not (trains(program) or (frameworks.leaves_loop and calls_of(program, "backward"))):
             return
         shared = shared_names(program)
         found = [one for one in reports(program) if not one.texts & shared]

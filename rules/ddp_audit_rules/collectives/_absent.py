@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddp_audit.findings import Related
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.reach import worlds_by_size
-from ddp_audit.program.values import World, truth
 from ddp_audit.rule import guard_relations
+from ddp_audit.tree.nodes import AbsentName, AttributeOfNone, Node, Program
+from ddp_audit.tree.questions import worlds_by_size
+from ddp_audit.tree.values import World, truth
 from ddp_audit_rules.collectives._failures import Failure
 
 
 def absent(program: Program) -> Iterator[Failure]:
     """Uses of names and attributes on ranks that do not have them, or have None there."""
-    for node in program.of("absent"):
+    for node in program.of(AbsentName, AttributeOfNone):
         by_job = [[w for w in job if _lacks(node, w) and _comes(node, w)] for job in worlds_by_size(program.world_size)]
         if not all(by_job) or any(f"hasattr({part}" in g.text for g in node.guards for part in ("self", node.text.split(".")[0])):
             continue
-        name, ranks = node.text or node.detail["name"], _ranks(by_job[0])
-        if "binding" in node.detail:
-            site = node.detail["binding"].sites[0][-1]
-            kind = "AttributeError" if node.detail["of_object"] else "NameError"
+        name, ranks = node.text or node.name, _ranks(by_job[0])
+        if isinstance(node, AbsentName):
+            site = node.binding.sites[0][-1]
+            kind = "AttributeError" if node.of_object else "NameError"
             message = f"`{name}` is assigned under a rank test only, and {ranks} use it here too: {kind} there."
             related = [Related(site.span.path, site.span.line, "guard", f"it is assigned under: {site.describe()}")]
         else:
-            choice = node.detail["choice"]
-            name, attribute = node.detail["name"], node.detail["attribute"]
+            choice = node.choice
+            name, attribute = node.name, node.attribute
             message = f"`{name}` is None on {ranks}, which read its `{attribute}` here too: AttributeError there."
             related = [Related(node.span.path, node.span.line, "guard", f"decided by: {choice.text or 'a rank test'}")]
         yield Failure(
@@ -53,13 +53,13 @@ def _comes(node: Node, world: World) -> bool:
     return bool(node.reached_by(world)) and all(guard.admits(world) is not False for guard in node.guards)
 
 
-def _lacks(node: Node, world: World) -> bool:
+def _lacks(node: AbsentName | AttributeOfNone, world: World) -> bool:
     """Whether a rank surely has not got the name, or has None."""
-    if "binding" in node.detail:
-        binding = node.detail["binding"]
+    if isinstance(node, AbsentName):
+        binding = node.binding
         return not binding.plain and all(any(g.admits(world) is False for g in site) for site in binding.sites)
-    said = truth(node.detail["choice"], world)
-    return said is not None and said != node.detail["polarity"]
+    said = truth(node.choice, world)
+    return said is not None and said != node.polarity
 
 
 def _ranks(without: Sequence[World]) -> str:

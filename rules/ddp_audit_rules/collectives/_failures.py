@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.findings import Related, Span
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Branch, CallItem, Caught, Item, LoopItem, Node, Program, TryItem, first_of_each_place
-from ddp_audit.program.reach import anchor, nodes_in
-from ddp_audit.program.values import Const, Ext, Items, Unknown, Value
 from ddp_audit.rule import guard_relations
+from ddp_audit.tree.nodes import Branch, CallItem, Caught, Collective, Item, Jump, LoopItem, Node, Program, Spawn, TryItem
+from ddp_audit.tree.questions import anchor, code_within, every, first_of_each_place, nodes_in, texts_in
+from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
 from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
 
 # Exceptions that are raised by the program's shape and not by what one rank meets: the same on all ranks, or no error at all.
@@ -24,8 +24,7 @@ _KNOWN = pattern(
     r"except$|\b(Base)?Exception\b|\b(Runtime|Value|OS|IO|Assertion|FloatingPoint|Arithmetic|ZeroDivision|Index|Key|Unicode\w*|EOF|"
     r"FileNotFound|Permission|Connection|OutOfMemory|Memory|Lookup)Error\b"
 )
-_MEMORY = pattern(r"out of memory|OutOfMemory", re.IGNORECASE)
-_STEP = pattern(r"\b(train(ing)?_step|forward_backward|backward|step)\(")
+_STEPS = frozenset({"train_step", "training_step", "forward_backward", "backward", "step"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +85,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
         if region is None and _is_of_memory(program, caught) and _trains(program, found.item, caught.span):
             inside = {n.number for n in found.body}
             region, sure = next((n for n in program.nodes if n.number not in inside and is_together(program, n)), None), False
-        if region is None or any(n.kind == "spawn" for n in found.body) or _is_probe(found.body):
+        if region is None or any(isinstance(n, Spawn) for n in found.body) or _is_probe(found.body):
             continue
         handled = {n.number for n in nodes_in(block)}
         after = any(n.number > last and n.number not in handled and is_together(program, n) for n in program.nodes)
@@ -107,7 +106,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
 
 def _is_probe(body: Sequence[Node]) -> bool:
     """Whether a block does nothing but collectives on tensors of constants: it asks what the backend can do, alike on all ranks."""
-    sent = [n.target for n in body if n.kind == "collective"]
+    sent = [n.target for n in body if isinstance(n, Collective)]
     rest = {n.kind for n in body} - {"collective", "current-device", "device", "wait"}
     return bool(sent) and not rest and all(isinstance(value, Unknown) and _is_fresh(value) for value in sent)
 
@@ -130,7 +129,7 @@ def _others(region: Node) -> Related:
 def _goes_on(caught: Caught, block: Sequence[Item]) -> bool:
     """Whether some way through a handler that otherwise raises leaves by another jump."""
     for node in nodes_in(block):
-        if node.kind == "jump" and node.detail["what"] in ("continue", "break", "return"):
+        if isinstance(node, Jump) and node.what in ("continue", "break", "return"):
             guard = next((g for g in node.guards if g.via == "except" and g.span == caught.span), None)
             if guard is not None and guard.depth == len(node.calls):
                 return True
@@ -138,25 +137,26 @@ def _goes_on(caught: Caught, block: Sequence[Item]) -> bool:
 
 
 def _is_of_memory(program: Program, caught: Caught) -> bool:
-    lines = range(caught.span.line, caught.span.end_line + 1)
-    return any(_MEMORY.search(part) for part in (caught.text, *(program.line(caught.span.path, n) for n in lines)))
+    said = texts_in(code_within(program, caught.span.path, caught.span.line, caught.span.end_line))
+    return any("out of memory" in text.lower() or "outofmemory" in text.lower() for text in (caught.text, *said))
 
 
 def _trains(program: Program, item: TryItem, handler: Span) -> bool:
-    return any(_STEP.search(program.line(item.span.path, n)) for n in range(item.span.line, handler.line))
+    code = code_within(program, item.span.path, item.span.line, handler.line - 1)
+    return any(isinstance(node, ast.Call) and not _STEPS.isdisjoint(texts_in(every(node.func))) for node in code)
 
 
 def _in_handlers(program: Program, found: _Try) -> Iterator[Failure]:
     """A collective in a handler: the rank that fails alone is alone in it."""
-    tried = {n.detail.get("op") for n in found.body if n.kind == "collective"}
+    tried = {n.op for n in found.body if isinstance(n, Collective)}
     for caught, block in zip(found.item.caught, found.item.handlers, strict=False):
         for node in nodes_in(block):
             guard = next((g for g in node.guards if g.span == caught.span and g.via == "except"), None)
-            if node.kind != "collective" or guard is None or _ON_ALL.match(caught.text) or tried:
+            if not isinstance(node, Collective) or guard is None or _ON_ALL.match(caught.text) or tried:
                 continue
             yield Failure(
                 anchor(node, guard),
-                f"A rank that fails alone runs the {node.detail['op']} of its handler (`{caught.text}`) without the others.",
+                f"A rank that fails alone runs the {node.op} of its handler (`{caught.text}`) without the others.",
                 "The ranks that did not fail are at the next collective of the normal way. The failing rank waits for them here: "
                 "its exception is not seen until the timeout, or the two calls pair. It does no harm where all ranks fail alike.",
                 [Related(caught.span.path, caught.span.line, "handler", caught.text), *guard_relations(node)],
@@ -172,11 +172,16 @@ def _in_finally(program: Program, found: _Try) -> Iterator[Failure]:
     outer = {g.span for g in found.together.guards}
     for node in nodes_in(found.item.final):
         own = [g for g in node.guards if g.span not in outer and g.taint]
-        if node.kind == "collective" and is_together(program, node) and not own and len(node.guards) <= len(found.together.guards):
+        if (
+            isinstance(node, Collective)
+            and is_together(program, node)
+            and not own
+            and len(node.guards) <= len(found.together.guards)
+        ):
             elsewhere = node.span.path != found.item.span.path and node.calls
             yield Failure(
                 node.calls[-1] if elsewhere else node.span,
-                f"A rank that raises in the try block enters this {node.detail['op']} while the others are in "
+                f"A rank that raises in the try block enters this {node.op} while the others are in "
                 f"{what_of(found.together, found.item.span)}.",
                 "The failing rank waits here for ranks that wait for it, so that neither its exception is seen nor its "
                 "process ends before the timeout; without the collective the launcher would end the others at once. It does no "
@@ -193,25 +198,25 @@ def _begins_together(program: Program, body: Sequence[Node]) -> bool:
     A rank that fails after it comes to the finally together with the others.
     """
     last = max(i for i, n in enumerate(body) if is_together(program, n))
-    return all(n.kind == "collective" and not n.rank_guards for n in body[: last + 1])
+    return all(isinstance(n, Collective) and not n.rank_guards for n in body[: last + 1])
 
 
 def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:
     """A jump out of a handler, over what the ranks do together, where the body itself is this rank's own work."""
     own = {c.span: found for found in tries for c in found.item.caught if found.together is None}
-    for jump in first_of_each_place(program.of("jump")):
-        if jump.detail["what"] not in ("continue", "break", "return"):
+    for jump in first_of_each_place(program.of(Jump)):
+        if jump.what not in ("continue", "break", "return"):
             continue
         guard = next((g for g in reversed(jump.guards) if g.via == "except" and g.span in own), None)
         if guard is None or _ON_ALL.match(guard.text):
             continue
         inside = guard.loops == len(jump.loops) and guard.depth == len(jump.calls)
         region = next((n for n in left_out(program, jump) if n.number > jump.number), None) if inside else None
-        if region is None or (jump.detail["what"] == "return" and not jump.calls):
+        if region is None or (jump.what == "return" and not jump.calls):
             continue
         yield Failure(
             jump.span,
-            f"A rank whose own work fails takes this {jump.detail['what']} (`{guard.text}`) and skips "
+            f"A rank whose own work fails takes this {jump.what} (`{guard.text}`) and skips "
             f"{what_of(region, jump.span)}, where the others wait for it.",
             "What fails on one rank (a bad sample, a file that is not there yet) need not fail on the others, and then their "
             "collectives pair one batch late, or wait. It does no harm where all ranks do the same work on the same data.",

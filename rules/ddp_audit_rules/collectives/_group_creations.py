@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.program.model import Guard, Loop, Node, Program
-from ddp_audit.program.reach import at, is_default, issues, rank_list, turns, worlds_by_size
-from ddp_audit.program.values import MISSING, RANK, Alt, Const, Expr, Items, Obj, Value, World, differs, evaluate
+from ddp_audit.tree.nodes import Guard, Loop, NewGroup, Node, Program
+from ddp_audit.tree.questions import at, is_default, issues, rank_list, turns, worlds_by_size
+from ddp_audit.tree.values import MISSING, RANK, Alt, Const, Expr, Items, Obj, Value, World, differs, evaluate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +23,7 @@ class Misuse:
 
 def creations(program: Program) -> Iterator[Misuse]:
     """The first call of new_group that the ranks do not make alike, by its list, its guards or its place in the order."""
-    made = [n for n in program.of("new-group") if not _is_local(n)]
+    made = [n for n in program.of(NewGroup) if not _is_local(n)]
     first = worlds_of(program)[0]
     for node in made:
         ranks = node.args.get("ranks")
@@ -61,7 +61,7 @@ def creations(program: Program) -> Iterator[Misuse]:
 
 def in_loops(program: Program) -> Iterator[Misuse]:
     """new_group in a loop over known lists, under a test of membership: each rank makes the groups alone that it is in."""
-    for node in program.of("new-group"):
+    for node in program.of(NewGroup):
         for job in worlds_by_size(program.world_size):
             made = [_made_in_turn(node, world) for world in job]
             asked = [own for own in made if own is not None]
@@ -98,7 +98,7 @@ def _made_by_some(node: Node, other: Node | None) -> Misuse:
     )
 
 
-def _made_in_turn(node: Node, world: World) -> list[tuple[int, ...]] | None:
+def _made_in_turn(node: NewGroup, world: World) -> list[tuple[int, ...]] | None:
     """The lists of which a rank makes groups in the loop around, under `if rank in ranks`; None where that is not the form."""
     ranks, loop = node.args.get("ranks"), node.loops[-1] if node.loops else None
     tests = [guard for guard in node.guards if guard.taint]
@@ -139,13 +139,13 @@ def _only_itself(ranks: Value, program: Program) -> bool:
     return all(isinstance(found, tuple) and len(found) == 1 for found in listed)
 
 
-def _is_local(node: Node) -> bool:
+def _is_local(node: NewGroup) -> bool:
     """Whether only the members need to call: they meet under a name that is made of the list."""
     value = node.args.get("use_local_synchronization")
     return value is not None and not (isinstance(value, Const) and not value.value)
 
 
-def _listed(node: Node, world: World) -> object:
+def _listed(node: NewGroup, world: World) -> object:
     """The ranks that a call asks for on one rank: a sorted tuple, None for all, or MISSING."""
     ranks = node.args.get("ranks")
     if ranks is None or is_default(ranks):

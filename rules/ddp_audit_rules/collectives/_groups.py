@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.reach import group_of, is_default, issues, members, worlds_by_size
-from ddp_audit.program.values import Const, Unknown, Value, World, evaluate, the_object
+from ddp_audit.tree.nodes import Collective, NewGroup, Node, Program
+from ddp_audit.tree.questions import group_of, is_default, issues, members, worlds_by_size
+from ddp_audit.tree.values import Const, Unknown, Value, World, evaluate, the_object
 from ddp_audit_rules.collectives._group_creations import Misuse, creations, in_loops, lists_in_turn, worlds_of
 
 _ROOTS = ("src", "dst")
@@ -29,7 +29,7 @@ def misuses(program: Program) -> Iterator[Misuse]:
 
 
 def _roots(program: Program) -> Iterator[Misuse]:
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         name = next((n for n in _ROOTS if n in node.args), "")
         if not name or is_default(group_of(node) or Const(value=None)):
             continue
@@ -43,7 +43,7 @@ def _roots(program: Program) -> Iterator[Misuse]:
                 yield Misuse(
                     node,
                     f"{name} is {root} here, a global rank that is not in the group (ranks {ranks}): the members that "
-                    f"call this {node.detail['op']} get a ValueError.",
+                    f"call this {node.op} get a ValueError.",
                     _COUNTS_ALL.format(name),
                 )
                 break
@@ -51,8 +51,8 @@ def _roots(program: Program) -> Iterator[Misuse]:
 
 def _roots_of_turns(program: Program) -> Iterator[Misuse]:
     """Collectives with one fixed root on groups that a loop makes of other ranks in each turn."""
-    made = {n.object.key: n for n in program.of("new-group") if n.object is not None}
-    for node in program.of("collective"):
+    made = {n.object.key: n for n in program.of(NewGroup) if n.object is not None}
+    for node in program.of(Collective):
         name = next((n for n in _ROOTS if n in node.args), "")
         root, group = node.args.get(name), the_object(group_of(node), "group")
         place = made.get(group.key) if group is not None else None
@@ -69,7 +69,7 @@ def _roots_of_turns(program: Program) -> Iterator[Misuse]:
                 yield Misuse(
                     node,
                     f"{name} is {root.value} on every rank here, and the groups of line {place.span.line} that it is not in (such "
-                    f"as that of ranks {members}) get a ValueError in this {node.detail['op']}.",
+                    f"as that of ranks {members}) get a ValueError in this {node.op}.",
                     _COUNTS_ALL.format(name),
                 )
                 break
@@ -77,14 +77,14 @@ def _roots_of_turns(program: Program) -> Iterator[Misuse]:
 
 def _own_positions(program: Program) -> Iterator[Misuse]:
     """Collectives whose root is the caller's own position in the group: each member names another one."""
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         name = next((n for n in _ROOTS if n in node.args), "")
         group = group_of(node)
         if not name or group is None or is_default(group) or node.rank_guards or not _is_position(node.args[name], group):
             continue
         yield Misuse(
             node,
-            f"{name} is the caller's own position in the group here: every member of this {node.detail['op']} names another root, "
+            f"{name} is the caller's own position in the group here: every member of this {node.op} names another root, "
             "and where the positions are not ranks of the group it gets a ValueError.",
             f"{name} is one global rank, the same on all members. The position in the group goes into group_{name}, and "
             "dist.get_global_rank(group, position) translates it. It does no harm in a group of one rank.",
@@ -105,9 +105,9 @@ def _root(root: Value, group: Value | None, inside: frozenset[int] | None, world
 
 
 def _outsiders(program: Program) -> Iterator[Misuse]:
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         group = group_of(node)
-        if group is None or is_default(group) or node.detail["op"] not in _REDUCES or _asks_for_members(node, group):
+        if group is None or is_default(group) or node.op not in _REDUCES or _asks_for_members(node, group):
             continue
         left_out = []
         for job in worlds_by_size(program.world_size):
@@ -119,7 +119,7 @@ def _outsiders(program: Program) -> Iterator[Misuse]:
             ranks = ", ".join(map(str, left_out[0]))
             yield Misuse(
                 node,
-                f"Rank {ranks} calls this {node.detail['op']} without being in the group: it gets a warning, and its own value "
+                f"Rank {ranks} calls this {node.op} without being in the group: it gets a warning, and its own value "
                 "stays as it was.",
                 "A collective on a group returns at once on the ranks outside of it. It is harmless where those ranks do not "
                 "use the value.",

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.reach import group_of, is_default, issues, worlds_by_size
-from ddp_audit.program.values import RANK, Ext, Items, Obj, Value, World, evaluate
+from ddp_audit.tree.nodes import Node, PointToPoint, Program
+from ddp_audit.tree.questions import group_of, is_default, issues, worlds_by_size
+from ddp_audit.tree.values import RANK, Ext, Items, Obj, Value, World, evaluate
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Stuck:
 
 def stuck_messages(program: Program) -> Iterator[Stuck]:
     """What stands in every job that the ranks of the program fit: by branches that are equal on all ranks."""
-    nodes = list(program.of("point-to-point"))
+    nodes = list(program.of(PointToPoint))
     places = list(dict.fromkeys(_place(n) for n in nodes))
     for place in places:
         part = [n for n in nodes if _place(n) == place]
@@ -61,7 +61,7 @@ def _place(node: Node) -> tuple[object, ...]:
     return (tuple(loop.span for loop in node.loops), guards)
 
 
-def _sequences(nodes: Sequence[Node], job: Sequence[World]) -> list[list[Message]] | None:
+def _sequences(nodes: Sequence[PointToPoint], job: Sequence[World]) -> list[list[Message]] | None:
     """The messages of each rank in order; None where one of them is not known, or goes to a rank that the job has not."""
     found: list[list[Message]] = []
     for world in job:
@@ -80,8 +80,8 @@ def _sequences(nodes: Sequence[Node], job: Sequence[World]) -> list[list[Message
     return found if fits and any(found) else None
 
 
-def _messages(node: Node, world: World) -> Iterator[Message | None]:
-    op = node.detail["op"]
+def _messages(node: PointToPoint, world: World) -> Iterator[Message | None]:
+    op = node.op
     group = group_of(node)
     if group is not None and not is_default(group):
         yield None

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Ext, Items, Unknown, Value
+from ddp_audit.tree.nodes import Collective, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
 
 _OPS = {"broadcast": "tensor", "broadcast_object_list": "object_list"}
 # What is made of these is new memory, that no other name reaches. `to`, `cuda` or `view` may give what they were given.
@@ -23,42 +24,34 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 class Unread:
     """A broadcast whose result is lost, and the names that the ranks go on with instead."""
 
-    node: Node
+    node: Collective
     names: tuple[str, ...]  # what was put into the temporary and is read afterwards
     holder: str  # the variable that holds what came, empty where there is none
 
 
 def unread(program: Program) -> Iterator[Unread]:
     """Every such place."""
-    trees: dict[str, ast.Module | None] = {}
-    for node in first_of_each_place(n for n in program.of("collective") if n.detail.get("op") in _OPS and not n.detail["hidden"]):
-        tree = trees.setdefault(node.span.path, _tree(program, node))
-        found = None if tree is None else _found(tree, node)
+    for node in first_of_each_place(n for n in program.of(Collective) if n.op in _OPS and not n.hidden):
+        source = program.files.get(node.span.path)
+        found = None if source is None else _found(source.tree, node)
         if found is not None:
             yield found
 
 
-def _tree(program: Program, node: Node) -> ast.Module | None:
-    try:
-        return ast.parse(program.documents.get(node.span.path, ""))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _found(tree: ast.Module, node: Node) -> Unread | None:
+def _found(tree: ast.Module, node: Collective) -> Unread | None:
     way = _way_to(tree, node)
     call = way[-1] if way else None
     if not isinstance(call, ast.Call):
         return None
     scope = next(outer for outer in reversed(way) if isinstance(outer, _SCOPES))
-    buffer = _buffer(call, str(node.detail["op"]))
+    buffer = _buffer(call, node.op)
     holder = ""
     if isinstance(buffer, ast.Name) and isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         made = _only_value(scope, buffer.id)
         if made is None or _is_read(scope, buffer.id, call, way, made):
             return None
         holder, buffer = buffer.id, made
-    if buffer is None or not _is_new(buffer) or _is_constant(node.args.get(_OPS[str(node.detail["op"])])):
+    if buffer is None or not _is_new(buffer) or _is_constant(node.args.get(_OPS[node.op])):
         return None
     sent = dict.fromkeys(_names_in(buffer))
     return Unread(node, read, holder) if (read := tuple(n for n in sent if _is_used_after(scope, n, call, way))) else None

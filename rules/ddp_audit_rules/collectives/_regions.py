@@ -5,31 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.reach import local_taint
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import ERROR, RANK, Alt, Const, Expr, Taint, Value, options
+from ddp_audit.tree.nodes import Backward, Collective, Forward, Guard, Jump, Node, Program, Step
+from ddp_audit.tree.questions import forwards_behind, function_at, local_taint
+from ddp_audit.tree.values import ERROR, RANK, Alt, Const, Expr, Taint, Value, options
 
 
 def is_together(program: Program, node: Node) -> bool:
     """Whether all ranks do this together: a collective, a wrapped forward or backward with gradients, a step of it."""
-    if node.kind == "collective":
+    if isinstance(node, Collective):
         group = node.args.get("group")
         return group is None or (isinstance(group, Const) and group.value is None)
-    if node.kind == "forward":  # one without a backward, as in an evaluation, is the matter of DDP401
-        trained = any(node.number in n.target.deps for n in program.of("backward") if n.target is not None)
-        return trained and node.detail.get("through") == "wrapper" and node.grad is not False
-    if node.kind == "backward":
+    if isinstance(node, Forward):  # one without a backward, as in an evaluation, is the matter of DDP401
+        trained = any(node.number in n.target.deps for n in program.of(Backward) if n.target is not None)
+        return trained and node.through == "wrapper" and node.grad is not False
+    if isinstance(node, Backward):
         return bool(forwards_behind(program, node))
-    return node.kind == "step" and any(n.number < node.number and forwards_behind(program, n) for n in program.of("backward"))
+    return isinstance(node, Step) and any(n.number < node.number and forwards_behind(program, n) for n in program.of(Backward))
 
 
 def what_of(node: Node, near: Span | None = None) -> str:
     """In words, what the ranks do together at a node; with its file where that is another than the one of `near`."""
     elsewhere = near is not None and near.path != node.span.path
     place = node.place if elsewhere else f"line {node.span.line}"
-    if node.kind == "collective":
-        return f"the {node.detail.get('op', 'collective')} of {place}"
+    if isinstance(node, Collective):
+        return f"the {node.op} of {place}"
     return {"forward": "the wrapped forward", "backward": "the backward", "step": "the optimizer step"}[node.kind] + f" of {place}"
 
 
@@ -51,9 +50,9 @@ def _is_set_by_rank(test: Value) -> bool:
     return isinstance(test, Alt) and len(known) == 2
 
 
-def left_out(program: Program, jump: Node) -> Iterator[Node]:
+def left_out(program: Program, jump: Jump) -> Iterator[Node]:
     """What the ranks do together after the jump, and for a jump out of a loop in its other iterations; what is skipped first."""
-    what = jump.detail["what"]
+    what = jump.what
     depth = len(jump.calls)
     if what in ("break", "continue"):
         around = jump.loops[-1:]
@@ -62,7 +61,7 @@ def left_out(program: Program, jump: Node) -> Iterator[Node]:
     else:
         around = jump.loops
     before: list[Node] = []
-    for node in program.of("collective", "forward", "backward", "step"):  # the kinds that `is_together` knows
+    for node in program.of(Collective, Forward, Backward, Step):  # the kinds that `is_together` knows
         in_loop = any(loop in node.loops for loop in around)
         in_call = node.calls[:depth] == jump.calls and (len(node.calls) > depth or node.function == jump.function)
         if not is_together(program, node) or _excluded(node, jump):
@@ -77,12 +76,8 @@ def left_out(program: Program, jump: Node) -> Iterator[Node]:
 
 def _contains(program: Program, jump: Node, line: int) -> bool:
     """Whether a loop of the jump's file stands in the jump's own function, by the nearest def above both."""
-    lines = program.sources.get(jump.span.path, [])
-    own = next(
-        (i for i in range(jump.span.line, 0, -1) if lines[i - 1 : i] and lines[i - 1].lstrip().startswith(("def ", "async def "))),
-        0,
-    )
-    return own < line <= jump.span.line
+    own = function_at(program, jump.span.path, jump.span.line)
+    return (0 if own is None else own.lineno) < line <= jump.span.line
 
 
 def _excluded(node: Node, jump: Node) -> bool:

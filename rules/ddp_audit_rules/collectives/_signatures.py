@@ -9,12 +9,21 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.reach import group_of, is_default, issues, met_in_branches, worlds_by_size
-from ddp_audit.program.tensors import Facts, facts, on_rank, sized_by_data
-from ddp_audit.program.values import (
+from ddp_audit.tree.nodes import Collective, Init, Node, Program, ReportedValue
+from ddp_audit.tree.questions import (
+    Facts,
+    enters,
+    facts,
+    group_of,
+    is_default,
+    issues,
+    met_in_branches,
+    on_rank,
+    sized_by_data,
+    speaks_of,
+    worlds_by_size,
+)
+from ddp_audit.tree.values import (
     DATA,
     MISSING,
     RANDOM,
@@ -26,6 +35,7 @@ from ddp_audit.program.values import (
     Unknown,
     Value,
     World,
+    behind,
     constant,
     evaluate,
 )
@@ -69,21 +79,21 @@ def _by_branch(program: Program) -> Iterator[Mismatch]:
         here, there = facts(mine, one), facts(theirs, other)
         what = _difference(here, there) or _measure_as_count(mine, here, theirs, there)
         if what:
-            place = f"the {right.detail['op']} of line {right.span.line}"
-            message = f"Ranks bring different tensors to one {left.detail['op']}, here and in {place}: {what}."
+            place = f"the {right.op} of line {right.span.line}"
+            message = f"Ranks bring different tensors to one {left.op}, here and in {place}: {what}."
             related = [Related(right.span.path, right.span.line, "collective", f"what the other ranks issue: {right.text}")]
             guess = "" in (here.dtype, there.dtype)
             yield Mismatch(left, message, related, "warning" if guess else None)
 
 
 def _by_rank(program: Program) -> Iterator[Mismatch]:
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         if not _on_all(node):
             continue
         sent, jobs = _sent(node), worlds_by_size(program.world_size)
-        if sent is not None and node.detail["op"] in _EQUAL_SIZES:
+        if sent is not None and node.op in _EQUAL_SIZES:
             yield from _in_every_job(node, [_unlike_tensors(node, sent, job) for job in jobs])
-        elif node.detail["op"] == "broadcast_object_list" and "object_list" in node.args:
+        elif node.op == "broadcast_object_list" and "object_list" in node.args:
             yield from _in_every_job(node, [_unlike_lists(node, job) for job in jobs])
 
 
@@ -93,43 +103,43 @@ def _in_every_job(node: Node, messages: list[str]) -> Iterator[Mismatch]:
         yield Mismatch(node, messages[0])
 
 
-def _unlike_tensors(node: Node, sent: Value, job: Sequence[World]) -> str:
+def _unlike_tensors(node: Collective, sent: Value, job: Sequence[World]) -> str:
     ranks = [world for world in job if issues(node, world)]
     for one, other in itertools.pairwise(ranks):
         what = _difference(facts(sent, one), facts(sent, other))
         if what:
             who = f"Rank {one.rank} and rank {other.rank}"
-            return f"{who} bring different tensors to this {node.detail['op']}: {what}."
+            return f"{who} bring different tensors to this {node.op}: {what}."
     return ""
 
 
-def _unlike_lists(node: Node, job: Sequence[World]) -> str:
+def _unlike_lists(node: Collective, job: Sequence[World]) -> str:
     lengths = {_length(node.args["object_list"], world) for world in job if issues(node, world)} - {None}
     return f"The ranks bring lists of different lengths to this broadcast_object_list: {_and(lengths)}." if len(lengths) > 1 else ""
 
 
 def _by_data(program: Program) -> Iterator[Mismatch]:
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         sent = _sent(node)
-        if sent is None or node.detail["op"] not in _EQUAL_SIZES or not _on_all(node):
+        if sent is None or node.op not in _EQUAL_SIZES or not _on_all(node):
             continue
         by = sized_by_data(sent)
         if by and sent.taint & {DATA, RANK, RANDOM}:
             message = (
-                f"How many elements this rank brings to the {node.detail['op']} depends on its own data ({by}); the "
+                f"How many elements this rank brings to the {node.op} depends on its own data ({by}); the "
                 "other ranks bring other numbers."
             )
             yield Mismatch(node, message)
 
 
 def _lists(program: Program) -> Iterator[Mismatch]:
-    for node in program.of("collective"):
-        names = None if node.detail.get("hidden") else _ROOT_LISTS.get(node.detail["op"])
+    for node in program.of(Collective):
+        names = None if node.hidden else _ROOT_LISTS.get(node.op)
         if names is not None and _on_all(node) and f"group_{names[1]}" not in node.args:
             yield from _in_every_job(node, [_misplaced_list(node, names, job) for job in worlds_by_size(program.world_size)])
 
 
-def _misplaced_list(node: Node, names: tuple[str, str], job: Sequence[World]) -> str:
+def _misplaced_list(node: Collective, names: tuple[str, str], job: Sequence[World]) -> str:
     for world in job:
         root = evaluate(node.args.get(names[1], Const(value=0)), world)
         brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world))
@@ -139,22 +149,22 @@ def _misplaced_list(node: Node, names: tuple[str, str], job: Sequence[World]) ->
             who, rest = f"Rank {world.rank} brings a {names[0]} though rank {root} is the root", "the root waits for it"
         else:
             who, rest = f"Rank {root}, the root, brings no {names[0]}", "the other ranks wait"
-        return f"{who}: this {node.detail['op']} raises ValueError there, and {rest}."
+        return f"{who}: this {node.op} raises ValueError there, and {rest}."
     return ""
 
 
 def _on_cpu(program: Program) -> Iterator[Mismatch]:
-    starts = list(program.of("init"))
+    starts = list(program.of(Init))
     if not starts or any(constant(n.args.get("backend")) != "nccl" or not _is_fixed(n.args["backend"]) for n in starts):
         return
-    if has_line(program, r"set_default_(device|tensor_type)|with torch\.device|with device"):
+    if speaks_of(program, "set_default_device", "set_default_tensor_type") or enters(program, "device"):
         return
-    for node in program.of("collective"):
+    for node in program.of(Collective):
         sent = _sent(node)
         started = node.number > starts[0].number and _on_all(node)
         if sent is not None and started and facts(sent, World(0, 2, 2)).device == "cpu":
             message = (
-                f"This {node.detail['op']} is given a tensor on the CPU, and the group's backend is nccl: it raises "
+                f"This {node.op} is given a tensor on the CPU, and the group's backend is nccl: it raises "
                 "RuntimeError, `No backend type associated with device type cpu`."
             )
             yield Mismatch(node, message)
@@ -162,8 +172,8 @@ def _on_cpu(program: Program) -> Iterator[Mismatch]:
 
 def _read_elsewhere(program: Program) -> Iterator[Mismatch]:
     """What a reduce gave to one rank, and the others step a scheduler by as well."""
-    for node in program.of("report"):
-        if node.detail["what"] != "scheduler":
+    for node in program.of(ReportedValue):
+        if node.what != "scheduler":
             continue
         for value in node.args.values():
             made = next(
@@ -197,14 +207,14 @@ def _is_settled(value: Value) -> bool:
     return value.by.name != "reduce" and (value.by.name in ("?", "returned") or bool(_SETTLES.search(value.by.name)))
 
 
-def _sent(node: Node) -> Value | None:
+def _sent(node: Collective) -> Value | None:
     """The tensor that a rank brings to a collective."""
-    if node.detail.get("hidden") or "object" in node.detail.get("op", ""):
+    if node.hidden or "object" in node.op:
         return None
     return next((node.args[name] for name in _SENT if name in node.args), None)
 
 
-def _on_all(node: Node) -> bool:
+def _on_all(node: Collective) -> bool:
     group = group_of(node)
     return group is None or is_default(group)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.reach import local_taint
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import CLOCK, DATA, RANK, SIGNAL, Const, Taint
+from ddp_audit.tree.nodes import Backward, Collective, Guard, Jump, Node, Program, Step, Wrap
+from ddp_audit.tree.questions import forwards_behind, local_taint
+from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL, Const, Taint
 from ddp_audit_rules.collectives._regions import is_together, left_out, own_taint
 
 
@@ -36,8 +35,8 @@ def skips(program: Program) -> Iterator[Skip]:
 
 def _jumps(program: Program) -> Iterator[Skip]:
     """Jumps by a rank's own decision that skip or leave something that the ranks do together."""
-    for jump in program.of("jump"):
-        what = jump.detail["what"]
+    for jump in program.of(Jump):
+        what = jump.what
         if what == "raise" or (what == "exit" and not _ends_quietly(jump)):
             continue
         guard = _deciding(jump)
@@ -47,30 +46,30 @@ def _jumps(program: Program) -> Iterator[Skip]:
         if region is None:
             continue
         taint = local_taint(guard.test)
-        if taint == {RANK} and region.kind == "collective":
+        if taint == {RANK} and isinstance(region, Collective):
             continue  # DDP201 reports the collective
         yield Skip(jump, guard, taint, region)
 
 
 def _enclosed(program: Program) -> Iterator[Skip]:
     """A backward or step under such a condition itself, where its forward is not."""
-    for node in program.of("backward", "step"):
-        if node.kind == "backward" and not is_together(program, node):
+    for node in program.of(Backward, Step):
+        if isinstance(node, Backward) and not is_together(program, node):
             continue
-        if node.kind == "step" and not any(n.kind == "wrap" and n.detail.get("style") == "ddp" for n in program.nodes):
+        if isinstance(node, Step) and not any(isinstance(n, Wrap) and n.style == "ddp" for n in program.nodes):
             continue
-        outer = {g.span for f in forwards_behind(program, node, None) for g in f.guards} if node.kind == "backward" else set()
+        outer = {g.span for f in forwards_behind(program, node, None) for g in f.guards} if isinstance(node, Backward) else set()
         for guard in node.guards:
             if guard.via in ("if", "ifexp") and guard.span not in outer:
                 taint = own_taint(guard)
-                if taint and (node.kind == "backward" or taint != {RANK}):
+                if taint and (isinstance(node, Backward) or taint != {RANK}):
                     yield Skip(node, guard, taint, node)
                     break
 
 
-def _deciding(jump: Node) -> Guard | None:
+def _deciding(jump: Jump) -> Guard | None:
     """The condition, inside what the jump leaves, that ranks answer differently."""
-    what = jump.detail["what"]
+    what = jump.what
     for guard in reversed(jump.guards):
         if guard.via not in ("if", "ifexp", "decorator"):
             continue
@@ -80,7 +79,7 @@ def _deciding(jump: Node) -> Guard | None:
     return None
 
 
-def _ends_quietly(jump: Node) -> bool:
+def _ends_quietly(jump: Jump) -> bool:
     """Whether an exit reports success, so that the launcher lets the other ranks wait."""
-    code = jump.detail.get("code")
+    code = jump.code
     return code is None or (isinstance(code, Const) and code.value in (0, None))

@@ -7,13 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import DISTRIBUTED, class_text, loaders_in
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Loop, Node, Program
-from ddp_audit.program.reach import local_taint, worlds_by_size
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.tensors import rows
-from ddp_audit.program.values import CLOCK, DATA, RANK, Const, Expr, Items, Made, Obj, Unknown, Value, World, options
+from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
+from ddp_audit.tree.questions import DISTRIBUTED, class_text, loaders_in, local_taint, rows, worlds_by_size
+from ddp_audit.tree.values import (
+    CLOCK,
+    DATA,
+    RANK,
+    ClassInfo,
+    Const,
+    Expr,
+    Items,
+    Made,
+    Obj,
+    Unknown,
+    Value,
+    World,
+    behind,
+    operation_of,
+    options,
+)
 from ddp_audit_rules.collectives._regions import is_together
 
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")
@@ -40,10 +52,10 @@ class Uneven:
 
 def uneven_loops(program: Program) -> Iterator[Uneven]:
     """Every such loop once, with what is done together in it."""
-    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
+    made = {n.object.key: n for n in program.of(LoaderMade) if n.object is not None}
     first: dict[int, tuple[Loop, Node]] = {}
     for node in program.nodes:
-        if node.loops and is_together(program, node) and not node.detail.get("join"):
+        if node.loops and is_together(program, node) and not node.in_join:
             for loop in node.loops:
                 first.setdefault(id(loop), (loop, node))
     seen: set[object] = set()
@@ -54,7 +66,7 @@ def uneven_loops(program: Program) -> Iterator[Uneven]:
             yield Uneven(loop, reason, region, sure and not _is_capped(program, loop))
 
 
-def _why(loop: Loop, made: dict[tuple[object, ...], Node], jobs: Jobs) -> tuple[str, bool]:
+def _why(loop: Loop, made: dict[tuple[object, ...], LoaderMade], jobs: Jobs) -> tuple[str, bool]:
     """Why the number of iterations differs, and whether that is known; empty where nothing says so."""
     if loop.kind == "while":
         taint = local_taint(loop.over)
@@ -84,8 +96,8 @@ def _evens_out(value: Value) -> bool:
 
 def _is_capped(program: Program, loop: Loop) -> bool:
     """Whether the loop is left on a condition that is the same on all ranks, perhaps before any of them has come to its end."""
-    for jump in program.of("jump"):
-        if jump.detail["what"] in ("break", "return") and loop in jump.loops:
+    for jump in program.of(Jump):
+        if jump.what in ("break", "return") and loop in jump.loops:
             inner = [g for g in jump.guards if g.loops > jump.loops.index(loop)]
             if inner and not any(g.taint for g in inner):
                 return True

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.reach import group_of, is_default
-from ddp_audit.program.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
+from ddp_audit.tree.nodes import Collective, Forward, Guard, Init, LongWork, Node, Program, Wrap
+from ddp_audit.tree.questions import group_of, is_default, speaks_of
+from ddp_audit.tree.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
 from ddp_audit_rules.collectives._regions import is_together
 
 _CACHED = pattern(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)
-_TIMEOUT = r"InitProcessGroupKwargs|ddp_timeout|init_process_group"
+_TIMEOUT = ("InitProcessGroupKwargs", "ddp_timeout", "init_process_group")
 _UNITS = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "milliseconds": 0.001, "microseconds": 1e-6}
 _POSITIONS = ("days", "seconds", "microseconds", "milliseconds", "minutes", "hours", "weeks")
 DEFAULTS = {"nccl": 600.0, "gloo": 1800.0}
@@ -35,40 +34,40 @@ class Wait:
 
 def waits(program: Program) -> Iterator[Wait]:
     """Every such work after the process group was made."""
-    starts = list(program.of("init"))
+    starts = list(program.of(Init))
     if not starts:
         yield from _in_frameworks(program)
         return
     limit, given = _limit(starts[0])
-    for node in program.of("long-work"):
-        seconds = node.detail["seconds"]
+    for node in program.of(LongWork):
+        seconds = node.seconds
         sure = seconds is not None and limit is not None and seconds > limit
         guard = _guard(node)
         unknown = seconds is None and not given and not _is_cached(node)
-        if node.number < starts[0].number or limit is None or not (sure or unknown) or not (guard or node.detail["first"]):
+        if node.number < starts[0].number or limit is None or not (sure or unknown) or not (guard or node.first):
             continue
         region = _where_others_wait(program, node)
-        if region is not None or node.detail["first"]:
-            yield Wait(node, guard, node.detail["what"], region, limit, sure, False)
-    for node in program.of("forward"):
-        guard = _guard(node)
-        if guard is None or guard.loops >= len(node.loops) or given or limit is None or node.number < starts[0].number:
+        if region is not None or node.first:
+            yield Wait(node, guard, node.what, region, limit, sure, False)
+    for forward in program.of(Forward):
+        guard = _guard(forward)
+        if guard is None or guard.loops >= len(forward.loops) or given or limit is None or forward.number < starts[0].number:
             continue
-        region = _where_others_wait(program, node)
+        region = _where_others_wait(program, forward)
         if region is not None:
-            yield Wait(node, guard, "evaluates in a loop", region, limit, False, True)
+            yield Wait(forward, guard, "evaluates in a loop", region, limit, False, True)
 
 
 def _in_frameworks(program: Program) -> Iterator[Wait]:
     """Contexts of frameworks that let the main process through first, where no other timeout is given."""
-    if not program.frameworks.lets_first_through or has_line(program, _TIMEOUT):
+    if not program.frameworks.lets_first_through or speaks_of(program, *_TIMEOUT):
         return
-    for node in program.of("long-work"):
-        if node.detail["first"] and node.detail["seconds"] is None and not _is_cached(node):
-            yield Wait(node, _guard(node), node.detail["what"], None, DEFAULTS["nccl"], False, True)
+    for node in program.of(LongWork):
+        if node.first and node.seconds is None and not _is_cached(node):
+            yield Wait(node, _guard(node), node.what, None, DEFAULTS["nccl"], False, True)
 
 
-def _limit(init: Node) -> tuple[float | None, bool]:
+def _limit(init: Init) -> tuple[float | None, bool]:
     """The timeout of the default group in seconds, None where it is not known; and whether the program gives one."""
     value = init.args.get("timeout")
     if value is None or (isinstance(value, Const) and value.value is None):
@@ -115,9 +114,9 @@ def _where_others_wait(program: Program, work: Node) -> Node | None:
     for node in (*after, *again):
         if own & {(g.span, g.polarity) for g in node.guards}:
             continue
-        group = group_of(node) if node.kind == "collective" else None
+        group = group_of(node) if isinstance(node, Collective) else None
         if group is not None and not is_default(group):
             return None
-        if is_together(program, node) or (node.kind == "wrap" and node.detail.get("style") == "ddp"):
+        if is_together(program, node) or (isinstance(node, Wrap) and node.style == "ddp"):
             return node
     return None

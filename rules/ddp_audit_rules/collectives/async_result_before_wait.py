@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Guard, Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import EarlyUse, Guard, NewGroup, Node, PointToPoint, Program, Wait
+from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit_rules.facts.recorded_uses import used_before_wait
 
 _CALL = "collective"  # role of the asynchronous call
@@ -72,14 +73,14 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("early-use")):
-            waits = list(_waits_before(program, node)) if node.detail["sometimes"] else []
+        for node in first_of_each_place(program.of(EarlyUse)):
+            waits = list(_waits_before(program, node)) if node.sometimes else []
             condition = _without(program, node, waits)
             if not waits or condition is not None:
                 yield self._finding(program, node, condition)
 
-    def _finding(self, program: Program, node: Node, condition: Guard | None) -> Finding:
-        op, name, write = node.detail["op"], node.detail["name"], node.detail["write"]
+    def _finding(self, program: Program, node: EarlyUse, condition: Guard | None) -> Finding:
+        op, name, write = node.op, node.name, node.write
         started = node.object.made if node.object is not None else None
         where = f" of line {started.line}" if started is not None else ""
         verb = "written" if write else "read"
@@ -109,25 +110,25 @@ dist.destroy_process_group()
         return used_before_wait(finding, run)
 
 
-def _safety(program: Program, use: Node) -> str:
+def _safety(program: Program, use: EarlyUse) -> str:
     """Safe where a wait ends as soon as all ranks have started the operation, because nothing can keep them from it."""
-    issued = use.detail["issued"]
+    issued = use.issued
     by_all = issued is not None and not program.node(issued).rank_guards
-    return "safe" if by_all and not program.has("point-to-point", "new-group") else "unsafe"
+    return "safe" if by_all and not program.has(PointToPoint, NewGroup) else "unsafe"
 
 
-def _waits_before(program: Program, use: Node) -> Iterator[Node]:
+def _waits_before(program: Program, use: EarlyUse) -> Iterator[Node]:
     """Waits between an asynchronous call and a use, for its handle or for one that is not known."""
-    issued = use.detail["issued"]
-    for wait in program.of("wait"):
+    issued = use.issued
+    for wait in program.of(Wait):
         other = wait.object is not None and use.object is not None and wait.object.key != use.object.key
         if not other and wait.number < use.number and (issued is None or wait.number > issued):
             yield wait
 
 
-def _without(program: Program, use: Node, waits: Sequence[Node]) -> Guard | None:
+def _without(program: Program, use: EarlyUse, waits: Sequence[Node]) -> Guard | None:
     """The condition without which nothing has waited, where neither the use nor the call stands under it."""
-    issued = use.detail["issued"]
+    issued = use.issued
     known = [*use.guards, *(program.node(issued).guards if issued is not None else ())]
     held = {(g.text, g.polarity) for g in known}
     condition = None

@@ -9,10 +9,26 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import START
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Func, options
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import (
+    Backward,
+    Collective,
+    Destroy,
+    Forward,
+    GuardFunction,
+    Init,
+    Jump,
+    NewGroup,
+    PointToPoint,
+    Program,
+    Step,
+    UnfollowedCall,
+    Wrap,
+)
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Func, options
 
+_WAITED_FOR = (Collective, NewGroup, Init, Destroy, Wrap, Forward, Backward, Step, PointToPoint, Jump, UnfollowedCall)
 _BLOCK = "guarded"  # role of the first and last line of the block that the condition guards
 
 
@@ -69,11 +85,11 @@ dist.destroy_process_group()
     )
 
     def check(self, context: Context) -> Iterable[Finding]:
-        for node in first_of_each_place(context.program.of("guard-function")):
+        for node in first_of_each_place(context.program.of(GuardFunction)):
             yield self._finding(node, context.program)
 
-    def _finding(self, node: Node, program: Program) -> Finding:
-        name, enters, body = node.detail["name"], node.detail["enters"], node.detail["body"]
+    def _finding(self, node: GuardFunction, program: Program) -> Finding:
+        name, enters, body = node.name, node.enters, node.body
         compared = "get_" in name
         fact = "never equals a number" if compared else "is always true"
         result = "every rank enters the block that was meant for some" if enters else "no rank enters the block behind it"
@@ -106,7 +122,7 @@ dist.destroy_process_group()
         return "confirmed" if len(inside) > 1 and not each_alone else "not-observed"
 
 
-def _call(node: Node, program: Program) -> Fix | None:
+def _call(node: GuardFunction, program: Program) -> Fix | None:
     """The call, where the function takes no arguments; safe where its definition was read and nobody waits for the others."""
     found = list(options(node.target)) if node.target is not None else []
     functions = [option for option in found if isinstance(option, Func)]
@@ -123,25 +139,24 @@ def _wants_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lamb
     return required > 0 or None in arguments.kw_defaults or isinstance(function, ast.AsyncFunctionDef)
 
 
-def _is_waited_for(node: Node, program: Program) -> bool:
+def _is_waited_for(node: GuardFunction, program: Program) -> bool:
     """Whether a collective, or a way out, stands in the guarded block or in what that calls; also where the block is not known."""
-    body = node.detail["body"]
+    body = node.body
     if not body:
         return True
-    kinds = ("collective", "new-group", "init", "destroy", "wrap", "forward", "backward", "step", "point-to-point", "jump", "call")
     return any(
         place.path == body[0].path and body[0].line <= place.line <= body[-1].end_line
-        for other in program.of(*kinds)
+        for other in program.of(*_WAITED_FOR)
         for place in (other.span, *other.calls)
-        if other.kind != "call" or not re.search(r"print|log|save|write|info|warn", other.text)
+        if not isinstance(other, UnfollowedCall) or not re.search(r"print|log|save|write|info|warn", other.text)
     )
 
 
-def _confidence(node: Node, program: Program) -> str:
+def _confidence(node: GuardFunction, program: Program) -> str:
     """Certain of a function whose definition was read; of a library's only where it is torch's, or called elsewhere."""
     found = list(options(node.target)) if node.target is not None else []
     if found and all(isinstance(option, Func) for option in found):
         return "certain"
-    called = re.compile(rf"\b{re.escape(node.detail['name'])}\(")
+    called = re.compile(rf"\b{re.escape(node.name)}\(")
     known = any(getattr(option, "name", "").startswith("torch.distributed.") for option in found)
     return "likely" if known or any(called.search(text) for text in program.documents.values()) else "possible"

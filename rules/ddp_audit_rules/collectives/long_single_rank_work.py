@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.ended import failed_by_peer
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node
-from ddp_audit.program.reach import anchor
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node, Wrap
+from ddp_audit.tree.questions import anchor
 from ddp_audit_rules.collectives._regions import what_of
 from ddp_audit_rules.collectives._waiting import Wait, waits
 from ddp_audit_rules.facts.parted import failed_of_its_own
@@ -118,7 +118,7 @@ def _span(wait: Wait) -> Span:
 
 
 def _what(node: Node, near: Span) -> str:
-    return f"the DDP constructor of line {node.span.line}" if node.kind == "wrap" else what_of(node, near)
+    return f"the DDP constructor of line {node.span.line}" if isinstance(node, Wrap) else what_of(node, near)
 
 
 def _upper(text: str) -> str:

@@ -10,6 +10,7 @@ from ddp_audit.events import ORIGINS, USER, Event, Site
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.source.paths import place_of
+from ddp_audit.tree.nodes import Collective, Init, NewGroup, Wrap
 from ddp_audit_rules.facts.parted import failed_of_its_own, has_diverged, stalled
 from ddp_audit_rules.facts.predicted import on_main_line, span_of_line
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.state import Taken
     from ddp_audit.explore.proof import Parting
 
-_REACH = ("init", "new-group", "wrap", "collective")  # nodes of a program that makes a process group
+_REACH = (Init, NewGroup, Wrap, Collective)  # nodes of a program that makes a process group
 
 
 class PredictedDivergence(Rule):

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Node
-from ddp_audit.program.reach import OneSided, anchor, one_sided, reduce_op
-from ddp_audit.program.values import CLOCK, DATA, RANK, SIGNAL
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Collective
+from ddp_audit.tree.questions import OneSided, anchor, one_sided, reduce_op
+from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL
 from ddp_audit_rules.facts.parted import counts_at, has_diverged, parted
 
 
@@ -76,7 +76,7 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         seen: set[object] = set()
         for part in one_sided(context.program):
-            if bool(part.node.detail.get("hidden")) is not self.hidden:
+            if part.node.hidden is not self.hidden:
                 continue
             span = anchor(part.node, part.guard)
             if span not in seen:
@@ -86,7 +86,7 @@ dist.destroy_process_group()
     def one_finding(self, part: OneSided) -> Finding:
         """The finding for one one-sided collective."""
         node, guard, span = part.node, part.guard, anchor(part.node, part.guard)
-        name = _name(node)
+        name = node.called
         here = f"this {name}" if span == node.span else f"the {name} of {node.place} that this call leads to"
         if part.counterpart is not None:
             message = self._against(part, here)
@@ -98,8 +98,8 @@ dist.destroy_process_group()
             f"Guard: {guard.describe()}. The ranks in the collective wait there until the timeout of the group, or meet a "
             "later collective of the others: one of equal size mixes values in silence, any other ends in an abort or a hang."
         )
-        if node.detail.get("hidden"):
-            explanation = f"{node.detail.get('what', name)}. " + explanation
+        if node.hidden:
+            explanation = f"{node.what}. " + explanation
         related = [Related(guard.span.path, guard.span.line, "guard", guard.describe())]
         related += [Related(c.path, c.line, "call", "called here") for c in node.calls if c != span]
         if span != node.span:
@@ -107,7 +107,7 @@ dist.destroy_process_group()
         if part.counterpart is not None:
             other = part.counterpart
             related.append(Related(other.span.path, other.span.line, "collective", f"what the other ranks issue: {other.text}"))
-        alone = span == node.span and node.kind == "collective" and part.counterpart is None and len(node.rank_guards) == 1
+        alone = span == node.span and isinstance(node, Collective) and part.counterpart is None and len(node.rank_guards) == 1
         of_rank = RANK in part.taint and guard.ranks() not in ("some ranks", "all ranks")
         fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
         switched = [g for g in node.guards if g.against_default]  # the ranks were compared with the option as it is named
@@ -117,11 +117,11 @@ dist.destroy_process_group()
         other = part.counterpart
         assert other is not None
         if part.difference == "reduce operation":
-            what = f"{_name(other)} with {reduce_op(other)} at line {other.span.line}"
+            what = f"{other.called} with {reduce_op(other)} at line {other.span.line}"
             return f"On some ranks {here} reduces with {reduce_op(part.node)} while the others meet it in {what}."
         if part.difference == "root":
-            return f"On some ranks {here} names another root than the {_name(other)} of the others at line {other.span.line}."
-        return f"On some ranks {here} meets the {_name(other)} at line {other.span.line}, which the others issue in its place."
+            return f"On some ranks {here} names another root than the {other.called} of the others at line {other.span.line}."
+        return f"On some ranks {here} meets the {other.called} at line {other.span.line}, which the others issue in its place."
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where some ranks issued a collective here that others, which had the chance, did not."""
@@ -135,10 +135,6 @@ dist.destroy_process_group()
         if parted(run, here, [place]) or (elsewhere & left_out and has_diverged(run)):
             return "confirmed"
         return "not-observed"
-
-
-def _name(node: Node) -> str:
-    return "DDP constructor" if node.kind == "wrap" else str(node.detail.get("op", "collective"))
 
 
 def _confidence(part: OneSided) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import first_of_each_place
-from ddp_audit.program.values import RANK
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Jump, Step
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import RANK
 from ddp_audit_rules.collectives._regions import what_of
 from ddp_audit_rules.collectives._skips import Skip, skips
 from ddp_audit_rules.facts.parted import counts_at, parted
@@ -84,7 +85,7 @@ dist.destroy_process_group()
         node, guard, region = skip.node, skip.guard, skip.region
         reason = "its rank" if skip.taint == {RANK} else " and ".join(sorted(skip.taint - {RANK} or skip.taint))
         what = what_of(region, node.span)
-        jump = node.detail.get("what") if node.kind == "jump" else ""
+        jump = node.what if isinstance(node, Jump) else ""
         condition = guard.text if guard.polarity else f"not ({guard.text})"
         if jump == "exit":
             message = f"A rank ends its process here by its own decision ({condition}: {reason}) while the others go on to {what}."
@@ -96,7 +97,7 @@ dist.destroy_process_group()
                 f"Each rank decides by itself whether it reaches {what} ({condition}: {reason}); the others wait for one "
                 "that does not."
             )
-        if region.kind == "step":
+        if isinstance(region, Step):
             explanation = (
                 "The others step and this rank does not: nothing hangs, and the parameters differ from then on. The gradients "
                 "are reduced, so a value computed from them would be the same on all ranks; the one that decides here is not."

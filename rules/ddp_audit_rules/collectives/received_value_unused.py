@@ -66,7 +66,7 @@ dist.destroy_process_group()
     def _finding(self, found: Unread) -> Finding:
         node, names = found.node, " and ".join(f"`{name}`" for name in found.names)
         where = f"`{found.holder}`" if found.holder else "a temporary"
-        message = f"This {node.detail['op']} receives into {where}, which nothing reads, so each rank keeps its own {names}."
+        message = f"This {node.op} receives into {where}, which nothing reads, so each rank keeps its own {names}."
         explanation = (
             "The call changes the list or tensor that it is given and returns nothing. It does no harm where all ranks have the "
             "same value before."

@@ -9,8 +9,9 @@ from ddp_audit.compare.ended import exited_in_order, failed_by_itself
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import COLLECTIVE, EXCEPTION, GROUP
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.reach import group_of
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import CallNode, Collective
+from ddp_audit.tree.questions import group_of
 from ddp_audit_rules.collectives._group_creations import Misuse
 from ddp_audit_rules.collectives._groups import misuses
 from ddp_audit_rules.facts.parted import counts_at, failed_of_its_own, parted
@@ -78,9 +79,9 @@ dist.destroy_process_group()
     def _finding(self, misuse: Misuse) -> Finding:
         node = misuse.node
         related = guard_relations(node)
-        group = group_of(node)
+        group = group_of(node) if isinstance(node, CallNode) else None
         place = getattr(group, "made", None)
-        if node.kind == "collective" and place is not None:
+        if isinstance(node, Collective) and place is not None:
             related.append(Related(place.path, place.line, "group", "the group is made here"))
         return self.finding(
             node.span, misuse.message, misuse.explanation, related=related, severity=misuse.severity, guards=node.guards

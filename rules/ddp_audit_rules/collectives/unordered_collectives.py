@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.model import Loop, Node, first_of_each_place
-from ddp_audit.program.order import HASHES, LISTING, Unordered, unordered
-from ddp_audit.program.values import Const, Items
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Collective, Loop, NewGroup, Node
+from ddp_audit.tree.questions import HASHES, LISTING, Unordered, first_of_each_place, unordered
+from ddp_audit.tree.values import Const, Items
 
 
 class UnorderedCollectives(Rule):
@@ -66,7 +66,9 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         launch = context.launch
         salted = launch is None or launch.env.get("PYTHONHASHSEED", "random") == "random"
-        nodes = [n for n in context.program.of("collective", "new-group") if n.loops and n.detail.get("op") != "barrier"]
+        nodes = [
+            n for n in context.program.of(Collective, NewGroup) if n.loops and not (isinstance(n, Collective) and n.op == "barrier")
+        ]
         for node in first_of_each_place(nodes):
             for loop in node.loops:
                 why = unordered(loop.over) if loop.kind == "for" else None
@@ -74,9 +76,9 @@ dist.destroy_process_group()
                     yield self._finding(node, loop, why)
                     break
 
-    def _finding(self, node: Node, loop: Loop, why: Unordered) -> Finding:
-        what = "new_group" if node.kind == "new-group" else str(node.detail["op"])
-        effect = "create different groups" if node.kind == "new-group" else f"pair the {what}s of different elements"
+    def _finding(self, node: Collective | NewGroup, loop: Loop, why: Unordered) -> Finding:
+        what = "new_group" if isinstance(node, NewGroup) else node.op
+        effect = "create different groups" if isinstance(node, NewGroup) else f"pair the {what}s of different elements"
         message = (
             f"The loop over {loop.text} follows the order of {_short(why)}, which can differ between ranks: they then {effect}."
         )

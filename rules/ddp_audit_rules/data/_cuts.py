@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.loading import by_rank, class_text
-from ddp_audit.program.made import behind
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Expr, Items, Made, Obj, Unknown, Value, World, evaluate, options
+from ddp_audit.tree.questions import by_rank, class_text
+from ddp_audit.tree.values import ClassInfo, Expr, Items, Made, Obj, Unknown, Value, World, behind, evaluate, options
 
 _SHARDS = ("shard", "split_dataset_by_node", "datasets.distributed.split_dataset_by_node", "islice", "itertools.islice")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import ast
+from collections.abc import Sequence
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import by_rank
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import function_text
-from ddp_audit.program.values import MISSING, World, evaluate, holds
+from ddp_audit.tree.nodes import Draw, Drawing, Node, OwnDraw, Program, RandomNumbers, Seed
+from ddp_audit.tree.questions import by_rank, dotted, every, function_at
+from ddp_audit.tree.values import MISSING, World, evaluate, holds
 from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 
 _SET = pattern(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
@@ -16,37 +16,38 @@ _MOST_RANKS = 64  # of a job whose ranks are asked one by one
 _WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
 
 
-def is_window(program: Program, node: Node) -> bool:
+def is_window(program: Program, node: Drawing) -> bool:
     """Whether a draw takes indices of a whole set that the same function then reads: no permutation, no part that differs by rank.
 
     Weighted draws are importance sampling, and indices of something that is not read are random input.
     """
-    if node.detail["what"].rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
+    if node.what.rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
         return False
     if any(by_rank(value) for value in node.args.values()):
         return False
     whole = _SET.search(node.text)
     if whole is None:
         return True
-    name = re.escape(next(group for group in whole.groups() if group))
-    return bool(re.search(rf"(?<![\w.]){name}\s*\[", function_text(program, node.span.path, node.span.line)))
+    name = next(group for group in whole.groups() if group)
+    function = function_at(program, node.span.path, node.span.line) or program.files[node.span.path].tree
+    return any(isinstance(inner, ast.Subscript) and dotted(inner.value) == name for inner in every(function))
 
 
-def seed_before(program: Program, node: Node) -> tuple[Node | None, bool]:
+def seed_before(program: Program, node: Drawing) -> tuple[Seed | None, bool]:
     """The last seed that all ranks set before a draw in the same stream, and whether it is equal on all of them."""
-    seeds = [n for n in seeds_of(program, node.detail["library"]) if n.number < node.number and not n.rank_guards]
+    seeds = [n for n in seeds_of(program, node.library) if n.number < node.number and not n.rank_guards]
     if not seeds:
         return None, False
     return seeds[-1], seed_of_all(seeds[-1]) is not MISSING
 
 
-def entered(others: list[Node]) -> list[str]:
+def entered(others: Sequence[Node]) -> list[str]:
     """Where the paths to further draws leave the common one: the innermost call before the draw, each once."""
     places = [(n.calls[-1] if n.calls else n.span) for n in others]
     return list(dict.fromkeys(place.place for place in places))[:3]
 
 
-def draw_alike(program: Program, node: Node, seed: Node, equal: bool) -> tuple[list[int], int] | None:
+def draw_alike(program: Program, node: Drawing, seed: Seed, equal: bool) -> tuple[list[int], int] | None:
     """The ranks of a job whose stream of a draw stays equal, and the size of the job; None where no two are known to be such.
 
     Ranks that take a path with more draws from the stream leave the others. The job is the one that is asked about, or one of
@@ -56,12 +57,12 @@ def draw_alike(program: Program, node: Node, seed: Node, equal: bool) -> tuple[l
     size = program.world_size or 4
     if size > _MOST_RANKS:
         size = _MOST_RANKS
-    apart = [n for n in program.of("draw", "own-draw", "random") if n.detail["library"] == node.detail["library"] and n.rank_guards]
+    apart = [n for n in program.of(Draw, OwnDraw, RandomNumbers) if n.library == node.library and n.rank_guards]
     groups: dict[tuple[object, ...], list[int]] = {}
     for rank in range(size):
         world = World(rank, size, size)
         taken = tuple(_takes(n, world) for n in apart)
-        value = evaluate(seed.args["seed"], world) if "seed" in seed.args else MISSING
+        value = evaluate(seed.seed, world)
         if None in taken or (value is MISSING and not equal):
             return None
         groups.setdefault((value, *taken), []).append(rank)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ddp_audit.findings import Fix, Span
-from ddp_audit.program.loading import Pass, samplers_of
-from ddp_audit.program.model import Node, Program
+from ddp_audit.tree.nodes import LoaderMade, Node, Program, SetEpoch
+from ddp_audit.tree.questions import Pass, samplers_of
 from ddp_audit_rules.facts.always import runs_with
 
 
@@ -30,7 +30,7 @@ def inserted_call(program: Program, sampler: Node, one: Pass) -> Fix | None:
     return _call(name, epoch, detail)
 
 
-def moved_call(program: Program, one: Pass, calls: list[Node]) -> Fix | None:
+def moved_call(program: Program, one: Pass, calls: list[SetEpoch]) -> Fix | None:
     """The one set_epoch that there is, given the epoch at the start of each."""
     epoch, places = _epoch_of(program, one), {(n.span.path, n.span.line) for n in calls}
     named = re.fullmatch(r"([\w.]+)\.set_epoch\(.*\)", calls[0].text)
@@ -59,7 +59,7 @@ def _loader_name(program: Program, sampler: Node, one: Pass) -> str:
     held = samplers_of(one.made)
     if over is None or len(held) != 1 or one.made.loops or not runs_with(program, sampler, one.made):
         return ""
-    if any(n.number > one.made.number and n.span == one.made.span for n in program.of("loader")):
+    if any(n.number > one.made.number and n.span == one.made.span for n in program.of(LoaderMade)):
         return ""
     inside = [c for c in one.iterate.calls if c.path == epochs.span.path and epochs.span.line <= c.line <= epochs.span.end_line]
     if not inside:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import Pass, by_rank, class_text, has_line
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Program
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Made, Obj, Unknown, Value, constant
+from ddp_audit.tree.nodes import Program
+from ddp_audit.tree.questions import Pass, by_rank, calls_of, class_text, speaks_of
+from ddp_audit.tree.values import ClassInfo, Made, Obj, Unknown, Value, behind, constant
 from ddp_audit_rules.data._seeded import without_seeded_draws
 
 _KNOWS = pattern(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
 _DRAWS = pattern(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
-_SPLITS = r"split_dataset_by_node|split_by_node|\.shard\(|distribute_by_node|splitter|\.sharding_filter"
+_SPLITS = ("split_dataset_by_node", "split_by_node", "distribute_by_node", "splitter", "sharding_filter")
 
 
 def stream_of(data: Value) -> Value | None:
@@ -30,7 +28,7 @@ def stream_of(data: Value) -> Value | None:
 
 def is_divided(program: Program, one: Pass, stream: Value) -> bool:
     """Whether something gives each rank items of its own, or may do so where it was not followed."""
-    if by_rank(stream) or has_line(program, _SPLITS):
+    if by_rank(stream) or speaks_of(program, *_SPLITS) or calls_of(program, "shard"):
         return True
     if any("rank" in g.taint for g in one.backward.guards):
         return True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ddp_audit.program.loading import DISTRIBUTED, by_rank, has_line, samplers_of
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Obj, constant
+from ddp_audit.tree.nodes import Collective, Iterate, LoaderMade, Program, SamplerMade
+from ddp_audit.tree.questions import DISTRIBUTED, by_rank, has_line, samplers_of
+from ddp_audit.tree.values import Obj, constant
 
 _REDUCES = ("all_reduce", "reduce", "all_reduce_coalesced")
 GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object", "all_gather_into_tensor", "all_gather_single")
@@ -22,9 +22,9 @@ def leaves_rows_out(program: Program) -> bool:
     return has_line(program, _MENDED)
 
 
-def padding_sampler(program: Program, loader: Node) -> Node | None:
+def padding_sampler(program: Program, loader: LoaderMade) -> SamplerMade | None:
     """The node of a loader's DistributedSampler, where it is one that pads."""
-    nodes = {n.object.key: n for n in program.of("sampler") if n.object is not None}
+    nodes = {n.object.key: n for n in program.of(SamplerMade) if n.object is not None}
     for value in samplers_of(loader):
         node = nodes.get(value.key) if isinstance(value, Obj) and value.cls == DISTRIBUTED else None
         if node is None or by_rank(node.args.get("dataset")) or "**" in node.args:
@@ -34,10 +34,10 @@ def padding_sampler(program: Program, loader: Node) -> Node | None:
     return None
 
 
-def combined_after(program: Program, iterate: Node) -> Node | None:
+def combined_after(program: Program, iterate: Iterate) -> Collective | None:
     """The collective that puts results of an evaluation together: after its loop, in the functions that run it, or inside it."""
-    for node in program.of("collective"):
-        if node.number <= iterate.number or node.detail["op"] not in (*_REDUCES, *GATHERS):
+    for node in program.of(Collective):
+        if node.number <= iterate.number or node.op not in (*_REDUCES, *GATHERS):
             continue
         shared = sum(a == b for a, b in zip(node.calls, iterate.calls, strict=False))
         near = shared == len(iterate.calls)
@@ -48,7 +48,7 @@ def combined_after(program: Program, iterate: Node) -> Node | None:
     return None
 
 
-def _is_result(node: Node) -> bool:
+def _is_result(node: Collective) -> bool:
     """Whether a collective carries what was computed, and not a flag or a gradient."""
     text = node.target.text if node.target is not None else ""
-    return not re.search(r"grad|stop|flag|seed|weight|param|buffer", text) and not node.detail.get("hidden")
+    return not re.search(r"grad|stop|flag|seed|weight|param|buffer", text) and not node.hidden

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.findings import Fix, Span
-from ddp_audit.program.loading import class_text, lines_with
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.order import HASHES, LISTING, unordered
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Const, Items, Made, Obj, Unknown, Value, options
+from ddp_audit.tree.nodes import Draw, Node, Program, RandomNumbers, Seed, Spawn, Split
+from ddp_audit.tree.questions import HASHES, LISTING, calls_of, calls_with, unordered
+from ddp_audit.tree.values import ClassInfo, Const, Items, Made, Obj, Unknown, Value, behind, options
 from ddp_audit_rules.facts.streams import seeds_of
 
 _SHUFFLES = {
@@ -50,7 +47,7 @@ def causes(program: Program, data: Value, depth: int = 0) -> Iterator[Cause]:
                 continue
             for value in behind(part, _sorted):
                 yield from _shuffled(program, value)
-        if not any(isinstance(option.cls, ClassInfo) and word in class_text(option.cls) for word in (".sort(", "sorted(")):
+        if not (isinstance(option.cls, ClassInfo) and calls_of(option.cls, "sort", "sorted")):
             yield from _in_any_order(program, option, [*parts, *held.values()])
 
 
@@ -59,7 +56,7 @@ def _sorted(value: Value) -> bool:
 
 
 def _split(program: Program, part: Obj) -> Iterator[Cause]:
-    for node in program.of("split"):
+    for node in program.of(Split):
         generator = node.args.get("generator")
         if node.span != part.made or (generator is not None and not (isinstance(generator, Const) and generator.value is None)):
             continue
@@ -81,7 +78,7 @@ def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
     if generator is not None and not (isinstance(generator, Const) and generator.value is None):
         return
     last = by.name.rsplit(".", 1)[-1]
-    nodes = [n for n in program.of("random", "draw") if n.detail["what"].rsplit(".", 1)[-1] == last]
+    nodes = [n for n in program.of(RandomNumbers, Draw) if n.what.rsplit(".", 1)[-1] == last]
     at = by.argument("at")
     if isinstance(at, Const):
         nodes = [n for n in nodes if n.span == at.value]
@@ -94,17 +91,17 @@ def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
 
 def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | None:
     """From what a draw is seeded differently on the ranks, and when it is not; None where all ranks draw alike."""
-    spawns = [n for n in program.of("spawn") if n.span not in node.calls and n.number > node.number]
+    spawns = [n for n in program.of(Spawn) if n.span not in node.calls and n.number > node.number]
     if node.rank_guards or spawns or not node.is_called:
         return None
     seeds = [n for n in seeds_of(program, library) if n.number < node.number and not n.rank_guards]
     if not seeds:
-        known = {(n.span.path, n.span.line) for n in program.of("seed")}
-        calls = lines_with(program, r"(?<!def )\b\w*(seed|set_determin)\w*\(")
-        elsewhere = any((path, number) not in known for path, number, _ in calls)  # in a call that was not followed
+        known = {(n.span.path, n.span.line) for n in program.of(Seed)}
+        calls = calls_with(program, "seed", "set_determin")
+        elsewhere = any((call.path, call.line) not in known for call in calls)  # in a call that was not followed
         return None if elsewhere else ("a generator that no seed starts", "")
     last = seeds[-1]
-    if last.args["seed"].taint:
+    if last.seed.taint:
         return f"a generator that line {last.span.line} seeds differently on each rank", ""
     if any(guard.against_default for guard in last.guards):
         return "a generator that no seed starts by default", f"With the seed of line {last.span.line} all ranks draw alike."

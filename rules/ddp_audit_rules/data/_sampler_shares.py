@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ddp_audit.findings import Fix
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Const, Value, World, defaults_in, evaluate
+from ddp_audit.tree.nodes import Init, Program, SamplerMade
+from ddp_audit.tree.values import Const, Value, World, defaults_in, evaluate
 from ddp_audit_rules.facts.always import always_runs
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES
 
 
-def shares_of(node: Node, worlds: list[World]) -> list[tuple[int, int]] | None:
+def shares_of(node: SamplerMade, worlds: list[World]) -> list[tuple[int, int]] | None:
     """The number of replicas and the rank that a sampler is given on each rank of a job; None where one is not known."""
     found: list[tuple[int, int]] = []
     for world in worlds:
@@ -38,9 +38,9 @@ def wrong_with(shares: list[tuple[int, int]]) -> str:
     return "gives several ranks the same part and some parts to no rank"
 
 
-def numbers_of_group(program: Program, node: Node, given: list[str]) -> Fix | None:
+def numbers_of_group(program: Program, node: SamplerMade, given: list[str]) -> Fix | None:
     """The numbers of the process group in the place of those that are not, where the group surely exists by then."""
-    init = next(program.of("init"), None)
+    init = next(program.of(Init), None)
     if init is None or init.number > node.number or not always_runs(program, init) or program.frameworks.numbers_processes:
         return None
     right = {

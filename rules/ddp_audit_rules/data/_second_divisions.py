@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from ddp_audit.findings import Related
 from ddp_audit.knowledge import framework
-from ddp_audit.program.loading import DISTRIBUTED, has_line, samplers_of, training_passes
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
+from ddp_audit.tree.nodes import Guard, LoaderMade, Node, Prepare, Program, SamplerMade, Wrap
+from ddp_audit.tree.questions import DISTRIBUTED, is_given, samplers_of, training_passes
+from ddp_audit.tree.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
 from ddp_audit_rules.data._cuts import cut_by_rank
 
-_SWITCHES = r"(use_distributed_sampler|replace_sampler_ddp)\s*=\s*False|replace_sampler_ddp.*False|use_distributed_sampler.*False"
+_SWITCHES = ("use_distributed_sampler", "replace_sampler_ddp")
 _INJECTED = (
     "The data set is this rank's own part already ({cut}), and the DistributedSampler that is put into the loader divides it among "
     "the ranks again (use_distributed_sampler is on), so that each trains on one part in W of its part."
@@ -36,8 +36,8 @@ def second_divisions(program: Program) -> Iterator[Division]:
 
 
 def _by_samplers(program: Program) -> Iterator[Division]:
-    for node in program.of("sampler"):
-        if node.detail["cls"] != DISTRIBUTED or "dataset" not in node.args or not _over_all_ranks(node):
+    for node in program.of(SamplerMade):
+        if node.cls != DISTRIBUTED or "dataset" not in node.args or not _over_all_ranks(node):
             continue
         cut = cut_by_rank(node.args["dataset"])
         if cut:
@@ -62,9 +62,9 @@ def _by_loops(program: Program) -> Iterator[Division]:
 
 
 def _by_prepare(program: Program) -> Iterator[Division]:
-    made = {n.object.key: n for n in program.of("loader") if n.object is not None}
-    for node in program.of("prepare"):
-        prepares = framework.one(node.detail["framework"])
+    made = {n.object.key: n for n in program.of(LoaderMade) if n.object is not None}
+    for node in program.of(Prepare):
+        prepares = framework.one(node.framework)
         for value in node.args.values():
             loader = next((made[o.key] for o in options(value) if isinstance(o, Obj) and o.key in made), None)
             if loader is None:
@@ -83,9 +83,9 @@ def _by_prepare(program: Program) -> Iterator[Division]:
 
 
 def _by_injected_samplers(program: Program) -> Iterator[Division]:
-    if not program.frameworks.injects_samplers or _switched_off(program) or program.has("prepare", "wrap"):
+    if not program.frameworks.injects_samplers or _switched_off(program) or program.has(Prepare, Wrap):
         return
-    for loader in program.of("loader"):
+    for loader in program.of(LoaderMade):
         cut = cut_by_rank(loader.args["dataset"]) if "dataset" in loader.args else ""
         iterable = any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(loader.args.get("dataset", Unknown())))
         if cut and not iterable and not any(_is_distributed(s) for s in samplers_of(loader)):
@@ -96,7 +96,7 @@ def _is_distributed(value: Value) -> bool:
     return isinstance(value, Obj) and value.kind == "sampler" and value.cls == DISTRIBUTED
 
 
-def _over_all_ranks(node: Node) -> bool:
+def _over_all_ranks(node: SamplerMade) -> bool:
     """Whether a sampler divides among all ranks: by default, or by the world size."""
     replicas = node.args.get("num_replicas")
     return replicas is None or evaluate(replicas, World(1, 4, 2)) == 4
@@ -108,4 +108,4 @@ def _skips(guard: Guard, leaf: str) -> bool:
 
 
 def _switched_off(program: Program) -> bool:
-    return has_line(program, _SWITCHES)
+    return any(is_given(program, switch, False) for switch in _SWITCHES)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ddp_audit.findings import Fix
-from ddp_audit.program.loading import DISTRIBUTED, Pass, lines_with
-from ddp_audit.program.model import Loop, Node, Program
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Const, Expr, constant
+from ddp_audit.tree.nodes import IteratorMade, Loop, Node, Program, SamplerMade, SetEpoch
+from ddp_audit.tree.questions import DISTRIBUTED, Pass, assigned_at, mentions
+from ddp_audit.tree.values import ClassInfo, Const, Expr, constant
 from ddp_audit_rules.data._epoch_calls import inserted_call, moved_call
 
 
@@ -18,14 +17,14 @@ class Untold:
     """Why epochs of a pass have the same order, in words. `calls` show it: those of set_epoch, and of iter() where it counts."""
 
     message: str
-    calls: list[Node] = field(default_factory=list)
+    calls: Sequence[Node] = ()
     sure: bool = True
     fix: Fix | None = None
 
 
-def has_order_of_torch(sampler: Node) -> bool:
+def has_order_of_torch(sampler: SamplerMade) -> bool:
     """DistributedSampler itself, or a subclass that leaves its order alone."""
-    if sampler.detail["cls"] == DISTRIBUTED:
+    if sampler.cls == DISTRIBUTED:
         return True
     info = sampler.object.cls if sampler.object is not None else None
     if not isinstance(info, ClassInfo) or not any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
@@ -36,7 +35,7 @@ def has_order_of_torch(sampler: Node) -> bool:
 def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
     """Why the sampler gives epochs of a pass the same order; None where it is told each of them in time, or may be."""
     assert sampler.object is not None
-    calls = list(program.of("set-epoch"))
+    calls = list(program.of(SetEpoch))
     if any(n.object is None or n.object.kind != "sampler" for n in calls):
         return None  # on something that could not be followed: perhaps this sampler
     mine = [n for n in calls if n.object is not None and n.object.key == sampler.object.key]
@@ -74,13 +73,10 @@ def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
     return None
 
 
-def _is_called_unseen(program: Program, calls: list[Node]) -> bool:
+def _is_called_unseen(program: Program, calls: list[SetEpoch]) -> bool:
     """Whether the files call set_epoch where the job as it was followed does not come."""
     reached = {(n.span.path, n.span.line) for n in calls}
-    return any(
-        "def set_epoch" not in code and (path, line) not in reached and program.takes(path, line)
-        for path, line, code in lines_with(program, r"\bset_epoch\b")
-    )
+    return any((one.path, one.line) not in reached and program.takes(one.path, one.line) for one in mentions(program, "set_epoch"))
 
 
 def _fetched_before(program: Program, one: Pass) -> Node | None:
@@ -89,15 +85,15 @@ def _fetched_before(program: Program, one: Pass) -> Node | None:
     workers = constant(one.made.args.get("num_workers"))
     if type(workers) is not int or workers < 1:
         return None
-    for node in program.of("iterator"):
-        named = re.match(r"(\w+)\s*=\s*iter\(", program.line(node.span.path, node.span.line).strip())
+    for node in program.of(IteratorMade):
+        name = assigned_at(program, node.span)
         same = node.object is not None and node.object.key == one.loader.key and node.loops == one.iterate.loops
-        if same and not node.guards and named is not None and one.iterate.text == named.group(1):
+        if same and not node.guards and name and one.iterate.text == name:
             return node
     return None
 
 
-def _lags(call: Node, one: Pass, epochs: Loop) -> bool:
+def _lags(call: SetEpoch, one: Pass, epochs: Loop) -> bool:
     """Whether set_epoch gets the number of the running epoch when its batches have been taken, or are being taken."""
     value = call.args.get("epoch")
     counts = isinstance(value, Expr) and value.op.startswith("loop:") and int(value.op.split(":")[1]) == epochs.span.line

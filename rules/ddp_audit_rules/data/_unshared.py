@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ddp_audit.findings import Related
-from ddp_audit.program.loading import Pass, by_rank, draws_at_random, samplers_of, shares_out
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Obj, Value, constant, options, truth, worlds
+from ddp_audit.tree.nodes import Draw, Forward, Init, Iterate, LoaderMade, Node, Program, RandomNumbers, Seed
+from ddp_audit.tree.questions import Pass, by_rank, draws_at_random, samplers_of, shares_out
+from ddp_audit.tree.values import MISSING, Obj, Value, constant, options, truth, worlds
 from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 
 _DRAWING = ("WeightedRandomSampler",)
@@ -15,7 +15,7 @@ def trained_forward(program: Program, one: Pass) -> Node | None:
     """The forward through a wrapper whose backward is in the loop, where all ranks run it on batches that are not cut by rank."""
     for forward in program.forwards_of(one.backward.target):
         inside = one.loop in forward.loops
-        if forward.kind != "forward" or not inside or forward.grad is False or forward.detail["through"] != "wrapper":
+        if not isinstance(forward, Forward) or not inside or forward.grad is False or forward.through != "wrapper":
             continue
         cut = any(by_rank(value) for value in forward.args.values()) or any("rank" in g.taint for g in forward.rank_guards)
         if not cut:
@@ -34,7 +34,7 @@ def training_places(one: Pass, forward: Node, wrap: Node | None = None) -> list[
     return places
 
 
-def gives_own_parts(program: Program, loader: Node) -> bool | None:
+def gives_own_parts(program: Program, loader: LoaderMade) -> bool | None:
     """Whether a loader gives each rank its own part or draws on purpose; None where that is not known."""
     if "dataset" not in loader.args or "**" in loader.args:
         return True
@@ -57,17 +57,17 @@ def _draws(sampler: Obj) -> bool:
     return sampler.cls in _DRAWING or (replacement is not None and truth(replacement, worlds()[0]) is not False)
 
 
-def takes_a_sampler(program: Program, loader: Node) -> bool:
+def takes_a_sampler(program: Program, loader: LoaderMade) -> bool:
     """Whether a sampler of its own fits a loader: one that is made at one place, for training, where a process group may exist."""
     if "**" in loader.args:
         return False
-    inits = list(program.of("init"))
-    others = any(n.span == loader.span and n.calls != loader.calls for n in program.of("loader"))
-    evaluates = any(n.object is not None and n.object == loader.object and n.grad is False for n in program.of("iterate"))
+    inits = list(program.of(Init))
+    others = any(n.span == loader.span and n.calls != loader.calls for n in program.of(LoaderMade))
+    evaluates = any(n.object is not None and n.object == loader.object and n.grad is False for n in program.of(Iterate))
     return bool(inits) and not others and not evaluates and all(n.number <= loader.number for n in inits)
 
 
-def drawn_alike(program: Program, one: Pass) -> Node | None:
+def drawn_alike(program: Program, one: Pass) -> Seed | None:
     """The seed after which a sampler draws with replacement the same on all ranks; None where it may draw otherwise."""
     assert one.made is not None
     found = samplers_of(one.made)
@@ -79,13 +79,13 @@ def drawn_alike(program: Program, one: Pass) -> Node | None:
     if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(data):
         return None
     seeds = seeds_of(program, "torch")
-    if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of("random", "draw")):
+    if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of(RandomNumbers, Draw)):
         return None  # the streams of some ranks, or of some runs, are others
     last = seeds[-1]
     return last if type(seed_of_all(last)) is int and last.number < one.iterate.number else None
 
 
-def same_order(program: Program, loader: Node) -> str:
+def same_order(program: Program, loader: LoaderMade) -> str:
     """Why the batches are the same on all ranks; empty where they may differ."""
     shuffle: Value | None = loader.args.get("shuffle")
     if shuffle is None or constant(shuffle) is False:
@@ -101,4 +101,4 @@ def _equal_seed(program: Program) -> str | None:
     value = seed_of_all(seeds[-1])
     if value is MISSING:
         return None
-    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].args['seed'].text or value}"
+    return f"line {seeds[-1].span.line} gives every rank the seed {seeds[-1].seed.text or value}"

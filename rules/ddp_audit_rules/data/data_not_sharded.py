@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import Pass, samplers_of, training_passes
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Init, LoaderMade, Node, Program, Seed
+from ddp_audit.tree.questions import Pass, samplers_of, training_passes
+from ddp_audit.tree.values import Obj, options
 from ddp_audit_rules.data._unshared import (
     drawn_alike,
     gives_own_parts,
@@ -103,7 +103,7 @@ finally:
             else:
                 yield self._finding(program, one, one.made, forward, sure=answer is False)
 
-    def _finding(self, program: Program, one: Pass, loader: Node, forward: Node, sure: bool) -> Finding:
+    def _finding(self, program: Program, one: Pass, loader: LoaderMade, forward: Node, sure: bool) -> Finding:
         data = loader.args["dataset"].text or "the data set"
         same = same_order(program, loader)
         ending = f" (equal batches: {same})." if same else "."
@@ -125,11 +125,11 @@ finally:
         confidence = "likely" if sure else "possible"
         fix = None
         if sure and takes_a_sampler(program, loader):
-            alone = not any(always_runs(program, init) for init in program.of("init"))
+            alone = not any(always_runs(program, init) for init in program.of(Init))
             fix = Fix("unsafe", self.remedy, "unless-alone" if alone else "")
         return self.finding(loader.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
-    def _drawn(self, program: Program, one: Pass, loader: Node, forward: Node, seed: Node) -> Finding:
+    def _drawn(self, program: Program, one: Pass, loader: LoaderMade, forward: Node, seed: Seed) -> Finding:
         sampler = samplers_of(loader)[0]
         cls = sampler.cls if isinstance(sampler, Obj) else "the sampler"
         message = (

@@ -9,10 +9,10 @@ from itertools import combinations
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import DISTRIBUTED, samplers_of, shares_out, trains
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import LoaderMade, Node, Program, SamplerMade
+from ddp_audit.tree.questions import DISTRIBUTED, samplers_of, shares_out, trains
+from ddp_audit.tree.values import Value
 from ddp_audit_rules.data._sample_orders import Cause, causes
 from ddp_audit_rules.facts.parted import replicas
 
@@ -135,9 +135,9 @@ finally:
 
 def _divided(program: Program) -> Iterator[tuple[Node, Value]]:
     """Data sets that are divided by index: those of distributed samplers, and splits that a loader trains on without one."""
-    for sampler in program.of("sampler"):
-        if sampler.detail["cls"] == DISTRIBUTED and "dataset" in sampler.args:
+    for sampler in program.of(SamplerMade):
+        if sampler.cls == DISTRIBUTED and "dataset" in sampler.args:
             yield sampler, sampler.args["dataset"]
-    for loader in program.of("loader"):
+    for loader in program.of(LoaderMade):
         if "dataset" in loader.args and any(shares_out(program, sampler) for sampler in samplers_of(loader)):
             yield loader, loader.args["dataset"]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import training_passes
-from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Collective, Iterate, LoaderMade, Node
+from ddp_audit.tree.questions import training_passes
 from ddp_audit_rules.data._padded_rows import GATHERS, combined_after, leaves_rows_out, padding_sampler
 from ddp_audit_rules.facts.evidence import samples_alone
 
@@ -84,8 +84,8 @@ finally:
         if program.frameworks.shards_loaders or leaves_rows_out(program):
             return
         trained = {one.loader.key for one in training_passes(program)}
-        loaders = {n.object.key: n for n in program.of("loader") if n.object is not None}
-        for iterate in program.of("iterate"):
+        loaders = {n.object.key: n for n in program.of(LoaderMade) if n.object is not None}
+        for iterate in program.of(Iterate):
             loader = loaders.get(iterate.object.key) if iterate.object is not None else None
             if loader is None or iterate.grad is not False or loader.object is None or loader.object.key in trained:
                 continue
@@ -95,8 +95,8 @@ finally:
                 yield self._finding(sampler, iterate, combined)
                 return
 
-    def _finding(self, sampler: Node, iterate: Node, combined: Node) -> Finding:
-        gathers = combined.detail["op"] in GATHERS
+    def _finding(self, sampler: Node, iterate: Node, combined: Collective) -> Finding:
+        gathers = combined.op in GATHERS
         message = "This sampler repeats rows until all ranks have equally many, so the evaluation counts some twice" + (
             ", and gathers them interleaved by rank." if gathers else "."
         )

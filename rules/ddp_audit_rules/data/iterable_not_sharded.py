@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import Pass, class_text, training_passes
-from ddp_audit.program.model import Node
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Obj, Value, options
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node
+from ddp_audit.tree.questions import Pass, speaks_of, training_passes
+from ddp_audit.tree.values import ClassInfo, Obj, Value, options
 from ddp_audit_rules.data._iterables import is_divided, stream_of
 from ddp_audit_rules.data._unshared import trained_forward, training_places
 from ddp_audit_rules.facts.evidence import by_trained_batches
@@ -93,7 +92,7 @@ finally:
 
     def _finding(self, one: Pass, loader: Node, stream: Value, forward: Node) -> Finding:
         name = stream.cls.name if isinstance(stream, Obj) and isinstance(stream.cls, ClassInfo) else stream.text or "the stream"
-        workers = isinstance(stream, Obj) and isinstance(stream.cls, ClassInfo) and "get_worker_info" in class_text(stream.cls)
+        workers = isinstance(stream, Obj) and isinstance(stream.cls, ClassInfo) and speaks_of(stream.cls, "get_worker_info")
         by = "is divided by worker and not by rank" if workers else "knows nothing of the rank"
         message = f"`{name}` {by}, so every rank reads the same stream and trains on the same batches as the others."
         explanation = (

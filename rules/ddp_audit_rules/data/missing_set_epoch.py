@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import Pass, endless_passes, samplers_of, shuffles, training_passes, trains
-from ddp_audit.program.model import Node
-from ddp_audit.program.values import Obj, constant
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node, SamplerMade
+from ddp_audit.tree.questions import Pass, endless_passes, samplers_of, shuffles, training_passes, trains
+from ddp_audit.tree.values import Obj, constant
 from ddp_audit_rules.data._set_epoch import Untold, has_order_of_torch, untold
 
 
@@ -77,7 +77,7 @@ finally:
         loops = training_passes(program) + (endless_passes(program) if trains(program) else [])
         passes = [one for one in loops if one.made is not None and one.around and not one.taken]
         seen: set[object] = set()
-        for sampler in program.of("sampler"):
+        for sampler in program.of(SamplerMade):
             made = sampler.object
             if (
                 made is None

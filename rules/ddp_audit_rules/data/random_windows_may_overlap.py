@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import trains
-from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Draw, Drawing, OwnDraw, Program, Seed
+from ddp_audit.tree.questions import trains
 from ddp_audit_rules.data._drawn_windows import draw_alike, entered, is_window, listed, seed_before
 from ddp_audit_rules.facts.evidence import have_shared, sequences_of
 
@@ -92,25 +92,25 @@ finally:
         program = context.program
         if not trains(program):
             return
-        draws = [node for node in program.of("draw", "own-draw") if is_window(program, node)]
-        by_place: dict[object, list[Node]] = {}
+        draws = [node for node in program.of(Draw, OwnDraw) if is_window(program, node)]
+        by_place: dict[object, list[Draw | OwnDraw]] = {}
         for node in draws:
-            by_place.setdefault((node.span, node.detail["library"]), []).append(node)
+            by_place.setdefault((node.span, node.library), []).append(node)
         for nodes in by_place.values():
             training = [n for n in nodes if not n.rank_guards and n.grad is not False and n.is_called]
             if training:
-                others = [n for n in draws if n.rank_guards and n.detail["library"] == training[0].detail["library"]]
+                others = [n for n in draws if n.rank_guards and n.library == training[0].library]
                 yield from self._findings(program, training[0], others)
 
-    def _findings(self, program: Program, node: Node, others: list[Node]) -> Iterable[Finding]:
+    def _findings(self, program: Program, node: Drawing, others: Sequence[Drawing]) -> Iterable[Finding]:
         seed, equal = seed_before(program, node)
         alike = draw_alike(program, node, seed, equal) if seed is not None else None
         if seed is not None and alike is not None:
             yield self._alike(node, seed, others, *alike)
-        elif node.kind == "draw":
+        elif isinstance(node, Draw):
             yield self._finding(node, seed, equal, others)
 
-    def _alike(self, node: Node, seed: Node, others: list[Node], ranks: list[int], size: int) -> Finding:
+    def _alike(self, node: Drawing, seed: Seed, others: Sequence[Drawing], ranks: list[int], size: int) -> Finding:
         whole = len(ranks) == size
         who = "all ranks" if whole else f"ranks {listed(ranks)} of {size}"
         message = f"`{node.text}` follows one seed (line {seed.span.line}), so {who} train on the same windows."
@@ -131,7 +131,7 @@ finally:
                 related += [Related(other.span.path, other.span.line, "draw", "drawn here on both paths"), *guard_relations(other)]
         return self.finding(node.span, message, explanation, related=related, severity="warning")
 
-    def _finding(self, node: Node, seed: Node | None, equal: bool, others: list[Node]) -> Finding:
+    def _finding(self, node: Drawing, seed: Seed | None, equal: bool, others: Sequence[Drawing]) -> Finding:
         message = "Windows of different ranks may overlap"
         explanation = (
             f"Each rank draws its windows from the whole set with `{node.text}`. "

@@ -9,9 +9,9 @@ from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD, SEED
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import trains
-from ddp_audit.program.model import Node, Program
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node, Program, Seed
+from ddp_audit.tree.questions import trains
 from ddp_audit_rules.data._training_draws import Draw, draws, place_for_seeds, seeded_in_parent_only, seeds_behind
 from ddp_audit_rules.facts.evidence import has_fault, have_shared, sequences_of
 from ddp_audit_rules.facts.parted import replicas
@@ -81,14 +81,14 @@ finally:
             return
         for draw in draws(program):
             seeds = seeds_behind(program, draw)
-            if any(seed.args["seed"].taint or seed.rank_guards for seed in seeds) or not seeds:
+            if any(seed.seed.taint or seed.rank_guards for seed in seeds) or not seeds:
                 continue
             before = [seed for seed in seeds if seed.number < draw.number] or seeds
             yield self._same(program, before[-1], draw)
             return
 
-    def _same(self, program: Program, seed: Node, draw: Draw) -> Finding:
-        message = f"Every rank has the seed `{seed.args['seed'].text or seed.text}` and none of its own, so {draw.words}."
+    def _same(self, program: Program, seed: Seed, draw: Draw) -> Finding:
+        message = f"Every rank has the seed `{seed.seed.text or seed.text}` and none of its own, so {draw.words}."
         explanation = (
             "Equal seeds are right until the model is made; kept for training they make the ranks' draws equal in every step, as "
             "long as all ranks draw equally often. The average over the ranks then rests on one draw in place of as many as there "

@@ -8,10 +8,10 @@ from itertools import combinations
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAMPLER, WRAP
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import DISTRIBUTED, by_rank, shuffles
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, MISSING, RANDOM, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Program, SamplerMade, Seed
+from ddp_audit.tree.questions import DISTRIBUTED, by_rank, shuffles
+from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, evaluate
 from ddp_audit_rules.data._sampler_shares import numbers_of_group, shares_of, wrong_with
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES, one_node_only, starts_one_node
 from ddp_audit_rules.facts.part_groups import replicates_in_parts
@@ -82,14 +82,14 @@ finally:
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         seen: set[object] = set()
-        for node in program.of("sampler"):
-            if node.detail["cls"] != DISTRIBUTED or node.span in seen or not node.is_called:
+        for node in program.of(SamplerMade):
+            if node.cls != DISTRIBUTED or node.span in seen or not node.is_called:
                 continue
             for finding in (*self._shares(context, node), *self._seeds(program, node)):
                 seen.add(node.span)
                 yield finding
 
-    def _shares(self, context: Context, node: Node) -> Iterator[Finding]:
+    def _shares(self, context: Context, node: SamplerMade) -> Iterator[Finding]:
         given = [name for name in ("num_replicas", "rank") if name in node.args]
         if given and replicates_in_parts(context.program):
             return  # the ranks of one replica rightly have one part
@@ -121,12 +121,12 @@ finally:
             fix=numbers_of_group(context.program, node, given),
         )
 
-    def _seeds(self, program: Program, node: Node) -> Iterator[Finding]:
+    def _seeds(self, program: Program, node: SamplerMade) -> Iterator[Finding]:
         seed = node.args.get("seed")
         if seed is None or shuffles(node) is False:
             return
         values = [evaluate(seed, world) for world in ONE_NODE]
-        drawn = seed.taint & {RANDOM, CLOCK} and not program.has("seed") and not node.rank_guards
+        drawn = seed.taint & {RANDOM, CLOCK} and not program.has(Seed) and not node.rank_guards
         if not drawn and (MISSING in values or values[0] == values[1]):
             return
         message = (

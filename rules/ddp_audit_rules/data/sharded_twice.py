@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node
 from ddp_audit_rules.data._second_divisions import second_divisions
 from ddp_audit_rules.facts.evidence import samples_alone
 

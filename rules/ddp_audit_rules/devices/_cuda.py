@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Program
-from ddp_audit.program.values import Const, Value, options
+from ddp_audit.tree.nodes import Init, Program
+from ddp_audit.tree.questions import speaks_of
+from ddp_audit.tree.values import Const, Value, options
+
+_SET_OUTSIDE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "set_default_device")
 
 
 def may_use_nccl(program: Program) -> bool:
     """Whether the process group may carry CUDA tensors: its backend may be nccl, or is left to torch."""
-    return any(_may_be_nccl(node.args.get("backend")) for node in program.of("init"))
+    return any(_may_be_nccl(node.args.get("backend")) for node in program.of(Init))
 
 
 def surely_gloo(program: Program) -> bool:
     """Whether every process group has a backend that is known and is not nccl."""
-    inits = list(program.of("init"))
+    inits = list(program.of(Init))
     known = all(isinstance(option, Const) for n in inits if "backend" in n.args for option in options(n.args["backend"]))
     return bool(inits) and known and not may_use_nccl(program)
 
@@ -28,4 +30,4 @@ def _may_be_nccl(backend: Value | None) -> bool:
 
 def places_for_user(program: Program) -> bool:
     """Whether a framework, or the environment, gives each process its device."""
-    return program.frameworks.places_devices or has_line(program, r"CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|set_default_device")
+    return program.frameworks.places_devices or speaks_of(program, *_SET_OUTSIDE)

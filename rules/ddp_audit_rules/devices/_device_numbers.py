@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.values import MISSING, Const, Expr, Value, World, evaluate, options
+from ddp_audit.tree.values import MISSING, Const, Expr, Value, World, evaluate, options
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES
 
 _DEVICE = pattern(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")

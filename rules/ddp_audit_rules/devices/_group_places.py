@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from ddp_audit.findings import Span
-from ddp_audit.program.loading import lines_with
-from ddp_audit.program.model import Node, Program, common_start
+from ddp_audit.tree.nodes import Backward, Destroy, Forward, Init, Node, Program, Spawn, Step, Wrap
+from ddp_audit.tree.questions import calls_of, common_start
 from ddp_audit_rules.facts.always import always_runs
 
 
 def written_destroys(program: Program) -> list[Span]:
     """Each line of the files read that calls destroy_process_group, whether it was reached or not."""
-    return [
-        Span(path, line, len(code) - len(code.lstrip()) + 1, line, len(code.rstrip()) + 1)
-        for path, line, code in lines_with(program, r"destroy_process_group\s*\(")
-    ]
+    return [call.whole_line for call in calls_of(program, "destroy_process_group")]
 
 
 def end_beside_init(init: Node, destroy: Node) -> Span:
@@ -35,7 +32,7 @@ def init_line_in(init: Node, path: str) -> int:
     return next((call.line for call in reversed(init.calls) if call.path == path), init.span.line)
 
 
-def init_beside_end(inits: list[Node], destroys: list[Node]) -> Span | None:
+def init_beside_end(inits: list[Init], destroys: list[Destroy]) -> Span | None:
     """Where the group is made, in the function in which it is destroyed: the call itself or one that leads to it."""
     init, destroy = inits[0], destroys[0]
     if len({n.span for n in inits}) != 1 or len({n.span for n in destroys}) != 1:
@@ -59,8 +56,8 @@ def added_end(program: Program, init: Node, path: str) -> str:
 
 def _start_of_work(program: Program, init: Node) -> Span | None:
     """The call that makes the group or leads to it, in the innermost function that goes on to train; None without training."""
-    work = [n for n in program.of("wrap", "forward", "backward", "step") if n.number > init.number]
-    if not work or sum(1 for n in program.of("init")) != 1:
+    work = [n for n in program.of(Wrap, Forward, Backward, Step) if n.number > init.number]
+    if not work or sum(1 for n in program.of(Init)) != 1:
         return None
     shared = min(common_start(init.calls, node.calls) for node in work)
     return init.calls[shared] if shared < len(init.calls) else init.span
@@ -68,7 +65,7 @@ def _start_of_work(program: Program, init: Node) -> Span | None:
 
 def _caller_of_work(program: Program, init: Node, start: Span) -> Span | None:
     """The call of the function in which the work begins, where this process makes it itself and it stands in the same file."""
-    spawns = {node.span for node in program.of("spawn")}
+    spawns = {node.span for node in program.of(Spawn)}
     level = init.calls.index(start) if start in init.calls else len(init.calls)
     above = init.calls[level - 1] if level else None
     return above if above is not None and above.path == start.path and above not in spawns else None

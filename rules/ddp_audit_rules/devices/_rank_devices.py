@@ -6,27 +6,27 @@ import re
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
-from ddp_audit.program.loading import has_line, lines_with
-from ddp_audit.program.model import Node, Program, first_of_each_place
+from ddp_audit.tree.nodes import DeviceChoice, Node, Program, Seed, Spawn
+from ddp_audit.tree.questions import first_of_each_place, has_line, lines_with
 from ddp_audit_rules.devices._device_numbers import is_device, ranks_past_the_end, repeats_on_nodes
 
 
-def devices_by_rank(program: Program) -> list[list[Node]]:
+def devices_by_rank(program: Program) -> list[list[DeviceChoice]]:
     """Devices whose index is the global rank, those that a function uses in one way together."""
-    found = [node for node in first_of_each_place(program.of("device")) if ranks_past_the_end(node.args["index"])]
-    if any(node.detail["via"] == "torch.device" for node in found):  # said once, where the device is made
-        found = [n for n in found if n.detail["via"] == "torch.device" or not is_device(n.args["index"])]
-    groups: dict[tuple[str, str, str], list[Node]] = {}
+    found = [node for node in first_of_each_place(program.of(DeviceChoice)) if ranks_past_the_end(node.index)]
+    if any(node.via == "torch.device" for node in found):  # said once, where the device is made
+        found = [n for n in found if n.via == "torch.device" or not is_device(n.index)]
+    groups: dict[tuple[str, str, str], list[DeviceChoice]] = {}
     for node in found:
-        groups.setdefault((node.span.path, node.function, node.detail["via"]), []).append(node)
+        groups.setdefault((node.span.path, node.function, node.via), []).append(node)
     return list(groups.values())
 
 
-def seeds_by_local_rank(program: Program) -> list[list[Node]]:
+def seeds_by_local_rank(program: Program) -> list[list[Seed]]:
     """Seeds that ranks of another node have again, those of a function together."""
-    groups: dict[tuple[str, str], list[Node]] = {}
-    for node in first_of_each_place(program.of("seed")):
-        if repeats_on_nodes(node.args["seed"]):
+    groups: dict[tuple[str, str], list[Seed]] = {}
+    for node in first_of_each_place(program.of(Seed)):
+        if repeats_on_nodes(node.seed):
             groups.setdefault((node.span.path, node.function), []).append(node)
     return list(groups.values())
 
@@ -43,7 +43,7 @@ def unused_local_ranks(program: Program, path: str) -> Iterator[tuple[str, Span]
 def has_local_rank(program: Program) -> bool:
     """Whether torchrun starts the job, which sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
     others = r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"
-    by_others = has_line(program, others) or program.has("spawn")
+    by_others = has_line(program, others) or program.has(Spawn)
     return not by_others and not program.frameworks
 
 

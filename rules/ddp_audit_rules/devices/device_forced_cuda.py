@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.source import conditions_around
-from ddp_audit.program.values import Default, constant, defaults_in
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import ForcedDevice, Init, Node
+from ddp_audit.tree.questions import arms_around, first_of_each_place, names_in
+from ddp_audit.tree.values import Default, constant, defaults_in
 
-_DECIDES = pattern(r"cuda|device|backend|gpu|nccl|gloo|cpu", re.IGNORECASE)
+_DECIDES = ("cuda", "device", "backend", "gpu", "nccl", "gloo", "cpu")
 
 
 _WHY = (
@@ -79,12 +78,14 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        backends = [(n, default) for n in program.of("init") if "backend" in n.args for default in defaults_in(n.args["backend"])]
+        backends = [(n, default) for n in program.of(Init) if "backend" in n.args for default in defaults_in(n.args["backend"])]
         said: set[Span] = set()
-        for node in first_of_each_place(program.of("forced-device")):
-            conditions = conditions_around(program, node.span.path, node.span.line)
-            option = next(defaults_in(node.args["old"]), None)
-            if any(_DECIDES.search(text) for text in conditions) or not (option or backends):
+        for node in first_of_each_place(program.of(ForcedDevice)):
+            arms = arms_around(program, node.span.path, node.span.line)
+            tests = [arm.statement.test for arm in arms if isinstance(arm.statement, (ast.If, ast.While))]
+            words = {name.lower() for test in tests for name in names_in(test)}
+            option = next(defaults_in(node.old), None)
+            if any(part in word for word in words for part in _DECIDES) or not (option or backends):
                 continue
             yield self._finding(node, option, backends)
             for one, what in ((option, "device"), (backends[0][1] if backends else None, "backend")):
@@ -92,12 +93,12 @@ finally:
                     said.add(one.span)
                     yield self._option(node, one, what)
 
-    def _finding(self, node: Node, option: Default | None, backends: list[tuple[Node, Default]]) -> Finding:
+    def _finding(self, node: ForcedDevice, option: Default | None, backends: list[tuple[Init, Default]]) -> Finding:
         message = f"Distributed runs always use CUDA: `{node.text}` becomes the CUDA device of the process"
         related = []
         if option is not None:
             message += f" whatever `{option.name}` says"
-            old = constant(node.args["old"])
+            old = constant(node.old)
             related.append(Related(option.span.path, option.span.line, "option", f"{option.name} = {old!r} has no effect then"))
         if backends:
             init, default = backends[0]

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Collective, CurrentDevice, DeviceChoice, Init, Node, Program, Spawn
+from ddp_audit.tree.questions import calls_of, is_given, speaks_of
+from ddp_audit.tree.values import Const
 from ddp_audit_rules.devices._cuda import may_use_nccl, places_for_user
 from ddp_audit_rules.facts.evidence import by_devices
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, who
@@ -79,25 +79,25 @@ dist.destroy_process_group()
         program = context.program
         if not is_distributed(program) or not may_use_nccl(program) or places_for_user(program):
             return
-        if any("device_id" in node.args or "**" in node.args for node in program.of("init")):
+        if any("device_id" in node.args or "**" in node.args for node in program.of(Init)):
             return
         uses = [node for node in program.nodes if _uses_current(program, node)]
-        use = next((node for node in uses if node.detail.get("op") != _MAYBE), uses[0] if uses else None)
+        use = next((node for node in uses if _is_sure(node)), uses[0] if uses else None)
         if use is None:
             return
-        every = [n for n in program.of("device") if n.detail["via"] == "set_device"]
-        sets = [n for n in every if not isinstance(n.args["index"], Const)]
+        every = [n for n in program.of(DeviceChoice) if n.via == "set_device"]
+        sets = [n for n in every if not isinstance(n.index, Const)]
         if any(n.number < use.number for n in sets):
             return
-        if not every and has_line(program, r"set_device|cuda\.device\(|device_id\s*="):
+        if not every and (speaks_of(program, "set_device") or calls_of(program, "cuda.device") or is_given(program, "device_id")):
             return
         late = next((n for n in sets if n.number > use.number and n.is_called), None)
         if sets and late is None:
             return
         yield self._finding(program, use, late)
 
-    def _finding(self, program: Program, use: Node, late: Node | None) -> Finding:
-        what = "puts this on" if use.kind == "current-device" else f"runs this {use.detail['op']} on"
+    def _finding(self, program: Program, use: Node, late: DeviceChoice | None) -> Finding:
+        what = f"runs this {use.op} on" if isinstance(use, Collective) else "puts this on"
         never = "which no process has set" if late is None else f"which is set later (line {late.span.line})"
         message = f"Every rank {what} its current CUDA device, {never}: all ranks of a node use device 0 here."
         explanation = (
@@ -105,17 +105,17 @@ dist.destroy_process_group()
             "processes of the node share the memory of the first device. It does no harm where each process sees one device, or on "
             "gloo."
         )
-        init = next(program.of("init"))
+        init = next(program.of(Init))
         related = [
             Related(init.span.path, init.span.line, "init", "makes the process group without a device"),
             *guard_relations(use),
         ]
         if late is not None:
             related.append(Related(late.span.path, late.span.line, "device", late.text))
-        confidence = "likely" if use.is_called and use.detail.get("op") != _MAYBE else "possible"
+        confidence = "likely" if use.is_called and _is_sure(use) else "possible"
         fix = None
-        if not program.has("spawn") and "rank" not in init.args:  # torchrun, or what sets LOCAL_RANK as it does
-            fix = Fix("unsafe", self.remedy, "where-cuda" if has_line(program, r"cuda\.is_available\(") else "")
+        if not program.has(Spawn) and "rank" not in init.args:  # torchrun, or what sets LOCAL_RANK as it does
+            fix = Fix("unsafe", self.remedy, "where-cuda" if calls_of(program, "cuda.is_available") else "")
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards, fix=fix)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -126,11 +126,16 @@ dist.destroy_process_group()
         return by_devices(run)
 
 
+def _is_sure(use: Node) -> bool:
+    """Whether a use is one for certain."""
+    return not (isinstance(use, Collective) and use.op == _MAYBE)
+
+
 def _uses_current(program: Program, node: Node) -> bool:
     """Whether a node uses the current CUDA device on several ranks."""
-    if node.kind == "current-device":
+    if isinstance(node, CurrentDevice):
         return who(program, node) == SEVERAL
-    if node.kind != "collective" or node.detail.get("op") not in _ON_CURRENT or node.detail.get("hidden"):
+    if not isinstance(node, Collective) or node.op not in _ON_CURRENT or node.hidden:
         return False
     if {"device_ids", "device", "group"} & set(node.args):
         return False
@@ -139,4 +144,4 @@ def _uses_current(program: Program, node: Node) -> bool:
 
 def _on_devices(program: Program) -> bool:
     """Whether tensors are put on CUDA devices at all, and the backend is surely not gloo."""
-    return program.has("device", "current-device")
+    return program.has(DeviceChoice, CurrentDevice)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import PLACE, READ
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import RANK, Const
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Load, LoadState, Program, Save
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import RANK, Const
 from ddp_audit_rules.devices._cuda import may_use_nccl
 from ddp_audit_rules.facts.evidence import looks_at
 from ddp_audit_rules.facts.loaded_states import has_state, is_from_cpu, loaded_states, to_cpu, unless_resumed
@@ -77,11 +78,11 @@ dist.destroy_process_group()
         program = context.program
         if not is_distributed(program) or not may_use_nccl(program):
             return
-        saves = [node for node in program.of("save") if has_state(node)]
+        saves = [node for node in program.of(Save) if has_state(node)]
         if any(is_from_cpu(node) for node in saves):
             return
         states = loaded_states(program)
-        for node in first_of_each_place(n for n in program.of("load") if n.number in states and who(program, n) == SEVERAL):
+        for node in first_of_each_place(n for n in program.of(Load) if n.number in states and who(program, n) == SEVERAL):
             where = node.args.get("map_location")
             path = path_of(node)
             if path is not None and RANK in path.taint:
@@ -90,7 +91,7 @@ dist.destroy_process_group()
                 continue
             yield self._finding(program, node, saves, states[node.number])
 
-    def _finding(self, program: Program, node: Node, saves: list[Node], used: Node) -> Finding:
+    def _finding(self, program: Program, node: Load, saves: list[Save], used: LoadState) -> Finding:
         message = (
             "Every rank loads this checkpoint onto the device it was saved from, so the copies of all ranks of a node share one "
             "device."

@@ -8,9 +8,9 @@ from ddp_audit.compare.ended import exited_in_order
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.events import GROUP
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import headers_around, with_its_condition
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Destroy, Init, Node, Program
+from ddp_audit.tree.questions import arms_around, with_its_condition
 from ddp_audit_rules.devices._cuda import surely_gloo
 from ddp_audit_rules.devices._group_places import (
     added_end,
@@ -87,26 +87,26 @@ main()
         program = context.program
         if program.frameworks.tears_down_group:
             return
-        inits = [n for n in program.of("init") if n.is_called]
+        inits = [n for n in program.of(Init) if n.is_called]
         if not inits:
             return
-        destroys = list(program.of("destroy"))
+        destroys = list(program.of(Destroy))
         reached = [n for n in destroys if n.is_called]
-        if any(n.detail.get("finally") for n in destroys):
+        if any(n.in_finally for n in destroys):
             return
         finding = self._left_open(program, inits, destroys, reached)
         if finding is None:
             return
-        if surely_gloo(program) or (reached and not program.has("backward")):
+        if surely_gloo(program) or (reached and not program.has(Backward)):
             finding.confidence = "possible"  # of gloo nothing is seen from outside, and short work seldom fails on one rank alone
         yield finding
 
-    def _left_open(self, program: Program, inits: list[Node], destroys: list[Node], reached: list[Node]) -> Finding | None:
+    def _left_open(self, program: Program, inits: list[Init], destroys: list[Destroy], reached: list[Destroy]) -> Finding | None:
         written = [span for span in written_destroys(program) if span.path == program.entry]
         if reached:
             return self._normal_path(program, inits[0], end_beside_init(inits[0], reached[0]), init_beside_end(inits, reached))
         if written and not destroys:  # beyond what was followed
-            if any(text.startswith("finally") for text in headers_around(program, written[0].path, written[0].line)):
+            if any(arm.part == "finalbody" for arm in arms_around(program, written[0].path, written[0].line)):
                 return None
             return self._normal_path(program, inits[0], written[0])
         return self._missing(program, inits[0], destroys)
@@ -124,7 +124,7 @@ main()
         fix = Fix("unsafe", self.remedy, f"moved {start.line}") if start is not None and start.path == place.path else None
         return self.finding(with_its_condition(program, place), message, explanation, related=related, fix=fix)
 
-    def _missing(self, program: Program, init: Node, unreached: list[Node]) -> Finding:
+    def _missing(self, program: Program, init: Init, unreached: list[Destroy]) -> Finding:
         elsewhere = [span.place for span in written_destroys(program)]
         message = "The process group that is made here is never destroyed in this script or the files that it imports."
         confidence = "likely"

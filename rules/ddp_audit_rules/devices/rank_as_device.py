@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DEVICE, EXCEPTION, START
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Value, evaluate
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import DeviceChoice, Init, Program, Seed, Spawn
+from ddp_audit.tree.values import Value, evaluate
 from ddp_audit_rules.devices._device_numbers import device_number, on_accelerator, ranks_past_the_end
 from ddp_audit_rules.devices._rank_devices import assigned, devices_by_rank, has_local_rank, seeds_by_local_rank, unused_local_ranks
 from ddp_audit_rules.facts.one_node import TWO_NODES, one_node_only, starts_one_node
@@ -92,17 +92,17 @@ finally:
             for name, span in unused_local_ranks(program, path):
                 message = f"`{name}` is read here and never used; the devices of this file are chosen by the global rank instead."
                 yield self.finding(span, message, "The local rank is the number that a device index wants.", severity="warning")
-        for nodes in seeds_by_local_rank(program):
-            yield self._seed(nodes)
+        for seeds in seeds_by_local_rank(program):
+            yield self._seed(seeds)
 
-    def _device(self, context: Context, nodes: list[Node]) -> Finding:
+    def _device(self, context: Context, nodes: list[DeviceChoice]) -> Finding:
         node = nodes[0]
-        index = node.args["index"]
+        index = node.index
         rank = ranks_past_the_end(index)[0]
         number = device_number(on_accelerator(index), TWO_NODES[rank])
         name = index.text or "the index"
         message = (
-            f"`{name}` is the global rank, used {_WHAT.get(node.detail['via'], 'as a device')}: on a second node of two "
+            f"`{name}` is the global rank, used {_WHAT.get(node.via, 'as a device')}: on a second node of two "
             f"GPUs rank {rank} asks for device {number}."
         )
         explanation = (
@@ -115,7 +115,7 @@ finally:
         if one_node:
             explanation += " The launch at hand has one node, where it works."
         # Who starts the ranks, and on how many nodes, is not seen where no group is made.
-        known = node.is_called and context.program.has("init", "spawn")
+        known = node.is_called and context.program.has(Init, Spawn)
         return self.finding(
             node.span, message, explanation, related=related, confidence="likely" if known else "possible",
             severity="info" if one_node else None, fix=self._local_rank(context.program, index),
@@ -125,11 +125,11 @@ finally:
         numbers = all(isinstance(evaluate(index, world), int) for world in TWO_NODES)
         return Fix("unsafe", self.remedy, "" if numbers else "text") if has_local_rank(program) else None
 
-    def _seed(self, nodes: list[Node]) -> Finding:
+    def _seed(self, nodes: list[Seed]) -> Finding:
         node = nodes[0]
-        shown = ", ".join(f"rank {world.rank}: {evaluate(node.args['seed'], world)}" for world in TWO_NODES)
+        shown = ", ".join(f"rank {world.rank}: {evaluate(node.seed, world)}" for world in TWO_NODES)
         message = (
-            f"The seed `{node.args['seed'].text or node.text}` is made of the local rank, so on several nodes the ranks in "
+            f"The seed `{node.seed.text or node.text}` is made of the local rank, so on several nodes the ranks in "
             f"the same place of each node draw equal random numbers ({shown} on two nodes of two)."
         )
         explanation = (

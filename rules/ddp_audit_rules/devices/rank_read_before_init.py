@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Init
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.early import Read
@@ -76,7 +77,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not program.executed or not program.has("init"):
+        if not program.executed or not program.has(Init):
             return
         predicted = context.exploration.predicted()
         seen: set[tuple[str, int]] = set()
@@ -93,7 +94,7 @@ dist.destroy_process_group()
             f"was made, in {use[0]}:{use[1]}, where each rank has another one."
         )
         related = [Related(use[0], use[1], "use", "uses the number that was read too early")]
-        init = next(context.program.of("init"))
+        init = next(context.program.of(Init))
         related.append(Related(init.span.path, init.span.line, "init", "makes the process group"))
         lines = context.lines(read.path)
         text = lines[read.line - 1] if 0 < read.line <= len(lines) else ""

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Loop, Node, Program
-from ddp_audit.program.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, evaluate
+from ddp_audit.tree.nodes import Drawing, Iterate, Loop, Node, Program, Step, ZeroGrad
+from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, behind, evaluate, operation_of
 from ddp_audit_rules.facts.losses import is_world_size
 
 _PARTS = ("chunk", "torch.chunk", "tensor_split", "torch.tensor_split")
@@ -16,12 +15,12 @@ _PARTS = ("chunk", "torch.chunk", "tensor_split", "torch.tensor_split")
 
 def window_of(program: Program, backward: Node) -> Value | None:
     """The number of micro-batches that are accumulated for one step, where the code says it in one value."""
-    for step in program.of("step"):
+    for step in program.of(Step):
         if step.number < backward.number or backward.calls[:1] != step.calls[:1]:
             continue
         if backward.loops == step.loops:
             own = [g for g in step.guards if not any(g.span == other.span for other in backward.guards)]
-            zeros = [z for z in program.of("zero-grad") if z.loops == step.loops]
+            zeros = [z for z in program.of(ZeroGrad) if z.loops == step.loops]
             # One before the backward, under the step's own condition, throws away what the micro-batches before it have added.
             guarded = zeros and all(
                 z.number > backward.number and any(g.span == o.span or g.text == o.text for o in z.guards for g in own)
@@ -31,7 +30,7 @@ def window_of(program: Program, backward: Node) -> Value | None:
             return found[0] if found and guarded else None
         if backward.loops[:-1] == step.loops:
             inner = backward.loops[-1]
-            cleared = [z for z in program.of("zero-grad") if inner in z.loops]
+            cleared = [z for z in program.of(ZeroGrad) if inner in z.loops]
             window = None if cleared or not _takes_new_batches(program, inner, backward) else passes_of(inner)
             one = isinstance(window, Const) and window.default is None and window.value == 1
             return None if one else window
@@ -58,8 +57,7 @@ def _takes_new_batches(program: Program, loop: Loop, backward: Node) -> bool:
     places = {(n.span.line, n.span.column) for n in forwards if n.span.path == loop.span.path}
     given = [argument for call in calls if (call.lineno, call.col_offset + 1) in places for argument in call.args]
     if not given:  # the forward is in a function that the loop calls
-        kinds = ("iterate", "draw", "own-draw", "random")
-        return any(n.kind in kinds and loop in n.loops for n in program.nodes)
+        return any(loop in node.loops for node in program.of(Iterate, Drawing))
     body = _Body(stored, frozenset(index), frozenset(new), frozenset(sources))
     return any(_is_new(argument, body) for argument in given)
 

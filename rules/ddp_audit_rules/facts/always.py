@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import ast
 
 from ddp_audit.findings import Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.source import headers_around
-
-_ASKS = ("if", "elif", "else", "while", "for", "try", "except", "match", "case")
+from ddp_audit.tree.nodes import Node, Program
+from ddp_audit.tree.questions import Arm, arms_around, every, function_at, names_in
 
 
 def always_runs(program: Program, node: Node) -> bool:
@@ -28,20 +26,18 @@ def _always(program: Program, span: Span) -> bool:
     return not _conditions(program, span) and not _left_before(program, span)
 
 
-def _conditions(program: Program, span: Span) -> list[str]:
-    """The headers around a place that may keep it from running, innermost first; `if __name__ == ..` does not count."""
-    headers = headers_around(program, span.path, span.line)
-    return [text for text in headers if re.split(r"[\s:]", text)[0] in _ASKS and "__name__" not in text]
+def _conditions(program: Program, span: Span) -> list[Arm]:
+    """The arms around a place that may keep it from running, innermost first; `if __name__ == ..` does not count."""
+    return [arm for arm in arms_around(program, span.path, span.line) if _may_skip(arm)]
+
+
+def _may_skip(arm: Arm) -> bool:
+    if isinstance(arm.statement, ast.If):
+        return arm.part != "body" or "__name__" not in names_in(arm.statement.test)
+    return not isinstance(arm.statement, (ast.With, ast.AsyncWith)) and arm.part != "finalbody"
 
 
 def _left_before(program: Program, span: Span) -> bool:
     """Whether a return stands in the same function before a place."""
-    lines = program.sources.get(span.path, [])
-    depth = len(lines[span.line - 1]) - len(lines[span.line - 1].lstrip()) if 0 < span.line <= len(lines) else 0
-    for line in reversed(lines[: span.line - 1]):
-        text = line.strip()
-        if text and len(line) - len(line.lstrip()) < depth and text.startswith(("def ", "async def ")):
-            return False
-        if re.match(r"return\b", text):
-            return depth > 0
-    return False
+    function = function_at(program, span.path, span.line)
+    return function is not None and any(isinstance(node, ast.Return) and node.lineno < span.line for node in every(function))

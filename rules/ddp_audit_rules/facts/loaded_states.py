@@ -6,9 +6,8 @@ import ast
 import re
 
 from ddp_audit.findings import Fix, Span
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import Const, Made, Unknown, defaults_in
+from ddp_audit.tree.nodes import Guard, Load, LoadState, Node, Program, Save
+from ddp_audit.tree.values import Const, Made, Unknown, behind, defaults_in, operation_of
 
 
 def load_number(by: Made) -> int | None:
@@ -17,10 +16,10 @@ def load_number(by: Made) -> int | None:
     return number.value if isinstance(number, Const) and isinstance(number.value, int) else None
 
 
-def loaded_states(program: Program) -> dict[int, Node]:
+def loaded_states(program: Program) -> dict[int, LoadState]:
     """The place where each load becomes the state of something, by the number of the load."""
-    found: dict[int, Node] = {}
-    for node in program.of("load-state"):
+    found: dict[int, LoadState] = {}
+    for node in program.of(LoadState):
         for value in behind(node.args["state"]) if "state" in node.args else ():
             if isinstance(value, Unknown) and value.by is not None and value.by.name == "torch.load":
                 number = load_number(value.by)
@@ -29,18 +28,18 @@ def loaded_states(program: Program) -> dict[int, Node]:
     return found
 
 
-def has_state(save: Node) -> bool:
+def has_state(save: Save) -> bool:
     """Whether the state of a model or optimizer is saved."""
     content = save.args.get("obj")
     return content is not None and any(operation_of(value) == "state_dict" for value in behind(content))
 
 
-def is_from_cpu(save: Node) -> bool:
+def is_from_cpu(save: Save) -> bool:
     """Whether what is saved was brought to the CPU before."""
     return ".cpu()" in save.text or any(operation_of(value) == "cpu" for value in behind(save.args["obj"]))
 
 
-def unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guard], str]:
+def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list[Guard], str]:
     """The guards of a load but for those that ask for its own path, and the option that is the path.
 
     The default is no path at all, and goes on from nothing. What is given instead is taken to be what the script saves where
@@ -48,7 +47,7 @@ def unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guar
     """
     part = re.search(r"""\[["'](\w+)["']\]$""", used.args["state"].text)
     options = {default.name for default in defaults_in(node.args["path"])} if "path" in node.args else set()
-    if part is None or len(options) != 1 or not any(part.group(1) in (save.detail.get("content") or ()) for save in saves):
+    if part is None or len(options) != 1 or not any(part.group(1) in (save.content or ()) for save in saves):
         return list(node.guards), ""
     asks = [g for g in node.guards if g.against_default and {default.name for default in defaults_in(g.test)} == options]
     return [guard for guard in node.guards if guard not in asks], options.pop() if asks else ""
@@ -56,7 +55,7 @@ def unless_resumed(node: Node, used: Node, saves: list[Node]) -> tuple[list[Guar
 
 def to_cpu(program: Program, node: Node) -> Fix | None:
     """The load to the CPU; none where parameters would stay there."""
-    if any("assign" in use.args for use in program.of("load-state")):
+    if any("assign" in use.args for use in program.of(LoadState)):
         return None
     only = _load_state_dict_alone(program, node.span)
     return Fix("safe" if only else "unsafe", "load to the CPU (`map_location='cpu'`); load_state_dict copies from there")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, evaluate
+from ddp_audit.tree.nodes import Clip, Node, Program, Step
+from ddp_audit.tree.questions import calls_of, is_given, names_in, speaks_of, written
+from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, behind, evaluate, operation_of
 
 MEAN, SUM, NONE = "mean", "sum", "none"
 _LOSS = pattern(
@@ -20,7 +20,7 @@ _THROUGH = {
     "to", "float", "double", "half", "bfloat16", "cuda", "squeeze", "view", "reshape", "contiguous", "clone", "scale", "scale_loss",
 }  # fmt: skip
 _REDUCERS = ("torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce")
-_OWN_SCALING = r"\.grad\b[^=]*(/=|\*=|\.div_?\(|\.mul_?\()|_foreach_(div|mul)|register_comm_hook|all_reduce\(\s*\w+\.grad"
+_IN_PLACE = ("div", "div_", "mul", "mul_")
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def loss_of(value: Value | None, program: Program | None = None) -> Loss:
 def adds_up(program: Program, value: Value | None) -> bool:
     """Whether a loss is the sum over its elements, or may be: where that is not seen, and some loss of the program is one."""
     reduced = loss_of(value, program).reduced
-    return reduced == SUM or (reduced != MEAN and has_line(program, r"""reduction\s*=\s*["']sum["']"""))
+    return reduced == SUM or (reduced != MEAN and is_given(program, "reduction", "sum"))
 
 
 def _read(value: Value, loss: Loss, depth: int) -> None:
@@ -239,19 +239,24 @@ def trained_by_ddp(program: Program, backward: Node) -> bool:
     if program.frameworks.owns_backward:
         return False
     return any(
-        n.detail.get("through") == "wrapper" and n.object is not None and n.object.kind == "ddp"
-        for n in program.forwards_of(backward.target)
+        n.through == "wrapper" and n.object is not None and n.object.kind == "ddp" for n in program.forwards_of(backward.target)
     )
 
 
 def scales_by_hand(program: Program) -> bool:
     """Whether the code scales gradients itself, or says how they are reduced."""
-    return has_line(program, _OWN_SCALING)
+    if speaks_of(program, "_foreach_div", "_foreach_mul", "register_comm_hook"):
+        return True
+    if any(call.node.args and "grad" in names_in(call.node.args[0]) for call in calls_of(program, "all_reduce")):
+        return True
+    scaled = [call.node.func for call in calls_of(program, *_IN_PLACE)]
+    scaled += [one.node.target for one in written(program, ast.AugAssign, "grad") if isinstance(one.node.op, (ast.Div, ast.Mult))]
+    return any("grad" in names_in(target) for target in scaled)
 
 
 def scale_matters(program: Program) -> bool:
     """Whether the scale of the gradients reaches the weights: optimizers of Adam's kind divide it out, unless it is clipped."""
-    if program.has("clip"):
+    if program.has(Clip):
         return True
-    kinds = {str(n.object.cls) for n in program.of("step") if n.object is not None and n.object.kind == "optimizer"}
+    kinds = {str(n.object.cls) for n in program.of(Step) if n.object is not None and n.object.kind == "optimizer"}
     return bool(kinds) and all(kind.rsplit(".", 1)[-1] in ("SGD", "ASGD", "LBFGS", "LARS", "FusedSGD") for kind in kinds)

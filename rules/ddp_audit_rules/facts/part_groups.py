@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.model import Program
-from ddp_audit.program.reach import group_of, is_default, rank_list
-from ddp_audit.program.values import Items, Obj, Unknown, Value, World, evaluate, loop_leaves, options
+from ddp_audit.tree.nodes import Program, Wrap
+from ddp_audit.tree.questions import group_of, is_default, rank_list
+from ddp_audit.tree.values import Items, Obj, Unknown, Value, World, evaluate, loop_leaves, options
 
 _JOBS = (World(0, 4, 4), World(3, 4, 4), World(0, 8, 8), World(5, 8, 8))
 
@@ -40,4 +40,4 @@ def _is_part(ranks: object) -> bool:
 
 def replicates_in_parts(program: Program) -> bool:
     """Whether a wrapper averages over a part of the ranks, so that the data is divided by the number of replicas."""
-    return any(wrap.detail.get("style") == "ddp" and is_part_of_job(group_of(wrap)) for wrap in program.of("wrap"))
+    return any(wrap.style == "ddp" and is_part_of_job(group_of(wrap)) for wrap in program.of(Wrap))

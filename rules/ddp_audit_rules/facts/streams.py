@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
+from ddp_audit.tree.nodes import Program, Seed
+from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
 _UNEQUAL = frozenset({RANK, RANDOM, CLOCK})
 _FACTORY = pattern(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
@@ -18,18 +18,18 @@ def one_stream(program: Program, library: str, before: int | None = None) -> boo
     seeds = [n for n in seeds_of(program, library) if before is None or n.number < before]
     if before is not None:
         seeds = seeds[-1:]
-    return bool(seeds) and not any(seed.args["seed"].taint & _UNEQUAL or seed.rank_guards for seed in seeds)
+    return bool(seeds) and not any(seed.seed.taint & _UNEQUAL or seed.rank_guards for seed in seeds)
 
 
-def seeds_of(program: Program, *streams: str) -> list[Node]:
+def seeds_of(program: Program, *streams: str) -> list[Seed]:
     """The seeds that start one of some streams: torch (the default generator on the CPU), cuda, numpy, random."""
-    return [node for node in program.of("seed") if not node.detail["streams"].isdisjoint(streams)]
+    return [node for node in program.of(Seed) if not node.streams.isdisjoint(streams)]
 
 
-def seed_of_all(seed: Node) -> object:
+def seed_of_all(seed: Seed) -> object:
     """The number that a seed is on all ranks; MISSING where it is not known, or another one on another rank."""
-    values = [evaluate(seed.args["seed"], World(rank, 2, 2)) for rank in (0, 1)] if "seed" in seed.args else []
-    return values[0] if values and MISSING not in values and values[0] == values[1] else MISSING
+    values = [evaluate(seed.seed, World(rank, 2, 2)) for rank in (0, 1)]
+    return values[0] if MISSING not in values and values[0] == values[1] else MISSING
 
 
 def draws(value: Value) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import Key, module_of, owners_of, unwrapped
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.tree.nodes import Backward, Collective, Node, OptimizerMade, Program, Step, UnfollowedCall, Wrap, ZeroGrad
+from ddp_audit.tree.questions import forwards_behind, module_of, owners_of, unwrapped
+from ddp_audit.tree.values import Const, Key, Obj
 from ddp_audit_rules.facts.evidence import has_fault
 
+N = TypeVar("N", bound=Node)
 _OF_GRADIENTS = pattern(r"grad", re.IGNORECASE)
 _OF_PARAMETERS = pattern(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
 
@@ -36,10 +37,10 @@ def works_on(program: Program, optimizer: Obj | None, wrapper: Obj) -> bool | No
         return True
     if complete and owners:
         return False
-    return True if len({n.object.key for n in program.of("optimizer") if n.object is not None}) == 1 else None
+    return True if len({n.object.key for n in program.of(OptimizerMade) if n.object is not None}) == 1 else None
 
 
-def after(program: Program, node: Node, *kinds: str) -> Iterator[Node]:
+def after(program: Program, node: Node, *kinds: type[N]) -> Iterator[N]:
     """The nodes of some kinds that run after a node, in order: those behind it, then those before it in a loop around it."""
     yield from (n for n in program.of(*kinds) if n.number > node.number)
     yield from (n for n in program.of(*kinds) if n.number < node.number and shares_loop(n, node))
@@ -59,23 +60,23 @@ def excludes(one: Node, other: Node) -> bool:
 def reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:
     """Whether an optimizer of the wrapper steps with what a backward left, before it is zeroed; None where that is not known."""
     unsure = False
-    for node in after(program, backward, "step", "zero-grad"):
+    for node in after(program, backward, Step, ZeroGrad):
         if excludes(node, backward):
             continue
         mine = works_on(program, node.object, wrapper)
         if node.object is not None and node.object.kind in ("ddp", "module"):
             mine = node.object.key in (wrapper.key, getattr(wrapper.info, "key", None))
-        if mine and node.kind == "step":
+        if mine and isinstance(node, Step):
             return True
-        if mine and node.kind == "zero-grad" and all(any(g is own for own in backward.guards) for g in node.guards):
+        if mine and isinstance(node, ZeroGrad) and all(any(g is own for own in backward.guards) for g in node.guards):
             return None if unsure else False
-        unsure = unsure or (mine is None and node.kind == "step")
-    return None if unsure or not program.has("step") else False
+        unsure = unsure or (mine is None and isinstance(node, Step))
+    return None if unsure or not program.has(Step) else False
 
 
-def trained_after(program: Program, wrapper: Obj, node: Node) -> Node | None:
+def trained_after(program: Program, wrapper: Obj, node: Node) -> Backward | None:
     """The first backward through a wrapper that runs after a node."""
-    for backward in after(program, node, "backward"):
+    for backward in after(program, node, Backward):
         if any(f.object is not None and f.object.key == wrapper.key for f in forwards_behind(program, backward, None)):
             return backward
     return None
@@ -83,8 +84,8 @@ def trained_after(program: Program, wrapper: Obj, node: Node) -> Node | None:
 
 def reduced_by_hand(program: Program, since: Node | None = None) -> bool:
     """Whether the program itself reduces gradients, after a node where one is given."""
-    for node in program.of("collective", "call"):
-        op = str(node.detail.get("op", node.detail.get("name", "")))
+    for node in program.of(Collective, UnfollowedCall):
+        op = node.called
         late = since is None or node.number > since.number or shares_loop(node, since)
         if late and "reduce" in op and _OF_GRADIENTS.search(f"{node.text} {node.function}"):
             return True
@@ -93,8 +94,8 @@ def reduced_by_hand(program: Program, since: Node | None = None) -> bool:
 
 def shared_again(program: Program, since: Node) -> bool:
     """Whether parameters are sent to all ranks after a node: by a collective on them, or by another wrap of the module."""
-    for node in program.of("collective", "call"):
-        op = str(node.detail.get("op", node.detail.get("name", "")))
+    for node in program.of(Collective, UnfollowedCall):
+        op = node.called
         about = " ".join([node.text, *(loop.text for loop in node.loops)])
         if node.number > since.number and re.search(r"broadcast|all_reduce|sync", op) and _OF_PARAMETERS.search(about):
             return True
@@ -106,7 +107,7 @@ def wrap_place(wrapper: Obj) -> list[Related]:
     return [] if wrapper.made is None else [Related(wrapper.made.path, wrapper.made.line, "wrap", "the DDP wrapper")]
 
 
-def is_set(wrap: Node | None, option: str) -> bool | None:
+def is_set(wrap: Wrap | None, option: str) -> bool | None:
     """Whether an option of a DDP constructor is on; None where that is not known."""
     if wrap is None or ("**" in wrap.args and option not in wrap.args):
         return None
@@ -116,22 +117,22 @@ def is_set(wrap: Node | None, option: str) -> bool | None:
     return bool(value.value) if isinstance(value, Const) and (value.default is None or not value.default.open) else None
 
 
-def wrap_of(program: Program, wrapper: Obj) -> Node | None:
+def wrap_of(program: Program, wrapper: Obj) -> Wrap | None:
     """The constructor call of a wrapper."""
     return program.wraps().get(wrapper.key)
 
 
-def wrap_behind(program: Program, node: Node) -> Node | None:
+def wrap_behind(program: Program, node: Node) -> Wrap | None:
     """The constructor call of the wrapper that a node acts on."""
     return None if node.object is None else wrap_of(program, node.object)
 
 
-def wrapped_by_then(program: Program, node: Node) -> tuple[Obj, Node] | None:
+def wrapped_by_then(program: Program, node: Node) -> tuple[Obj, Wrap] | None:
     """The wrapper around what a node acts on, with its constructor call; None where it is not wrapped before the node."""
     module = module_of(node.target)
     wrapper = None if module is None else module if module.kind == "ddp" else program.modules.wrapper_around(module.key)
     wrap = None if wrapper is None else wrap_of(program, wrapper)
-    if wrapper is None or wrap is None or wrap.number > node.number or wrap.detail.get("style") != "ddp":
+    if wrapper is None or wrap is None or wrap.number > node.number or wrap.style != "ddp":
         return None
     return wrapper, wrap
 

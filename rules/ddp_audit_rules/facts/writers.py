@@ -6,19 +6,22 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.made import path_key
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, worlds
+from ddp_audit.tree.nodes import Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
+from ddp_audit.tree.questions import speaks_of
+from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, path_key, worlds
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
 _OWN = pattern(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
-_FIRST = pattern(r"zero_first|process_first|rank_?0_first|first_on_|[Ff]ile_?[Ll]ock|portalocker|fcntl\.")
+_FIRST = (
+    "zero_first", "process_first", "rank0_first", "rank_0_first", "first_on_", "FileLock", "File_Lock", "filelock", "file_lock",
+    "portalocker", "fcntl",
+)  # fmt: skip
 _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 
 
 def is_distributed(program: Program) -> bool:
     """Whether the script itself sets up a job of several processes, without a framework that decides who writes."""
-    own = program.has("init", "wrap")
+    own = program.has(Init, Wrap)
     return own and program.executed and not program.frameworks.decides_writers
 
 
@@ -60,7 +63,7 @@ def _passes(guards: Iterable[Guard], world: World) -> bool | None:
 
 def _before_spawn(program: Program, node: Node) -> bool:
     """Whether a place runs in the process that starts the others, and in it alone."""
-    spawns = list(program.of("spawn"))
+    spawns = list(program.of(Spawn))
     if not spawns or any(spawn.span in node.calls for spawn in spawns):
         return False
     # The other arm of `if spawn: .. else: worker(..)` is a job that a launcher started.
@@ -68,7 +71,7 @@ def _before_spawn(program: Program, node: Node) -> bool:
     return not any((guard.span, guard.polarity) in arms for guard in node.guards)
 
 
-def path_of(node: Node) -> Value | None:
+def path_of(node: FileTouch) -> Value | None:
     """The path that a save, load or file node touches; None where it is no file on disk."""
     path = node.args.get("path")
     while isinstance(path, Unknown) and path.by is not None and path.by.name == "open":
@@ -111,15 +114,15 @@ def _open_operands(test: Value) -> Iterator[str]:
                 yield from _open_operands(formula)
 
 
-def contents(program: Program, node: Node) -> list[Value]:
+def contents(program: Program, node: FileTouch) -> list[Value]:
     """What is written to the file that a node opens or saves."""
     found = [node.args[name] for name in ("obj", "content") if name in node.args]
-    for written in program.of("file-content"):
+    for written in program.of(FileContent):
         target = written.target
         by = target.by if isinstance(target, Unknown) else None
         at = by.argument("at") if by is not None else None
-        if isinstance(at, Const) and at.value == node.span and "content" in written.args:
-            found.append(written.args["content"])
+        if isinstance(at, Const) and at.value == node.span and written.content is not None:
+            found.append(written.content)
     return found
 
 
@@ -134,7 +137,7 @@ def plain(value: Value) -> str:
 
 def in_turn(program: Program, node: Node) -> bool:
     """Whether ranks go one after the other here: behind a guarded barrier, a lock, or a helper that lets one go first."""
-    for before in program.of("collective"):
+    for before in program.of(Collective):
         if before.number < node.number and before.rank_guards and not set(before.rank_guards) <= set(node.guards):
             return True
-    return any(_FIRST.search(line) for line in program.sources.get(node.span.path, ()))
+    return speaks_of(program, *_FIRST, path=node.span.path)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ddp_audit.findings import Span
 from ddp_audit.patterns import pattern
-from ddp_audit.program.made import behind, operation_of, path_key
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, FILES, RANDOM, RANK, Value, World
+from ddp_audit.tree.nodes import Backward, Collective, FileAccess, FileTouch, Init, Node, Program, UnfollowedCall, Wrap
+from ddp_audit.tree.values import CLOCK, FILES, RANDOM, RANK, Value, World, behind, operation_of, path_key
 from ddp_audit_rules.facts.writers import ONE, ONE_A_NODE, SEVERAL, in_turn, is_of_each_rank, passes, path_of, who
 
 _MAKES = ("write", "append", "mkdir", "download")
@@ -21,15 +20,15 @@ _CLOCK_WORDS = pattern(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
 class Use(NamedTuple):
     """A path that several ranks use. `writer`, for a read that may come too early: the node at which another rank makes it."""
 
-    node: Node
+    node: FileTouch
     path: Value
-    writer: Node | None = None
+    writer: FileTouch | None = None
 
 
 def own_names(program: Program) -> Iterator[Use]:
     """The first use of each name that every rank makes for itself and more than one uses."""
     told: set[tuple[object, ...]] = set()
-    for node in program.of("save", "load", "file"):
+    for node in program.of(FileTouch):
         path = path_of(node)
         if path is None or not _is_own_name(path) or who(program, node) != SEVERAL:
             continue
@@ -42,22 +41,22 @@ def own_names(program: Program) -> Iterator[Use]:
 def early_reads(program: Program) -> Iterator[Use]:
     """Reads by ranks that did not wait for the one that writes the same path."""
     told: set[Span] = set()
-    written: list[tuple[Node, tuple[object, ...]]] = []
+    written: list[tuple[FileTouch, tuple[object, ...]]] = []
     there: set[tuple[object, ...]] = set()  # folders that all ranks have made, or the process that starts them
     for node in program.nodes:
         if _meets(node):
             written.clear()
             continue
-        if node.kind not in ("save", "load", "file"):
+        if not isinstance(node, FileTouch):
             continue
         path = path_of(node)
         key = None if path is None else path_key(path)
         if path is None or key is None or path.taint & {CLOCK, RANDOM}:
             continue
         own = is_of_each_rank(path)  # then it is the folder alone that all need
-        what = node.detail.get("what", node.kind)
+        what = node.touch
         if what == "mkdir" and who(program, node) == SEVERAL:  # with the folders above it
-            written = [(w, at) for w, at in written if not (w.detail.get("what") == "mkdir" and _is_under(key, at, w))]
+            written = [(w, at) for w, at in written if not (w.touch == "mkdir" and _is_under(key, at, w))]
         if what == "mkdir" and not node.rank_guards:
             there.add(key)
         if what == "mkdir" and key in there:
@@ -65,7 +64,7 @@ def early_reads(program: Program) -> Iterator[Use]:
         if what in (*_MAKES, "save") and not own and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
             written.append((node, key))
         elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
-            ahead = [w for w, at in written if _needs(node, key, at, w) and (w.detail.get("what") == "mkdir" or not own)]
+            ahead = [w for w, at in written if _needs(node, key, at, w) and (w.touch == "mkdir" or not own)]
             writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
             if writer is not None and not _asks_for_files(node) and not _makes_it(program, node, key):
                 told.add(node.span)
@@ -79,9 +78,9 @@ def downloads(program: Program) -> Iterator[Use]:
     for node in program.nodes:
         if _meets(node):
             met |= fetched
-        if node.kind != "file" or node.detail["what"] != "download":
+        if not isinstance(node, FileAccess) or node.what != "download":
             continue
-        name = str(node.detail["name"])
+        name = node.name
         if name in met or in_turn(program, node):
             continue
         fetched.add(name)
@@ -105,12 +104,10 @@ def clock_text(path: Value) -> str:
 
 def _meets(node: Node) -> bool:
     """Whether all ranks wait for each other at a node."""
-    if node.kind in ("init", "wrap", "backward"):
+    if isinstance(node, (Init, Wrap, Backward)):
         return not node.rank_guards
-    return node.kind in (
-        "collective",
-        "call",
-    )  # a call that was not followed may be one; one behind a guard is half of a pair: ranks that wait for their turn
+    # A call that was not followed may be one; one behind a guard is half of a pair: ranks that wait for their turn.
+    return isinstance(node, (Collective, UnfollowedCall))
 
 
 def _other_rank_reads(writer: Node, reader: Node) -> bool:
@@ -121,30 +118,30 @@ def _other_rank_reads(writer: Node, reader: Node) -> bool:
     return False
 
 
-def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
+def _is_under(key: tuple[object, ...], at: tuple[object, ...], writer: FileTouch) -> bool:
     """Whether a path is the written one, or lies in the folder that is made."""
     if key == at:
         return True
-    if writer.detail.get("what") != "mkdir" or not at or len(key) < len(at) or key[: len(at) - 1] != at[:-1]:
+    if writer.touch != "mkdir" or not at or len(key) < len(at) or key[: len(at) - 1] != at[:-1]:
         return False
     inner, outer = key[len(at) - 1], at[-1]
     return inner == outer or (isinstance(inner, str) and isinstance(outer, str) and inner.startswith(outer.rstrip("/") + "/"))
 
 
-def _needs(reader: Node, key: tuple[object, ...], at: tuple[object, ...], writer: Node) -> bool:
+def _needs(reader: FileTouch, key: tuple[object, ...], at: tuple[object, ...], writer: FileTouch) -> bool:
     """Whether a reader needs what another rank writes; what is read from a folder was there before the folder was made."""
-    looks = reader.detail.get("what", reader.kind) in (*_LOOKS, "load")
-    if looks and writer.detail.get("what") == "mkdir":
+    looks = reader.touch in (*_LOOKS, "load")
+    if looks and writer.touch == "mkdir":
         return key == at
-    if not looks and writer.detail.get("what") != "mkdir":
+    if not looks and writer.touch != "mkdir":
         return False  # what writes a file itself waits for no other writer of it
     return _is_under(key, at, writer)
 
 
 def _makes_it(program: Program, look: Node, key: tuple[object, ...]) -> bool:
     """Whether a look is followed by a mkdir of the same folder where it finds none, on the same way: then nobody is waited for."""
-    for node in program.of("file"):
-        if node.number > look.number and node.calls == look.calls and node.detail.get("what") == "mkdir":
+    for node in program.of(FileAccess):
+        if node.number > look.number and node.calls == look.calls and node.what == "mkdir":
             path = path_of(node)
             asks = any(FILES in guard.test.taint for guard in node.guards[len(look.guards) :])
             if path is not None and path_key(path) == key and asks and node.guards[: len(look.guards)] == look.guards:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.findings import Option
-from ddp_audit.program.made import behind, path_key
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.switched_options import default_values
-from ddp_audit.program.values import (
+from ddp_audit.tree.nodes import Load, LoadState, Node, Program, RenamedKeys, Save
+from ddp_audit.tree.questions import default_values
+from ddp_audit.tree.values import (
     Const,
     Items,
     Made,
@@ -17,10 +16,12 @@ from ddp_audit.program.values import (
     Unknown,
     Value,
     World,
+    behind,
     defaults_in,
     evaluate,
     option_leaf,
     options,
+    path_key,
 )
 from ddp_audit_rules.facts.loaded_states import load_number
 from ddp_audit_rules.facts.writers import path_of
@@ -42,19 +43,19 @@ class Mismatch:
     option: Option | None
 
 
-def mismatch(program: Program, node: Node) -> Mismatch | None:
+def mismatch(program: Program, node: LoadState) -> Mismatch | None:
     """The save whose keys differ from those of what is loaded; None where some save fits or that is not known."""
     read = _read(node.args.get("state"))
     if read is None or node.target is None:
         return None
     key, number = read
-    if any(number in _loads(other.target) for other in program.of("renamed-keys")):
+    if any(number in _loads(other.target) for other in program.of(RenamedKeys)):
         return None
     load = program.node(number)
-    path = path_of(load)
+    path = path_of(load) if isinstance(load, Load) else None
     at = None if path is None else path_key(path)
     found: list[tuple[Node, Value, bool]] = []
-    for save in program.of("save"):
+    for save in program.of(Save):
         of = _saved(save, key)
         place = path_of(save)
         if of is not None:
@@ -136,7 +137,7 @@ def _loads(value: Value | None) -> set[int | None]:
     return {load_number(by) for by in made if by is not None and by.name == "torch.load"}
 
 
-def _saved(save: Node, key: str | None) -> Value | None:
+def _saved(save: Save, key: str | None) -> Value | None:
     """The module or wrapper whose state a save holds under a key."""
     content = save.args.get("obj")
     if isinstance(content, Items) and content.keys is not None:

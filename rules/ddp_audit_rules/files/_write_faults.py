@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ddp_audit.findings import Fix
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value
+from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Node, Program, Save
+from ddp_audit.tree.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value
 from ddp_audit_rules.facts.always import always_runs
 from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked
 
@@ -22,9 +22,9 @@ class Fault(NamedTuple):
     then: str
 
 
-def fault_of(program: Program, node: Node) -> Fault | None:
+def fault_of(program: Program, node: FileTouch) -> Fault | None:
     """What goes wrong where several ranks get to a node; None where it does no harm."""
-    what = node.detail.get("what", "save") if node.kind == "file" else "save"
+    what = node.touch
     checked = is_checked(node)
     match what:
         case "save" | "output":
@@ -65,10 +65,10 @@ def _after_trouble(node: Node) -> bool:
 
 def mended(program: Program, node: Node, many: str) -> Fix | None:
     """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
-    if node.kind == "file" and node.detail.get("what") == "mkdir":
+    if isinstance(node, FileAccess) and node.what == "mkdir":
         return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok", "pass `exist_ok=True`")
-    first = next(program.of("init"), None)
+    first = next(program.of(Init), None)
     made = first is not None and first.number < node.number and always_runs(program, first)
-    if node.kind != "save" or many != SEVERAL or not made or program.frameworks:
+    if not isinstance(node, Save) or many != SEVERAL or not made or program.frameworks:
         return None
     return Fix("unsafe", "let rank 0 write (`if dist.get_rank() == 0:`), and put a barrier before others read", "one-rank")

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE, START, STEP
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, DATA, RANDOM
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Program, Save, Wrap
+from ddp_audit.tree.values import CLOCK, DATA, RANDOM
 from ddp_audit_rules.facts.evidence import is_at
 from ddp_audit_rules.facts.writers import (
     ONE_A_NODE,
@@ -25,7 +25,7 @@ from ddp_audit_rules.facts.writers import (
 )
 from ddp_audit_rules.files._write_faults import fault_of, mended
 
-_WRITES = ("output", "write", "append", "mkdir", "remove", "move")
+_WRITES = ("save", "output", "write", "append", "mkdir", "remove", "move")
 
 
 class AllRanksWrite(Rule):
@@ -87,10 +87,10 @@ dist.destroy_process_group()
         program = context.program
         if not is_distributed(program):
             return
-        ways: dict[Span, list[Node]] = {}
-        for node in program.of("save", "file"):
+        ways: dict[Span, list[FileTouch]] = {}
+        for node in program.of(Save, FileAccess):
             path = path_of(node)
-            if path is None or node.detail.get("what", "write") not in _WRITES or node.detail.get("safe"):
+            if path is None or node.touch not in _WRITES or (isinstance(node, FileAccess) and node.safe):
                 continue
             if not is_of_each_rank(path) and not path.taint & {CLOCK, RANDOM, DATA}:
                 ways.setdefault(node.span, []).append(node)
@@ -99,7 +99,7 @@ dist.destroy_process_group()
             if found is not None:
                 yield found
 
-    def _judged(self, program: Program, nodes: list[Node]) -> Finding | None:
+    def _judged(self, program: Program, nodes: list[FileTouch]) -> Finding | None:
         """What the way to a place that lets most ranks through comes to."""
         answers = {who(program, node): node for node in reversed(nodes)}
         many = next((answer for answer in (SEVERAL, ONE_A_NODE) if answer in answers), "")
@@ -120,7 +120,7 @@ dist.destroy_process_group()
         elif node.rank_guards or assumed:
             explanation = "The conditions on the way to this place let more than one rank through."
         explanation += " It does no harm where only one process runs this script, or where the path is another one on each rank."
-        maker = next(program.of("init", "wrap"))
+        maker = next(program.of(Init, Wrap))
         related = [Related(maker.span.path, maker.span.line, maker.kind, "makes it a job of several ranks")]
         confidence = "likely" if many == SEVERAL and fault.sure and node.is_called else "possible"
         return self.finding(

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import CLOCK, Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import FileAccess, FileTouch, Node, Program, Seed
+from ddp_audit.tree.values import CLOCK, Value
 from ddp_audit_rules.facts.writers import is_distributed, plain
 from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, own_names
 
@@ -113,13 +113,13 @@ dist.destroy_process_group()
             if CLOCK in path.taint
             else "Processes draw different numbers unless they were seeded alike before."
         )
-        drawn = "uuid" in clock_text(path) or not program.has("seed")
+        drawn = "uuid" in clock_text(path) or not program.has(Seed)
         confidence = "likely" if (CLOCK in path.taint or drawn) and node.is_called else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def _early(self, writer: Node, reader: Node, path: Value) -> Finding:
-        made = writer.detail.get("what", "save")
+    def _early(self, writer: FileTouch, reader: Node, path: Value) -> Finding:
+        made = writer.touch
         does = {"mkdir": "made", "download": "fetched"}.get(made, "written")
         message = (
             f"Other ranks may read {plain(path)} before it is {does}: line {writer.span.line} runs on one rank and nothing makes "
@@ -135,8 +135,8 @@ dist.destroy_process_group()
             reader.span, message, explanation, related=related, confidence=confidence, guards=(*writer.guards, *reader.guards)
         )
 
-    def _download(self, node: Node, path: Value) -> Finding:
-        name = str(node.detail["name"])
+    def _download(self, node: FileTouch, path: Value) -> Finding:
+        name = node.name if isinstance(node, FileAccess) else ""
         message = (
             f"Every rank downloads {name.rsplit('.', 1)[-1]} into {plain(path)} at the same time, so some may read files that "
             "others are still writing."

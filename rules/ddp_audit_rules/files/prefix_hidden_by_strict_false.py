@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import LOADED
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import LoadState, Node, Program, Save
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const
 from ddp_audit_rules.facts.evidence import looks_at
 from ddp_audit_rules.files._state_keys import COMPILED, WRAPPER, Mismatch, mismatch
 
@@ -79,9 +80,9 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("load-state")):
+        for node in first_of_each_place(program.of(LoadState)):
             strict = node.args.get("strict")
-            if not (isinstance(strict, Const) and strict.value is False and node.detail.get("unused")):
+            if not (isinstance(strict, Const) and strict.value is False and node.unused):
                 continue
             found = mismatch(program, node)
             if found is not None:
@@ -99,7 +100,7 @@ dist.destroy_process_group()
             "one, without the difference."
         )
         related = [Related(save.span.path, save.span.line, "save", save.text), *guard_relations(node)]
-        confidence = "likely" if found.same_path or len(list(program.of("save"))) == 1 else "possible"
+        confidence = "likely" if found.same_path or len(list(program.of(Save))) == 1 else "possible"
         return self.finding(
             node.span,
             message,

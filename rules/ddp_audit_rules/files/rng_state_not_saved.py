@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, Draw, Init, Load, Node, Program, Save, SetEpoch, Wrap
+from ddp_audit.tree.questions import calls_of, first_of_each_place, names_in, speaks_of
 from ddp_audit_rules.facts.streams import seeds_of
 
 _MODEL = pattern(r"model|state_dict|net|weights|params|generator|encoder|decoder", re.IGNORECASE)
@@ -106,22 +107,22 @@ finally:
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not program.has("backward") or not program.has("init", "wrap"):
+        if not program.has(Backward) or not program.has(Init, Wrap):
             return
         loads = _resumes(program)
-        if not loads or has_line(program, r"get_rng_state|random\.getstate|random\.get_state"):
+        if not loads or speaks_of(program, "get_rng_state") or calls_of(program, "random.getstate", "random.get_state"):
             return
-        for node in first_of_each_place(program.of("save")):
+        for node in first_of_each_place(program.of(Save)):
             if _lacks_state(program, node):
                 yield self._finding(program, node, loads)
 
-    def _finding(self, program: Program, node: Node, loads: list[Node]) -> Finding:
-        keys = ", ".join(node.detail["content"])
+    def _finding(self, program: Program, node: Save, loads: list[Node]) -> Finding:
+        keys = ", ".join(node.content or ())
         message = (
             "The checkpoint holds no random or sampler state: a run that resumes from it draws the same data again from the start."
         )
         seeds = [n for n in seeds_of(program, "torch") if n.number < node.number]
-        draws = [n for n in program.of("draw") if not n.rank_guards]
+        draws = [n for n in program.of(Draw) if not n.rank_guards]
         related = [Related(n.span.path, n.span.line, "load", "resumes from it") for n in first_of_each_place(loads)[:1]]
         related += [Related(n.span.path, n.span.line, "seed", "starts the stream of each process again") for n in seeds[:1]]
         related += [Related(n.span.path, n.span.line, "draw", "draws the training data") for n in draws[:1]]
@@ -135,16 +136,21 @@ finally:
 
 def _resumes(program: Program) -> list[Node]:
     """Loads of a checkpoint in a script that restores an optimizer."""
-    restores = has_line(program, r"opt\w*(\[\w+\])?\.load_state_dict\(")
-    return list(program.of("load")) if restores else []
+    restores = any(_of_optimizer(call.node) for call in calls_of(program, "load_state_dict"))
+    return list(program.of(Load)) if restores else []
 
 
-def _lacks_state(program: Program, save: Node) -> bool:
+def _of_optimizer(call: ast.Call) -> bool:
+    """Whether a method is called on something that is named as an optimizer."""
+    return isinstance(call.func, ast.Attribute) and any("opt" in name for name in names_in(call.func.value))
+
+
+def _lacks_state(program: Program, save: Save) -> bool:
     """Whether a save is a checkpoint to resume from without random state or position."""
-    keys = save.detail["content"]
+    keys = save.content
     if not keys or not any(_OPTIMIZER.search(key) for key in keys) or not any(_MODEL.search(key) for key in keys):
         return False
     if any(_STATE.search(key) for key in keys):
         return False
-    told = program.has("set-epoch")
+    told = program.has(SetEpoch)
     return not (told and any(_EPOCH.search(key) for key in keys))

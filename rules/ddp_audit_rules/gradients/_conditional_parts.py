@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import DATA, RANDOM, RANK
+from ddp_audit.tree.nodes import Guard, Node, Program
+from ddp_audit.tree.values import DATA, RANDOM, RANK
 from ddp_audit_rules.facts.streams import draws, one_stream
 
 _OF_SHAPE = pattern(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
 _EMPTY = pattern(r"(==|!=|>|<|<=|>=)\s*0\b|\b0\s*(==|!=|<|>)|^not\b")
 
 
-def parting(program: Program, nodes: list[Node]) -> Guard | None:
+def parting(program: Program, nodes: Sequence[Node]) -> Guard | None:
     """The condition that keeps a part from being used on some ranks; None where it is used on all of them or on none."""
     outer: list[Guard] = []
     for node in nodes:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 from ddp_audit.findings import Related
 from ddp_audit.patterns import pattern
-from ddp_audit.program.changes import counts_ranks
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.modules import attribute_path
-from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Value
 from ddp_audit.rule import Context
+from ddp_audit.tree.nodes import Backward, Collective, Node, Program, Scale, Step, ZeroGrad
+from ddp_audit.tree.questions import attribute_path, counts_ranks, first_of_each_place, forwards_behind, switches
+from ddp_audit.tree.values import Bound, Const, Expr, Items, Obj, Unknown, Value
 from ddp_audit_rules.facts.training import after, excludes, shares_loop
 
 _GRADIENT = pattern(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
@@ -50,7 +48,7 @@ def averages_parameters(context: Context, step: Node) -> bool:
     sends and is not followed may do it too.
     """
     program = context.program
-    later = (node for node in program.of("collective") if node.number > step.number or shares_loop(node, step))
+    later = (node for node in program.of(Collective) if node.number > step.number or shares_loop(node, step))
     if any(_holds_parameters(node.target) for node in later):
         return True
     predicted = context.exploration.predicted()
@@ -71,28 +69,28 @@ def _holds_parameters(value: Value | None, depth: int = 0) -> bool:
     return False
 
 
-def has_group(node: Node) -> bool:
+def has_group(node: Collective) -> bool:
     """Whether a collective names a group."""
     group = node.args.get("group")
     return group is not None and not (isinstance(group, Const) and group.value is None)
 
 
-def averages(node: Node) -> bool:
+def averages(node: Collective) -> bool:
     """Whether the operation is a mean, or is not known to be a sum."""
     op = node.args.get("op")
     return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
 
 
-def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
+def divisions_of(program: Program, node: Collective, backward: Node) -> list[Scale]:
     """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
     root, loss = _root(node.target), _root(backward.target)
     waits = isinstance(flag := node.args.get("async_op"), Const) and bool(flag.value)
     found = []
-    for scale in program.of("scale"):
-        if waits and scale.number > node.number and scale.detail["op"] == "/" and _is_handed_on(scale.target):
+    for scale in program.of(Scale):
+        if waits and scale.number > node.number and scale.op == "/" and _is_handed_on(scale.target):
             found.append(scale)  # where the handles are waited for, each beside its tensor
             continue
-        if not counts_ranks(scale.args["by"]) and scale.detail["op"] == "/" and isinstance(scale.args["by"], Const):
+        if not counts_ranks(scale.by) and scale.op == "/" and isinstance(scale.by, Const):
             continue
         text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
         of_gradient = bool(_GRADIENT.search(_COUNTED.sub("", text))) or (root and _root(scale.target) == root)
@@ -102,10 +100,10 @@ def divisions_of(program: Program, node: Node, backward: Node) -> list[Node]:
     return first_of_each_place(found)
 
 
-def sure_divisions(divisions: Sequence[Node], node: Node, backward: Node) -> list[Node]:
+def sure_divisions(divisions: Sequence[Scale], node: Node, backward: Node) -> list[Scale]:
     """Those by the number of ranks itself, and not by what gets smaller with it, beside the reduction or the backward."""
     near = (node.function, backward.function)
-    return [d for d in divisions if d.function in near and _power(d.args["by"]) * (1 if d.detail["op"] == "/" else -1) > 0]
+    return [d for d in divisions if d.function in near and _power(d.by) * (1 if d.op == "/" else -1) > 0]
 
 
 def _power(value: Value) -> int:
@@ -118,18 +116,18 @@ def _power(value: Value) -> int:
 
 def backward_of(program: Program, node: Node) -> Node | None:
     """The last backward before a reduction, in its order or around the loop that both stand in."""
-    found = [b for b in program.of("backward") if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
+    found = [b for b in program.of(Backward) if (b.number < node.number or shares_loop(b, node)) and not excludes(b, node)]
     return max(found, key=lambda b: (b.number < node.number, b.number)) if found else None
 
 
 def step_before(program: Program, node: Node) -> Node | None:
     """The step that comes between the backward and the reduction, where the reduction is lost before the next step."""
-    steps = [s for s in program.of("step") if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
-    backwards = [b for b in program.of("backward") if b.number < node.number and shares_loop(b, node)]
+    steps = [s for s in program.of(Step) if s.number < node.number and shares_loop(s, node) and not excludes(s, node)]
+    backwards = [b for b in program.of(Backward) if b.number < node.number and shares_loop(b, node)]
     if not steps or not backwards or backwards[-1].number > steps[-1].number:
         return None
-    for later in after(program, node, "step", "zero-grad", "backward"):
-        return None if later.kind == "step" else steps[-1]
+    for later in after(program, node, Step, ZeroGrad, Backward):
+        return None if isinstance(later, Step) else steps[-1]
     return None
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_audit.program.model import Inside, Node, Program
-from ddp_audit.program.modules import Key, unwrapped
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.tree.nodes import Checkpoint, Inside, ModuleUse, Program, RequiresGrad, Wrap
+from ddp_audit.tree.questions import unwrapped
+from ddp_audit.tree.values import Const, Key, Obj
 from ddp_audit_rules.facts.training import trained_after
 
 
-def looked_into(program: Program) -> Iterator[tuple[Node, Obj, Obj, Inside]]:
+def looked_into(program: Program) -> Iterator[tuple[Wrap, Obj, Obj, Inside]]:
     """The wrappers that are trained and whose forward was followed: the wrap, the wrapper, the module, and its inside."""
-    for wrap in program.of("wrap"):
+    for wrap in program.of(Wrap):
         wrapper = wrap.object
         inside = program.inside.get(wrapper.key) if wrapper is not None else None
         module = unwrapped(wrapper) if wrapper is not None else None
@@ -20,14 +20,14 @@ def looked_into(program: Program) -> Iterator[tuple[Node, Obj, Obj, Inside]]:
             yield wrap, wrapper, module, inside
 
 
-def uses(program: Program, inside: Inside) -> dict[Key, list[Node]]:
+def uses(program: Program, inside: Inside) -> dict[Key, list[ModuleUse]]:
     """Where each module or parameter is used. A module whose forward was not followed uses all that is in it."""
-    found: dict[Key, list[Node]] = {}
+    found: dict[Key, list[ModuleUse]] = {}
     for node in inside.nodes:
-        if node.kind != "use" or node.object is None:
+        if not isinstance(node, ModuleUse) or node.object is None:
             continue
         key = node.object.key
-        whole = node.detail["whole"] or key not in inside.followed
+        whole = node.whole or key not in inside.followed
         for part in program.modules.inside(key) if whole else (key,):
             found.setdefault(part, []).append(node)
     return found
@@ -43,8 +43,8 @@ def leaves(program: Program, module: Obj) -> list[Obj]:
 
 def frozen(program: Program, leaf: Obj) -> bool:
     """Whether a layer, or a module around it, is switched off somewhere."""
-    for node in program.of("requires-grad"):
-        value = node.args["value"]
+    for node in program.of(RequiresGrad):
+        value = node.value
         if isinstance(value, Const) and value.value is True:
             continue
         module = unwrapped(node.object) if node.object is not None else None
@@ -53,10 +53,10 @@ def frozen(program: Program, leaf: Obj) -> bool:
     return False
 
 
-def recomputed(program: Program, node: Node) -> set[Key]:
+def recomputed(program: Program, node: Checkpoint) -> set[Key]:
     """The layers with parameters that a checkpoint recomputes."""
     keys: set[Key] = set()
-    for key in node.detail["modules"]:
+    for key in node.modules:
         keys |= program.modules.inside(key)
     children = program.modules.children
     return {key for key in keys if not children.get(key) and program.modules.has_parameters(key)}

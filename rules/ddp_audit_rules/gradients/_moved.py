@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.values import Const, Expr, Ext, Obj, Value, constant
+from ddp_audit.tree.nodes import Move, Node, Program, Wrap
+from ddp_audit.tree.questions import module_of, unwrapped
+from ddp_audit.tree.values import Const, Expr, Ext, Obj, Value, constant
 from ddp_audit_rules.facts.training import wrapped_keys
 
 _DTYPES = ("half", "double", "bfloat16", "type")
 _NARROW = ("torch.float16", "torch.half", "torch.bfloat16", "torch.float64", "torch.double")
 
 
-def moves(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
+def moves(program: Program, node: Move, wrapper: Obj, wrap: Wrap) -> str:
     """How sure it is that a `.to()` or its like gives parameters new storage; empty where it does not."""
-    name, where = node.detail["name"], node.args["where"]
-    earlier = [n for n in program.of("move") if n.number < wrap.number and _is_of(program, n, wrapper)]
+    name, where = node.name, node.where
+    earlier = [n for n in program.of(Move) if n.number < wrap.number and _is_of(program, n, wrapper)]
     if name in _DTYPES or (isinstance(where, Ext) and where.name in _NARROW):
-        return "" if any(n.detail["name"] == name and _same(n, node) for n in earlier) else "likely"
+        return "" if any(n.name == name and _same(n, node) for n in earlier) else "likely"
     if name == "float" or (isinstance(where, Ext) and where.name.startswith("torch.")):
-        return "likely" if any(n.detail["name"] in _DTYPES for n in earlier) else ""
+        return "likely" if any(n.name in _DTYPES for n in earlier) else ""
     on_device = bool(earlier) or "device_ids" in wrap.args or "**" in wrap.args
     away = name == "cpu" or constant(where) == "cpu"
     if away:
         return "likely" if on_device else ""
     if on_device:
-        others = [n for n in program.of("move") if n.number > wrap.number and n is not node and _is_of(program, n, wrapper)]
-        return "possible" if any(n.detail["name"] == "cpu" or constant(n.args["where"]) == "cpu" for n in others) else ""
+        others = [n for n in program.of(Move) if n.number > wrap.number and n is not node and _is_of(program, n, wrapper)]
+        return "possible" if any(n.name == "cpu" or constant(n.where) == "cpu" for n in others) else ""
     return "likely" if name == "cuda" or _names_cuda(where) else "possible"
 
 
@@ -35,8 +35,8 @@ def _is_of(program: Program, node: Node, wrapper: Obj) -> bool:
     return inner is not None and bool(program.modules.inside(inner.key) & wrapped_keys(program, wrapper))
 
 
-def _same(one: Node, other: Node) -> bool:
-    return one.args["where"].text == other.args["where"].text
+def _same(one: Move, other: Move) -> bool:
+    return one.where.text == other.where.text
 
 
 def _names_cuda(where: Value) -> bool:

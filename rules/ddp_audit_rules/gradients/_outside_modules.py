@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import Key, Owner, owners_of, unwrapped
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import RANK, Const, Items, Obj, Value
+from ddp_audit.tree.nodes import Backward, Node, OptimizerMade, Program, RequiresGrad, Wrap
+from ddp_audit.tree.questions import Owner, forwards_behind, owners_of, unwrapped
+from ddp_audit.tree.values import RANK, Const, Items, Key, Obj, Unknown, Value
 from ddp_audit_rules.facts.streams import is_new
 
 
@@ -15,19 +14,19 @@ def is_trained(program: Program, wrap: Node) -> bool:
     """Whether something goes back through a wrapper."""
     key = wrap.object.key if wrap.object is not None else None
     return any(
-        f.object is not None and f.object.key == key for b in program.of("backward") for f in forwards_behind(program, b, None)
+        f.object is not None and f.object.key == key for b in program.of(Backward) for f in forwards_behind(program, b, None)
     )
 
 
-def outside_modules(program: Program, optimizer: Node) -> Iterator[tuple[Obj, Node | None]]:
+def outside_modules(program: Program, optimizer: OptimizerMade) -> Iterator[tuple[Obj, Wrap | None]]:
     """The modules of an optimizer that have parameters outside of all wrappers, with the wrap of a part where there is one."""
-    owners, _ = owners_of(optimizer.args["params"])
+    owners, _ = owners_of(optimizer.params or Unknown())
     modules = program.modules
     covered: set[Key] = set()
     for key in modules.wrapped:
         covered |= modules.inside(key)
     wrapped_places = {modules.objects[key].made for key in covered if key in modules.objects}
-    groups = (one.args["params"] for one in program.of("optimizer") if "params" in one.args)
+    groups = (one.params for one in program.of(OptimizerMade) if one.params is not None)
     on_purpose = {owner.module.key for value in groups for owner in _set_by_rank(value)}
     for module in dict.fromkeys(unwrapped(o.module) for o in owners):
         if module is None or module.made is None or module.kind != "module" or module.key in covered:
@@ -40,7 +39,7 @@ def outside_modules(program: Program, optimizer: Node) -> Iterator[tuple[Obj, No
         inside = modules.inside(module.key)
         rest = {k for k in inside - covered if modules.objects.get(k) is not None and not modules.children.get(k)}
         if any(modules.has_parameters(k) for k in rest):
-            parts = [w for w in program.of("wrap") if _holds(program, module, w)]
+            parts = [w for w in program.of(Wrap) if _holds(program, module, w)]
             yield module, parts[0] if parts else None
 
 
@@ -68,9 +67,5 @@ def _holds(program: Program, module: Obj, wrap: Node) -> bool:
 
 def is_frozen(program: Program, module: Obj) -> bool:
     """Whether the parameters of a module are switched off and never on."""
-    values = [
-        n.args["value"]
-        for n in program.of("requires-grad")
-        if n.object is not None and n.object.key == module.key and not n.detail["part"]
-    ]
+    values = [n.value for n in program.of(RequiresGrad) if n.object is not None and n.object.key == module.key and not n.part]
     return bool(values) and all(isinstance(v, Const) and v.value is False for v in values)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ddp_audit.findings import Span
-from ddp_audit.program.model import Inside, Node, Program
-from ddp_audit.program.modules import Key
-from ddp_audit.program.sync import atoms, forwards_behind, is_off, opened, passes, switches
-from ddp_audit.program.values import Const, World
+from ddp_audit.tree.nodes import Backward, Checkpoint, Forward, Inside, ModuleUse, Node, Program
+from ddp_audit.tree.questions import atoms, forwards_behind, is_off, opened, passes, switches
+from ddp_audit.tree.values import Const, Key, World
 from ddp_audit_rules.facts.training import excludes
 from ddp_audit_rules.gradients._model_parts import recomputed
 
 
-def is_reentrant(node: Node) -> bool:
+def is_reentrant(node: Checkpoint) -> bool:
     """Whether a checkpoint is surely re-entrant, by its option or by default."""
-    given = node.args["use_reentrant"]
+    given = node.use_reentrant
     return isinstance(given, Const) and given.value in (True, None) and not (given.default is not None and given.default.open)
 
 
-def used_again(program: Program, inside: Inside, nodes: list[Node], node: Node, keys: set[Key]) -> Node | None:
+def used_again(program: Program, inside: Inside, nodes: list[Checkpoint], node: Node, keys: set[Key]) -> Node | None:
     """What uses one of these layers beside a checkpoint: an earlier one, a plain call, or the checkpoint itself in a loop."""
     if not keys:
         return None
@@ -29,11 +28,11 @@ def used_again(program: Program, inside: Inside, nodes: list[Node], node: Node, 
     for other in nodes:
         if other.number < node.number and keys & recomputed(program, other) and not excludes(other, node):
             return other
-    ranges = [(n.detail["first"], n.number) for n in inside.nodes if n.kind == "checkpoint"]
+    ranges = [(n.first, n.number) for n in inside.nodes if isinstance(n, Checkpoint)]
     for use in inside.nodes:
-        if use.kind != "use" or use.object is None or any(first <= use.number <= last for first, last in ranges):
+        if not isinstance(use, ModuleUse) or use.object is None or any(first <= use.number <= last for first, last in ranges):
             continue
-        given = any(_within(use.span, n.span) for n in inside.nodes if n.kind == "checkpoint")
+        given = any(_within(use.span, n.span) for n in inside.nodes if isinstance(n, Checkpoint))
         whole = use.object.key not in inside.followed
         touched = program.modules.inside(use.object.key) if whole else {use.object.key}
         if not given and keys & touched and not excludes(use, node):
@@ -50,9 +49,9 @@ def _within(inner: Span, outer: Span) -> bool:
 
 def first_unsynced(program: Program, wrap: Node) -> Node | None:
     """The first forward through a wrapper that is trained on, where it runs unsynchronised; None where it does not, or may not."""
-    behind = {f.number for b in program.of("backward") for f in forwards_behind(program, b)}
+    behind = {f.number for b in program.of(Backward) for f in forwards_behind(program, b)}
     key = None if wrap.object is None else wrap.object.key
-    mine = [n for n in program.of("forward") if n.number in behind and n.object is not None and n.object.key == key]
+    mine = [n for n in program.of(Forward) if n.number in behind and n.object is not None and n.object.key == key]
     for forward in mine:
         found = switches(program, forward)
         tests = [s.test for s in found if s.test is not None] + [g.test for g in forward.guards]

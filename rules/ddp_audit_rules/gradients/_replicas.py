@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from ddp_audit.findings import Related
-from ddp_audit.program.made import path_key
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.values import RANK, Made, Unknown, Value, constant, options, the_object
+from ddp_audit.tree.nodes import LoadState, ParameterWrite, Program, Save, Wrap
+from ddp_audit.tree.questions import module_of, unwrapped
+from ddp_audit.tree.values import RANK, Made, Unknown, Value, constant, options, path_key, the_object
 from ddp_audit_rules.facts.streams import one_stream
 from ddp_audit_rules.facts.training import shared_again
 
 
-def why_unequal(program: Program, node: Node) -> str:
+def why_unequal(program: Program, node: LoadState | ParameterWrite) -> str:
     """Why ranks have different weights after a node; empty where they have not, as far as is known."""
     guards = node.rank_guards
     if guards and all(RANK in g.taint for g in guards):
         other_arm = {(g.span, g.text, not g.polarity) for g in guards}  # the parts of one condition stand at one place
-        twins = [n for n in program.of(node.kind) if any((g.span, g.text, g.polarity) in other_arm for g in n.guards)]
+        twins = [n for n in program.of(type(node)) if any((g.span, g.text, g.polarity) in other_arm for g in n.guards)]
         return "" if twins else f"on {guards[-1].ranks().removeprefix('only ')} alone"
     if guards:
         return ""
-    if node.kind == "load-state":
+    if isinstance(node, LoadState):
         path = _path_of_rank(node.args.get("state"))
         return "" if path is None or _is_saved_here(program, path) else "from a file of each rank's own"
-    if node.detail["what"] == "drawn" and not one_stream(program, "torch", node.number):
+    if node.what == "drawn" and not one_stream(program, "torch", node.number):
         return "from random streams that differ between the ranks"
     return ""
 
@@ -45,19 +44,19 @@ def _path_of_rank(state: Value | None, depth: int = 0) -> Value | None:
 def _is_saved_here(program: Program, path: Value) -> bool:
     """Whether the program saves to such a path: each rank then goes on with its own state of weights that were equal."""
     key = path_key(path)
-    saved = (node.args["path"] for node in program.of("save") if "path" in node.args)
+    saved = (node.args["path"] for node in program.of(Save) if "path" in node.args)
     return key is not None and any(path_key(other) == key for other in saved)
 
 
-def drawn_apart(program: Program, wrap: Node) -> Related | None:
+def drawn_apart(program: Program, wrap: Wrap) -> Related | None:
     """Where a module was made whose weights differ by rank and are not sent; None where they are sent, equal or not known."""
-    if constant(wrap.args.get("init_sync")) is not False or wrap.detail.get("style") != "ddp" or shared_again(program, wrap):
+    if constant(wrap.args.get("init_sync")) is not False or wrap.style != "ddp" or shared_again(program, wrap):
         return None
     wrapper = the_object(wrap.target, "ddp")
     module = None if wrapper is None else unwrapped(wrapper)
     if wrapper is None or module is None or module.made is None or not program.modules.has_parameters(module.key):
         return None
-    loads = [module_of(n.target) for n in program.of("load-state") if not n.rank_guards]
+    loads = [module_of(n.target) for n in program.of(LoadState) if not n.rank_guards]
     if any(loaded is not None and loaded.key in (module.key, wrapper.key) for loaded in loads):
         return None
     made = module.made

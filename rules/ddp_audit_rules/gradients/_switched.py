@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.modules import module_of, unwrapped
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.tree.nodes import Backward, Node, Program, RequiresGrad, Wrap
+from ddp_audit.tree.questions import forwards_behind, module_of, unwrapped
+from ddp_audit.tree.values import Const, Obj
 from ddp_audit_rules.facts.training import is_set, wrap_of, wrapped_keys
 
 
@@ -15,17 +14,17 @@ def _touched(program: Program, node: Node) -> set[tuple[object, ...]]:
     return program.modules.inside(inner.key) if inner is not None else set()
 
 
-def frozen_before(program: Program, node: Node, wrapper: Obj) -> list[Node]:
+def frozen_before(program: Program, node: RequiresGrad, wrapper: Obj) -> list[RequiresGrad]:
     """What switched these parameters off before the wrap, where nothing switched them on again."""
     wrap = wrap_of(program, wrapper)
     mine = _touched(program, node)
-    before = [n for n in program.of("requires-grad") if wrap is not None and n.number < wrap.number and _touched(program, n) & mine]
-    if not before or not isinstance(before[-1].args["value"], Const) or before[-1].args["value"].value is not False:
+    before = [n for n in program.of(RequiresGrad) if wrap is not None and n.number < wrap.number and _touched(program, n) & mine]
+    if not before or not isinstance(before[-1].value, Const) or before[-1].value.value is not False:
         return []
     return before[-1:]
 
 
-def switched_on(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
+def switched_on(program: Program, node: RequiresGrad, wrapper: Obj, wrap: Wrap) -> str:
     """How sure it is that parameters are switched on which the reducer does not know; empty where it knows them."""
     frozen = frozen_before(program, node, wrapper)
     if not frozen:
@@ -33,12 +32,12 @@ def switched_on(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
     return "possible" if any(g.against_default for g in frozen[0].guards) else "likely"
 
 
-def switched_off(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
+def switched_off(program: Program, node: RequiresGrad, wrapper: Obj, wrap: Wrap) -> str:
     """How sure it is that the reducer waits for parameters that are switched off; empty where it does not."""
     tolerant = [is_set(wrap, option) for option in ("find_unused_parameters", "static_graph")]
     target = node.object
     assert target is not None
-    whole = target.key in (wrapper.key, getattr(unwrapped(wrapper), "key", None)) and not node.detail["part"]
+    whole = target.key in (wrapper.key, getattr(unwrapped(wrapper), "key", None)) and not node.part
     if True in tolerant or whole or program.modules.has_parameters(target.key) is False or frozen_before(program, node, wrapper):
         return ""
     if _restored(program, node, wrapper) or _all_switched_off(program, node, wrapper):
@@ -46,26 +45,26 @@ def switched_off(program: Program, node: Node, wrapper: Obj, wrap: Node) -> str:
     return "possible" if None in tolerant else "likely"
 
 
-def _restored(program: Program, node: Node, wrapper: Obj) -> bool:
+def _restored(program: Program, node: RequiresGrad, wrapper: Obj) -> bool:
     """Whether the parameters are switched on again before anything goes back through the wrapper."""
     mine = _touched(program, node)
     for later in program.nodes[node.number + 1 :]:
-        if later.kind == "backward" and any(
+        if isinstance(later, Backward) and any(
             f.object is not None and f.object.key == wrapper.key for f in forwards_behind(program, later)
         ):
             return False
-        value = later.args.get("value")
-        if later.kind == "requires-grad" and isinstance(value, Const) and value.value is True and mine <= _touched(program, later):
+        on = isinstance(later, RequiresGrad) and isinstance(later.value, Const) and later.value.value is True
+        if on and mine <= _touched(program, later):
             return True
     return False
 
 
-def _all_switched_off(program: Program, node: Node, wrapper: Obj) -> bool:
+def _all_switched_off(program: Program, node: RequiresGrad, wrapper: Obj) -> bool:
     """Whether every module of the wrapper with parameters is switched off together with this one, one by one."""
     off: set[tuple[object, ...]] = set()
-    for other in program.of("requires-grad"):
-        value = other.args["value"]
-        if other.loops == node.loops and isinstance(value, Const) and value.value is False and not other.detail["part"]:
+    for other in program.of(RequiresGrad):
+        value = other.value
+        if other.loops == node.loops and isinstance(value, Const) and value.value is False and not other.part:
             off |= _touched(program, other)
     rest = wrapped_keys(program, wrapper) - off - {wrapper.key}
     children = program.modules.children

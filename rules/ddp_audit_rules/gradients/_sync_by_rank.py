@@ -6,21 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_audit.program.model import Guard, Loop, Node, Program
-from ddp_audit.program.reach import group_of, local_taint, members, worlds_by_size
-from ddp_audit.program.sync import (
+from ddp_audit.tree.nodes import Backward, Forward, Guard, Loop, Node, Program, SyncFlag
+from ddp_audit.tree.questions import (
     Switch,
     atoms,
     flags_of,
     forwards_behind,
+    group_of,
     is_off,
     iterations,
+    local_taint,
     loop_atom,
+    members,
     opened,
     passes,
     suppositions,
+    worlds_by_size,
 )
-from ddp_audit.program.values import CLOCK, DATA, RANK, Taint, Value, World, truth
+from ddp_audit.tree.values import CLOCK, DATA, RANK, Taint, Value, World, truth
 from ddp_audit_rules.facts.training import wrap_behind
 
 _MOST = 400  # suppositions that are tried for one group of forwards
@@ -38,17 +41,17 @@ class Parted:
     place: Node
     text: str
     line: int
-    forward: Node
+    forward: Forward
     reason: str
     off: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
-    flags: tuple[Node, ...] = ()
+    flags: tuple[SyncFlag, ...] = ()
 
 
 def parted_passes(program: Program) -> Iterator[Parted]:
     """One for each loop whose wrapped forwards are synchronised on some ranks only."""
-    groups: dict[tuple[Any, tuple[Loop, ...]], list[Node]] = {}
-    trained = {f.number: f for backward in program.of("backward") for f in forwards_behind(program, backward)}
+    groups: dict[tuple[Any, tuple[Loop, ...]], list[Forward]] = {}
+    trained = {f.number: f for backward in program.of(Backward) for f in forwards_behind(program, backward)}
     for forward in sorted(trained.values(), key=lambda node: node.number):
         if forward.object is not None:
             groups.setdefault((forward.object.key, forward.loops), []).append(forward)
@@ -58,10 +61,10 @@ def parted_passes(program: Program) -> Iterator[Parted]:
             yield found
 
 
-def _by_rank(program: Program, forwards: Sequence[Node]) -> Parted | None:
+def _by_rank(program: Program, forwards: Sequence[Forward]) -> Parted | None:
     """The first position of the loops at which the ranks of a job are known to disagree."""
     flags = _flags(program, forwards)
-    tests = [f.args["value"] for f in flags] + [b.test for f in forwards for b in f.no_sync if b.test is not None]
+    tests = [f.value for f in flags] + [b.test for f in forwards for b in f.no_sync if b.test is not None]
     guards = [g for node in (*flags, *forwards) for g in node.guards]
     if not any(RANK in value.taint for value in (*tests, *(g.test for g in guards))):
         return None
@@ -96,8 +99,8 @@ def _is_inside(loop: Loop, world: World, names: set[str], supposed: dict[str, An
 
 def _disagreement(
     program: Program,
-    forwards: Sequence[Node],
-    flags: Sequence[Node],
+    forwards: Sequence[Forward],
+    flags: Sequence[SyncFlag],
     own: Sequence[Guard],
     ranks: Sequence[World],
     group: Value | None,
@@ -119,10 +122,10 @@ def _disagreement(
 
 
 def _states(
-    program: Program, forwards: Sequence[Node], flags: Sequence[Node], own: Sequence[Guard], world: World
-) -> list[tuple[Node, bool]] | None:
+    program: Program, forwards: Sequence[Forward], flags: Sequence[SyncFlag], own: Sequence[Guard], world: World
+) -> list[tuple[Forward, bool]] | None:
     """Each forward that a rank makes in one pass, and whether synchronisation is off in it; None where that is not known."""
-    found: list[tuple[Node, bool]] = []
+    found: list[tuple[Forward, bool]] = []
     for forward in forwards:
         reached = passes(tuple(g for g in forward.guards if RANK in g.taint), world)
         if reached is None:
@@ -142,7 +145,7 @@ def _states(
     return found
 
 
-def _flag_is_off(forward: Node, flags: Sequence[Node], own: Sequence[Guard], world: World) -> bool | None:
+def _flag_is_off(forward: Forward, flags: Sequence[SyncFlag], own: Sequence[Guard], world: World) -> bool | None:
     """What the assignments before a forward leave the flag at; None where a pass before may have decided."""
     conditional = any(RANK not in g.taint for flag in flags for g in flag.guards if g in own)
     off: bool | None = None if conditional else False
@@ -152,12 +155,12 @@ def _flag_is_off(forward: Node, flags: Sequence[Node], own: Sequence[Guard], wor
         reached = passes(tuple(g for g in flag.guards if g in own), world)
         if reached is False:
             continue
-        says = truth(opened(flag.args["value"]), world)
+        says = truth(opened(flag.value), world)
         off = None if says is None or reached is None else not says
     return off
 
 
-def _flags(program: Program, forwards: Sequence[Node]) -> list[Node]:
+def _flags(program: Program, forwards: Sequence[Forward]) -> list[SyncFlag]:
     """The assignments of the flag before the forwards; none where one comes after them, and is for another pass."""
     loops = forwards[0].loops
     flags = [n for n in flags_of(program, forwards[0]) if n.loops == loops[: len(n.loops)]]
@@ -165,7 +168,7 @@ def _flags(program: Program, forwards: Sequence[Node]) -> list[Node]:
     return [] if late else flags
 
 
-def _own_guards(flags: Sequence[Node], forwards: Sequence[Node]) -> list[Guard]:
+def _own_guards(flags: Sequence[SyncFlag], forwards: Sequence[Forward]) -> list[Guard]:
     """The conditions that decide about an assignment or a forward, and not about all of them."""
     nodes = (*flags, *forwards)
     shared = {(g.span, g.polarity) for g in nodes[0].guards}
@@ -185,7 +188,7 @@ def _names(values: Sequence[Value]) -> set[str] | None:
     return names
 
 
-def _by_data(program: Program, forwards: Sequence[Node]) -> Parted | None:
+def _by_data(program: Program, forwards: Sequence[Forward]) -> Parted | None:
     """A flag or a no_sync() block whose condition is computed from this rank's data."""
     flags = _flags(program, forwards)
     for forward in forwards:
@@ -194,7 +197,7 @@ def _by_data(program: Program, forwards: Sequence[Node]) -> Parted | None:
             if reason:
                 return Parted(forward, program.line(block.span.path, block.span.line), block.span.line, forward, reason)
     for flag in flags:
-        reason = _local(flag.args["value"])
+        reason = _local(flag.value)
         if reason:
             return Parted(
                 flag, program.line(flag.span.path, flag.span.line), flag.span.line, forwards[0], reason, flags=tuple(flags)
@@ -208,10 +211,10 @@ def _local(test: Value | None) -> str:
 
 
 def _blamed(
-    program: Program, forward: Node, flags: Sequence[Node], reason: str, off: tuple[int, ...], others: tuple[int, ...]
+    program: Program, forward: Forward, flags: Sequence[SyncFlag], reason: str, off: tuple[int, ...], others: tuple[int, ...]
 ) -> Parted:
     """The switch that differs: a flag or a block that asks for the rank itself, else the last one."""
-    asking = [f for f in flags if RANK in f.args["value"].taint or any(RANK in g.taint for g in f.guards)]
+    asking = [f for f in flags if RANK in f.value.taint or any(RANK in g.taint for g in f.guards)]
     if asking:
         flag = asking[-1]
         return Parted(

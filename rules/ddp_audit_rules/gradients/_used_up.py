@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.model import Node, Program, common_start
-from ddp_audit.program.sync import forwards_behind, switches
-from ddp_audit.program.values import Const, Obj
+from ddp_audit.tree.nodes import Backward, Forward, Program
+from ddp_audit.tree.questions import common_start, forwards_behind, switches
+from ddp_audit.tree.values import Const, Obj
 from ddp_audit_rules.facts.training import excludes
 
 
-def used_up_by(program: Program, backward: Node, own: list[Node], wrapper: Obj) -> Node | None:
+def used_up_by(program: Program, backward: Backward, own: list[Forward], wrapper: Obj) -> Backward | None:
     """The backward that used up what the forwards of this one prepared: an earlier one, or itself in an earlier turn of a loop."""
     if any(switches(program, f) for f in own):
         return None
     synced = [
         n
-        for n in program.of("forward")
-        if n.object is not None and n.object.key == wrapper.key and n.grad is not False and n.detail.get("through") == "wrapper"
+        for n in program.of(Forward)
+        if n.object is not None and n.object.key == wrapper.key and n.grad is not False and n.through == "wrapper"
     ]
     common = min(common_start(f.loops, backward.loops) for f in own)
     inner = backward.loops[common:]
@@ -24,7 +24,7 @@ def used_up_by(program: Program, backward: Node, own: list[Node], wrapper: Obj) 
         once = isinstance(count, Const) and count.value in (0, 1)
         if not once and not any(g.loops > common for g in backward.guards):
             return backward
-    for earlier in program.of("backward"):
+    for earlier in program.of(Backward):
         if earlier.number >= backward.number or earlier.loops != backward.loops or excludes(earlier, backward):
             continue
         before = [f for f in forwards_behind(program, earlier) if f.object is not None and f.object.key == wrapper.key]

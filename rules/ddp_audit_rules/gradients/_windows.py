@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ddp_audit.findings import Span
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.sync import (
+from ddp_audit.tree.nodes import Backward, Guard, Node, Program, Step
+from ddp_audit.tree.questions import (
     Switch,
     atoms,
     forwards_behind,
@@ -20,10 +19,11 @@ from ddp_audit.program.sync import (
     loop_atom,
     opened,
     passes,
+    stored_within,
     suppositions,
     switches,
 )
-from ddp_audit.program.values import DATA, Expr, Value, World
+from ddp_audit.tree.values import DATA, Expr, Value, World
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ def passes_before(program: Program, step: Node) -> list[Pass]:
     """The backward passes of wrapped forwards that run before a step in the same iteration of its loops."""
     found: list[Pass] = []
     own = {(g.span, g.text, g.polarity) for g in step.guards}  # the parts of one condition stand at one place
-    for backward in program.of("backward"):
+    for backward in program.of(Backward):
         if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops or backward.calls[:1] != step.calls[:1]:
             continue
         forwards = forwards_behind(program, backward)
@@ -56,7 +56,7 @@ def passes_before(program: Program, step: Node) -> list[Pass]:
 
 def flags_before_unreduced_steps(program: Program) -> Iterator[Span]:
     """The assignments of the flag by which a step is taken with gradients that were not reduced, which DDP105 reports."""
-    for step in program.of("step"):
+    for step in program.of(Step):
         before = passes_before(program, step)
         if before and contradiction(program, step, before) is not None and not is_surely_reduced(program, step, before):
             yield from (s.place.span for p in before for _, found in p.forwards for s in found if s.place is not None)
@@ -65,7 +65,7 @@ def flags_before_unreduced_steps(program: Program) -> Iterator[Span]:
 def wrongly_late_flags(program: Program) -> list[tuple[Node, Node, Node]]:
     """Assignments of the flag between a forward and its backward, but for those that are right for the forward of the next pass."""
     right: set[int] = set()
-    for step in program.of("step"):
+    for step in program.of(Step):
         before = passes_before(program, step)
         if before and is_surely_reduced(program, step, before):
             right |= {s.place.number for p in before for _, found in p.forwards for s in found if s.place is not None and s.carried}
@@ -139,12 +139,8 @@ def _set_in_loop(program: Program, step: Node, one: Pass, name: str) -> bool:
     """Whether a name gets its value in a loop that ends before the step: what it is at the last backward is not known then."""
     if not name.isidentifier():
         return False
-    assigned = re.compile(rf"\bfor\b.*\b{name}\b.*\bin\b|\b{name}\s*:?=(?!=)")
-    return any(
-        assigned.search(program.line(loop.span.path, line))
-        for loop in one.backward.loops[len(step.loops) :]
-        for line in range(loop.span.line, loop.span.end_line + 1)
-    )
+    loops = [loop.span for loop in one.backward.loops[len(step.loops) :]]
+    return any(name in stored_within(program, span.path, span.line, span.end_line) for span in loops)
 
 
 def _contradicts(

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import EXCEPTION
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import MissingAttribute, Program
+from ddp_audit.tree.questions import calls_of, first_of_each_place, names_in
 from ddp_audit_rules.facts.always import always_runs, runs_with
 from ddp_audit_rules.facts.evidence import seen_at
 from ddp_audit_rules.facts.training import wrap_behind
@@ -65,15 +66,15 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("attribute")):
+        for node in first_of_each_place(program.of(MissingAttribute)):
             wrapper = node.object
-            if wrapper is None or node.tries or _is_asked_for(program, node.span.path, node.detail["name"]):
+            if wrapper is None or node.tries or _is_asked_for(program, node.span.path, node.name):
                 continue
             if any(g.via == "except" or "hasattr" in g.text or "isinstance" in g.text for g in node.guards):
                 continue
             if program.frameworks.wraps_models and any(not g.taint and g.via == "if" for g in node.guards):
                 continue  # the arm of another engine, whose model this name stands for too
-            name = node.detail["name"]
+            name = node.name
             some = [g for g in node.rank_guards if g.ranks() != "all ranks"]
             who = f"{some[0].ranks()} raises" if some else "every rank raises"
             message = f"DistributedDataParallel has no attribute {name}: {who} AttributeError here; it belongs to the inner module."
@@ -86,7 +87,7 @@ dist.destroy_process_group()
             related = guard_relations(node)
             if wrapper.made is not None:
                 related.append(Related(wrapper.made.path, wrapper.made.line, "wrap", "wrapped here"))
-            sure = "likely" if node.detail["sure"] else "possible"
+            sure = "likely" if node.sure else "possible"
             fix = _on_inner(program, node)
             yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards, fix=fix)
 
@@ -101,17 +102,17 @@ dist.destroy_process_group()
         return "not-observed" if seen_at(finding, run) else "not-exercised"
 
 
-def _on_inner(program: Program, node: Node) -> Fix | None:
+def _on_inner(program: Program, node: MissingAttribute) -> Fix | None:
     """The attribute of the inner module, where the name holds nothing but the wrapper; unsafe for a method."""
     name = re.fullmatch(r"([\w.]+)\.(\w+)", node.text)
     wrap = wrap_behind(program, node)
-    if name is None or not node.detail["sure"] or wrap is None:
+    if name is None or not node.sure or wrap is None:
         return None
     if not always_runs(program, wrap) and not runs_with(program, wrap, node):
         text = f'getattr({name.group(1)}, "module", {name.group(1)})'
         return Fix("unsafe", f"read it on the inner module: {text}.{name.group(2)}", "getattr")
-    lines = program.sources.get(node.span.path, [])
-    is_called = node.span.end_line > len(lines) or lines[node.span.end_line - 1][node.span.end_column - 1 :].startswith("(")
+    calls = calls_of(program, name.group(2), path=node.span.path)
+    is_called = any(call.source.span(call.node.func) == node.span for call in calls)
     return Fix("unsafe" if is_called else "safe", f"read it on the inner module: {name.group(1)}.module.{name.group(2)}")
 
 
@@ -121,4 +122,4 @@ def _name(finding: Finding) -> str:
 
 def _is_asked_for(program: Program, path: str, name: str) -> bool:
     """Whether the file asks by hasattr whether an object has this attribute."""
-    return any("hasattr(" in line and name in line for line in program.sources.get(path, []))
+    return any(name in names_in(call.node) for call in calls_of(program, "hasattr", path=path))

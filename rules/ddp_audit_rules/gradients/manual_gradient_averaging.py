@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, first_of_each_place
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Collective, Node
+from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit_rules.facts.evidence import seen_at
 from ddp_audit_rules.facts.losses import adds_up
 from ddp_audit_rules.gradients._gradients import (
@@ -92,7 +93,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        reductions = [n for n in program.of("collective") if n.detail.get("op") == "all_reduce" and is_of_gradients(n)]
+        reductions = [n for n in program.of(Collective) if n.op == "all_reduce" and is_of_gradients(n)]
         for node in first_of_each_place(reductions):
             backward = backward_of(program, node)
             if backward is None or has_group(node):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Obj, constant, the_object
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import LoadState, ModuleChange, Move, Node, Program, Wrap
+from ddp_audit.tree.values import Obj, constant, the_object
 from ddp_audit_rules.facts.training import is_set, replicas_drift, trained_after, wrap_place, wrapped_by_then
 from ddp_audit_rules.gradients._moved import moves
 
@@ -77,7 +77,7 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         told: set[Span] = set()
-        for node in program.of("change", "move", "load-state"):
+        for node in program.of(ModuleChange, Move, LoadState):
             found = wrapped_by_then(program, node)
             if found is None:
                 continue
@@ -103,11 +103,11 @@ dist.destroy_process_group()
         return replicas_drift(run, [r for r in finding.related if r.role == "wrap"])
 
 
-def _said(program: Program, node: Node, wrapper: Obj, wrap: Node) -> tuple[str, str, str] | None:
+def _said(program: Program, node: ModuleChange | Move | LoadState, wrapper: Obj, wrap: Wrap) -> tuple[str, str, str] | None:
     """What is done, what comes of it, and how sure that is; None where nothing does."""
-    if node.kind == "change":
+    if isinstance(node, ModuleChange):
         return _changed(program, node, wrap)
-    if node.kind == "move":
+    if isinstance(node, Move):
         confidence = moves(program, node, wrapper, wrap)
         return (f"{node.text} moves or converts parameters", _WHOLE, confidence) if confidence else None
     if constant(node.args.get("assign")) is True:
@@ -115,9 +115,9 @@ def _said(program: Program, node: Node, wrapper: Obj, wrap: Node) -> tuple[str, 
     return None
 
 
-def _changed(program: Program, node: Node, wrap: Node) -> tuple[str, str, str] | None:
-    what, name = node.detail["what"], node.detail["name"]
-    new, old = (the_object(node.args.get(part), "module") for part in ("value", "old"))
+def _changed(program: Program, node: ModuleChange, wrap: Wrap) -> tuple[str, str, str] | None:
+    what, name = node.what, node.name
+    new, old = (the_object(value, "module") for value in (node.value, node.old))
     adds = None if new is None else program.modules.has_parameters(new.key)
     removes = old is not None and program.modules.has_parameters(old.key) is not False
     if what == "added":

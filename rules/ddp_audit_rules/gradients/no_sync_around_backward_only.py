@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import forwards_behind
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Node, NoSyncBlock, Program
+from ddp_audit.tree.questions import code_within, first_of_each_place, forwards_behind
 
 
 class NoSyncAroundBackwardOnly(Rule):
@@ -63,13 +63,13 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         reported: set[Span] = set()
-        for backward in program.of("backward"):
+        for backward in program.of(Backward):
             forwards = forwards_behind(program, backward)
             blocks = [b for b in backward.no_sync if not any(b.span == inner.span for f in forwards for inner in f.no_sync)]
             if forwards and blocks and all(not f.no_sync for f in forwards) and blocks[-1].span not in reported:
                 reported.add(blocks[-1].span)
                 yield self._finding(blocks[-1].span, backward, forwards[-1])
-        for block in first_of_each_place(program.of("no-sync")):
+        for block in first_of_each_place(program.of(NoSyncBlock)):
             if block.span not in reported and "no_sync" in block.text and block.target is None:
                 for line in _lone_backward(program, block):
                     yield self._unresolved(block, line)
@@ -115,11 +115,7 @@ _EXPLANATION = (
 def _lone_backward(program: Program, block: Node) -> Iterator[int]:
     """The line of the backward in a with statement at the block's place that holds backward calls and nothing that could "
     "compute a loss."""
-    try:
-        tree = ast.parse(program.documents.get(block.span.path, ""))
-    except SyntaxError:
-        return
-    for node in ast.walk(tree):
+    for node in code_within(program, block.span.path, 1, block.span.line):
         if not isinstance(node, (ast.With, ast.AsyncWith)) or not node.lineno <= block.span.line < node.body[0].lineno:
             continue
         calls = [c for s in node.body for c in ast.walk(s) if isinstance(c, ast.Call)]

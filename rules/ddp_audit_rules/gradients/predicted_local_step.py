@@ -10,6 +10,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Wrap
 from ddp_audit_rules.facts.evidence import faults_at
 from ddp_audit_rules.facts.predicted import on_main_line, span_of_line
 
@@ -72,7 +73,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not program.executed or not program.has("wrap"):
+        if not program.executed or not program.has(Wrap):
             return
         predicted = context.exploration.predicted()
         for step in predicted.steps if predicted is not None else ():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import arms_reducer_by_hand, carried_flags, is_never_off
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Forward, Node, Program, SyncFlag
+from ddp_audit.tree.questions import arms_reducer_by_hand, carried_flags, first_of_each_place, is_never_off
 from ddp_audit_rules.gradients._sync_by_rank import parted_passes
 from ddp_audit_rules.gradients._windows import flags_before_unreduced_steps, wrongly_late_flags
 
@@ -70,7 +70,7 @@ dist.destroy_process_group()
         late = {flag.span for flag, _, _ in wrongly_late_flags(program)}
         carried = {flag.span: forward for flag, forward in carried_flags(program)}
         wrong = {*flags_before_unreduced_steps(program), *(n.span for parted in parted_passes(program) for n in parted.flags)}
-        for flag in first_of_each_place(program.of("sync-flag")):
+        for flag in first_of_each_place(program.of(SyncFlag)):
             if flag.span in late or flag.span in wrong or is_never_off(program, flag) or arms_reducer_by_hand(program, flag):
                 continue
             if flag.span in carried:
@@ -82,8 +82,8 @@ dist.destroy_process_group()
         wrapper = flag.object
         after = [
             n
-            for n in program.of("forward")
-            if n.number > flag.number and n.grad is not False and n.detail.get("through") == "wrapper"
+            for n in program.of(Forward)
+            if n.number > flag.number and n.grad is not False and n.through == "wrapper"
             and (wrapper is None or (n.object is not None and n.object.key == wrapper.key))
         ]  # fmt: skip
         where = f" of line {after[0].span.line}" if after and after[0].span.path == flag.span.path else ""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import DDP_BUCKET, FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Guard, Program
-from ddp_audit.program.values import RANDOM, Obj
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Guard, Program
+from ddp_audit.tree.values import RANDOM, Obj
 from ddp_audit_rules.facts.parted import failed_of_its_own
 from ddp_audit_rules.facts.training import is_set, reducer_gave_up, wrap_place
 from ddp_audit_rules.gradients._conditional_parts import parting
@@ -96,7 +96,7 @@ dist.destroy_process_group()
             parts: dict[object, tuple[Guard, list[Obj]]] = {}
             for leaf in leaves(program, module):
                 touching = used.get(leaf.key, [])
-                single = [node for node in touching if not node.detail["listed"]]
+                single = [node for node in touching if not node.listed]
                 guard = parting(program, single or touching)
                 if guard is not None and not frozen(program, leaf):
                     parts.setdefault(guard.span, (guard, []))[1].append(leaf)

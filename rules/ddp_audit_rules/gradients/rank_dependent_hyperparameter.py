@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import NewGroup, PointToPoint, Wrap
 from ddp_audit_rules.facts.training import replicas_drift
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not program.executed or not program.has("wrap"):
+        if not program.executed or not program.has(Wrap):
             return
         predicted = context.exploration.predicted()
-        if predicted is None or program.has("new-group"):  # replicas of sub-groups may have settings of their own
+        if predicted is None or program.has(NewGroup):  # replicas of sub-groups may have settings of their own
             return
-        received = program.has("point-to-point")  # what one rank has and the other gets from it is one value
+        received = program.has(PointToPoint)  # what one rank has and the other gets from it is one value
         places: dict[tuple[str, int], list[Unequal]] = {}
         for unequal in predicted.run.unequal:
             if not (received and "a value of its own" in unequal.values.values()):
@@ -93,9 +94,7 @@ dist.destroy_process_group()
         text = lines[setting.line - 1] if 0 < setting.line <= len(lines) else ""
         start = len(text) - len(text.lstrip()) + 1
         span = Span(setting.path, setting.line, start, setting.line, max(start, len(text.rstrip()) + 1))
-        wraps = [
-            Related(w.span.path, w.span.line, "wrap", "makes the replicas that drift apart") for w in context.program.of("wrap")
-        ]
+        wraps = [Related(w.span.path, w.span.line, "wrap", "makes the replicas that drift apart") for w in context.program.of(Wrap)]
         return self.finding(span, message, explanation, related=wraps[:2])
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

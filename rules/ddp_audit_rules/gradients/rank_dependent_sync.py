@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.sync import forwards_behind
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward
+from ddp_audit.tree.questions import forwards_behind
 from ddp_audit_rules.facts.parted import replicas
 from ddp_audit_rules.facts.predicted import span_of_line
 from ddp_audit_rules.gradients._sync_by_rank import Parted, parted_passes
@@ -88,7 +89,7 @@ dist.destroy_process_group()
         )
         related = guard_relations(parted.place)
         related.append(Related(forward.span.path, forward.span.line, "forward", "decides whether its backward is reduced"))
-        behind = [b for b in context.program.of("backward") if forward in forwards_behind(context.program, b)]
+        behind = [b for b in context.program.of(Backward) if forward in forwards_behind(context.program, b)]
         related += [Related(b.span.path, b.span.line, "backward", "reduced on some ranks only") for b in behind[:1]]
         level = "error" if parted.others else "warning"
         span = span_of_line(context, parted.place.span.path, parted.line)

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.sync import forwards_behind, is_never_off
-from ddp_audit.program.values import Const, Value
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Node, NoSyncBlock, SyncFlag
+from ddp_audit.tree.questions import first_of_each_place, forwards_behind, is_never_off, speaks_of
+from ddp_audit.tree.values import Const, Value
 from ddp_audit_rules.facts.accumulation import window_of
 from ddp_audit_rules.facts.losses import trained_by_ddp
 from ddp_audit_rules.facts.training import is_set, passes_at, wrap_behind
@@ -73,16 +72,16 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for backward in first_of_each_place(program.of("backward")):
+        for backward in first_of_each_place(program.of(Backward)):
             forwards = forwards_behind(program, backward)
             if not forwards or not trained_by_ddp(program, backward):
                 continue
             wrap = wrap_behind(program, forwards[0])
             if (
                 is_set(wrap, "static_graph") is not False
-                or has_line(program, "register_comm_hook")
-                or program.has("no-sync")
-                or not all(is_never_off(program, flag) for flag in program.of("sync-flag"))
+                or speaks_of(program, "register_comm_hook")
+                or program.has(NoSyncBlock)
+                or not all(is_never_off(program, flag) for flag in program.of(SyncFlag))
             ):
                 continue
             window = window_of(program, backward)

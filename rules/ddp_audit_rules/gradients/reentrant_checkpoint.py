@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Checkpoint, Node, Wrap
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const, Obj
 from ddp_audit_rules.facts.training import is_set, reducer_gave_up, replicas_drift, wrap_place
 from ddp_audit_rules.gradients._model_parts import listed, looked_into, recomputed
 from ddp_audit_rules.gradients._reentrant import first_unsynced, is_reentrant, used_again
@@ -79,7 +80,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for wrap in first_of_each_place(program.of("wrap")):
+        for wrap in first_of_each_place(program.of(Wrap)):
             forward = first_unsynced(program, wrap) if is_set(wrap, "static_graph") else None
             if forward is not None:
                 yield self._static(wrap, forward)
@@ -89,7 +90,7 @@ dist.destroy_process_group()
             if static:
                 continue
             shared = listed(program)
-            nodes = [n for n in inside.nodes if n.kind == "checkpoint" and is_reentrant(n)]
+            nodes = [n for n in inside.nodes if isinstance(n, Checkpoint) and is_reentrant(n)]
             for node in nodes:
                 touched = recomputed(program, node)
                 again = used_again(program, inside, nodes, node, touched - shared)
@@ -112,10 +113,8 @@ dist.destroy_process_group()
         related += [Related(n.span.path, n.span.line, "no-sync", "switches the synchronisation off") for n in forward.no_sync[:1]]
         return self.finding(forward.span, message, explanation, related=related, guards=forward.guards)
 
-    def _finding(self, wrapper: Obj, node: Node, again: Node | None, confidence: str) -> Finding:
-        how = (
-            "With use_reentrant=True" if isinstance(v := node.args["use_reentrant"], Const) and v.value else "Re-entrant by default"
-        )
+    def _finding(self, wrapper: Obj, node: Checkpoint, again: Node | None, confidence: str) -> Finding:
+        how = "With use_reentrant=True" if isinstance(v := node.use_reentrant, Const) and v.value else "Re-entrant by default"
         if again is None:
             message = f"{how}, this checkpoint clashes with find_unused_parameters=True: its parameters are marked ready twice."
         elif again is node:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Const, Obj
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Node, Program, RequiresGrad
+from ddp_audit.tree.values import Const, Obj
 from ddp_audit_rules.facts.training import replicas_drift, trained_after, wrap_place, wrapped_by_then
 from ddp_audit_rules.gradients._switched import frozen_before, switched_off, switched_on
 
@@ -69,8 +69,8 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         told: set[Span] = set()
-        for node in program.of("requires-grad"):
-            value = node.args["value"]
+        for node in program.of(RequiresGrad):
+            value = node.value
             if node.object is None or not isinstance(value, Const) or not isinstance(value.value, bool):
                 continue
             found = wrapped_by_then(program, node)
@@ -82,7 +82,7 @@ dist.destroy_process_group()
                 told.add(span)
                 yield self._finding(program, node, span, found[0], value.value, confidence)
 
-    def _finding(self, program: Program, node: Node, span: Span, wrapper: Obj, on: bool, confidence: str) -> Finding:
+    def _finding(self, program: Program, node: RequiresGrad, span: Span, wrapper: Obj, on: bool, confidence: str) -> Finding:
         wrapped_at = wrapper.made.line if wrapper.made is not None else 0
         if on:
             message = (
@@ -117,5 +117,5 @@ dist.destroy_process_group()
 
 def _place(program: Program, node: Node) -> Span:
     """Where the finding stands: the call that leads to it where the statement serves several callers."""
-    shared = any(other is not node and other.span == node.span and other.calls != node.calls for other in program.of(node.kind))
+    shared = any(other is not node and other.span == node.span and other.calls != node.calls for other in program.of(type(node)))
     return node.calls[-1] if shared and node.calls else node.span

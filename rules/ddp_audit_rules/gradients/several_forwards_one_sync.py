@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, FORWARD, STEP
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node
-from ddp_audit.program.sync import forwards_behind
-from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Forward, Node
+from ddp_audit.tree.questions import forwards_behind
+from ddp_audit.tree.values import Obj
 from ddp_audit_rules.facts.evidence import is_at
 from ddp_audit_rules.facts.training import reaches_step, reduced_by_hand, wrap_place
 from ddp_audit_rules.gradients._used_up import used_up_by
@@ -70,7 +70,7 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         told: set[Span] = set()
-        for backward in program.of("backward"):
+        for backward in program.of(Backward):
             if backward.span in told:
                 continue
             forwards = forwards_behind(program, backward)
@@ -86,7 +86,7 @@ dist.destroy_process_group()
                     yield self._finding(backward, earlier, own, wrapper, "likely" if harm else "possible")
                     break
 
-    def _finding(self, backward: Node, earlier: Node, own: list[Node], wrapper: Obj, confidence: str) -> Finding:
+    def _finding(self, backward: Backward, earlier: Backward, own: list[Forward], wrapper: Obj, confidence: str) -> Finding:
         forward = own[-1]
         if earlier is backward:
             how = f"Only the first of these backwards is reduced: the forward of line {forward.span.line} is outside the loop"

@@ -8,9 +8,9 @@ from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import arms_reducer_by_hand
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Node, Program
+from ddp_audit.tree.questions import arms_reducer_by_hand, first_of_each_place
 from ddp_audit_rules.facts.evidence import has_fault
 from ddp_audit_rules.gradients._windows import wrongly_late_flags
 

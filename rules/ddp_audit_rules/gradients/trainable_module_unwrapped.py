@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import OUTSIDE
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Obj, options
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import OptimizerMade, Program, Wrap
+from ddp_audit.tree.values import Obj, options
 from ddp_audit_rules.facts.parted import replicas
 from ddp_audit_rules.facts.training import reduced_by_hand, shared_again
 from ddp_audit_rules.gradients._outside_modules import is_frozen, is_trained, outside_modules
@@ -71,18 +71,18 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        wraps = [w for w in program.of("wrap") if w.detail.get("style") == "ddp" and is_trained(program, w)]
+        wraps = [w for w in program.of(Wrap) if w.style == "ddp" and is_trained(program, w)]
         if not wraps or reduced_by_hand(program) or any(shared_again(program, w) for w in wraps[-1:]):
             return
         told: set[Span] = set()
-        for optimizer in program.of("optimizer"):
+        for optimizer in program.of(OptimizerMade):
             for outside, part in outside_modules(program, optimizer):
                 where = part.span if part is not None else outside.made
                 if where is not None and where not in told and not is_frozen(program, outside):
                     told.add(where)
                     yield self._finding(program, optimizer, outside, part, wraps)
 
-    def _finding(self, program: Program, optimizer: Node, outside: Obj, part: Node | None, wraps: list[Node]) -> Finding:
+    def _finding(self, program: Program, optimizer: OptimizerMade, outside: Obj, part: Wrap | None, wraps: list[Wrap]) -> Finding:
         assert outside.made is not None
         if part is None:
             message = (
@@ -106,7 +106,7 @@ dist.destroy_process_group()
         else:
             related.append(Related(outside.made.path, outside.made.line, "model", "has parameters outside of the wrapper"))
         # A wrapper around something that could not be followed may hold it after all.
-        known = all(any(isinstance(o, Obj) for o in options(w.args["module"])) for w in program.of("wrap"))
+        known = all(any(isinstance(o, Obj) for o in options(w.args["module"])) for w in program.of(Wrap))
         confidence = "likely" if known else "possible"
         return self.finding(span, message, explanation, related=related, guards=optimizer.guards, confidence=confidence)
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.loading import has_line
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import LoadState, Node, ParameterWrite, Program, Wrap
+from ddp_audit.tree.questions import first_of_each_place, is_given, speaks_of
+from ddp_audit.tree.values import Obj
 from ddp_audit_rules.facts.training import replicas_drift, shared_again, trained_after, wrap_place, wrapped_by_then
 from ddp_audit_rules.gradients._replicas import drawn_apart, why_unequal
 
-_PARTED = r"skip_allreduce|params_and_buffers_to_ignore|\.allreduce\s*=\s*False"
+_PARTED = ("skip_allreduce", "params_and_buffers_to_ignore")
 
 
 class UnequalReplicas(Rule):
@@ -69,10 +69,14 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if has_line(program, _PARTED):  # experts: each rank has its own parameters on purpose
+        if speaks_of(program, *_PARTED) or is_given(
+            program, "allreduce", False
+        ):  # experts: each rank has its own parameters on purpose
             return
         told: set[Span] = set()
-        changes = [node for node in program.of("load-state", "write") if wrapped_by_then(program, node) is not None]
+        changes: list[LoadState | ParameterWrite] = [
+            node for node in program.of(LoadState, ParameterWrite) if wrapped_by_then(program, node) is not None
+        ]
         for node in first_of_each_place(changes):  # a constructor may have come to the same place before the wrap
             found = wrapped_by_then(program, node)
             if found is None:
@@ -82,14 +86,14 @@ dist.destroy_process_group()
             if why and place not in told and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
                 told.add(place)
                 yield self._changed(node, wrapper, why, place)
-        for wrap in first_of_each_place(program.of("wrap")):
+        for wrap in first_of_each_place(program.of(Wrap)):
             drawn = drawn_apart(program, wrap)
             if drawn is not None:
                 yield self._never_sent(wrap, drawn)
 
     def _changed(self, node: Node, wrapper: Obj, why: str, place: Span) -> Finding:
         line = wrapper.made.line if wrapper.made is not None else 0
-        what = "Weights are loaded" if node.kind == "load-state" else "Weights are drawn or written"
+        what = "Weights are loaded" if isinstance(node, LoadState) else "Weights are drawn or written"
         message = f"{what} {why} after the wrap of line {line}, so the ranks train different replicas."
         explanation = (
             "DDP sends parameters from rank 0 in its constructor and never again. From here on all ranks get the same averaged "
@@ -119,5 +123,5 @@ dist.destroy_process_group()
 
 def _place(program: Program, node: Node, wrap: Node) -> Span:
     """Where a change is reported: at the call that leads to it, where the constructor of the module came to the same place."""
-    before = any(n.span == node.span and n.number < wrap.number for n in program.of(node.kind))
+    before = any(n.span == node.span and n.number < wrap.number for n in program.of(type(node)))
     return node.calls[0] if before and node.calls else node.span

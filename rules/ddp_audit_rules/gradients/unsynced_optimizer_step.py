@@ -9,10 +9,10 @@ from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Option, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import late_flags, names_of_loops, opened
-from ddp_audit.program.values import leaves
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Collective, Node, Program, Step
+from ddp_audit.tree.questions import first_of_each_place, late_flags, names_of_loops, opened
+from ddp_audit.tree.values import leaves
 from ddp_audit_rules.facts.evidence import faults_at
 from ddp_audit_rules.gradients._gradients import averages_parameters, is_of_gradients
 from ddp_audit_rules.gradients._windows import Pass, contradiction, flipped, is_surely_reduced, never, passes_before
@@ -80,10 +80,10 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if any(map(is_of_gradients, program.of("collective"))):
+        if any(map(is_of_gradients, program.of(Collective))):
             return
         late = {(forward.number, backward.number) for _, forward, backward in late_flags(program)}
-        for step in first_of_each_place(program.of("step")):
+        for step in first_of_each_place(program.of(Step)):
             before = passes_before(program, step)
             if not before or (
                 any((f.number, p.backward.number) in late for p in before for f, _ in p.forwards)

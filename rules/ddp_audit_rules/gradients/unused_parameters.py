@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding
-from ddp_audit.program.model import Inside, Program
-from ddp_audit.program.modules import Key
-from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import Obj
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Forward, Inside, Program
+from ddp_audit.tree.questions import dotted, written
+from ddp_audit.tree.values import ClassInfo, Key, Obj
 from ddp_audit_rules.facts.training import is_set, reducer_gave_up, wrap_place
 from ddp_audit_rules.gradients._model_parts import frozen, looked_into, uses
 
 _PLAIN = {"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module"}
+
+_OF_PARAMETER = ("weight", "bias", "data", "parameters", "state_dict")
 
 
 class UnusedParameters(Rule):
@@ -111,7 +112,7 @@ def _is_plain(module: Obj) -> bool:
 
 def _called_by_parts(program: Program, wrapper: Obj) -> bool:
     """Whether the training loop calls the inner module, or a method of it, past the wrapper."""
-    forwards = (n for n in program.of("forward") if n.detail.get("through") == "module" and n.grad is not False)
+    forwards = (n for n in program.of(Forward) if n.through == "module" and n.grad is not False)
     return any(n.object is not None and n.object.key == wrapper.key for n in forwards)
 
 
@@ -139,7 +140,7 @@ def _unused(program: Program, module: Obj, inside: Inside) -> list[Obj]:
 
 
 def _tied(program: Program, part: Obj) -> bool:
-    """Whether some line reads a parameter of a part, as one that ties weights does."""
-    name = re.escape(program.modules.names.get(part.key, ""))
-    reads = re.compile(rf"\b{name}\.(weight|bias|data|parameters|state_dict)\b")
-    return not name or any(reads.search(line) for lines in program.sources.values() for line in lines)
+    """Whether some code reads a parameter of a part, as one that ties weights does."""
+    name = program.modules.names.get(part.key, "").rpartition(".")[2]
+    reads = (one.node for one in written(program, ast.Attribute, name) if one.node.attr in _OF_PARAMETER)
+    return not name or any(dotted(node.value).rpartition(".")[2] == name for node in reads)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, FORWARD
 from ddp_audit.findings import Finding, Related, Span
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.sync import forwards_behind
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Collective, Forward, Node, Program
+from ddp_audit.tree.questions import first_of_each_place, forwards_behind
 from ddp_audit_rules.facts.evidence import is_at
 
 
@@ -74,16 +74,16 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for backward in first_of_each_place(program.of("backward")):
+        for backward in first_of_each_place(program.of(Backward)):
             inner = [n for n in forwards_behind(program, backward, None) if n.object is not None]
-            if not inner or any(n.detail.get("through") != "module" for n in inner):
+            if not inner or any(n.through != "module" for n in inner):
                 continue
             if any(_armed(program, backward, n) for n in inner) or _reduced_by_hand(program, backward):
                 continue
             yield self._finding(program, backward, min(inner, key=lambda n: (len(n.calls), n.number)))
 
-    def _finding(self, program: Program, backward: Node, forward: Node) -> Finding:
-        method = forward.detail.get("method")
+    def _finding(self, program: Program, backward: Backward, forward: Forward) -> Finding:
+        method = forward.method
         what = f"its method {method}" if method else "the inner module"
         message = (
             f"No rank reduces these gradients: the loss comes from {forward.text} (line {forward.span.line}), which calls "
@@ -120,15 +120,15 @@ dist.destroy_process_group()
         return "confirmed" if all(buckets == 0 for buckets in found) else "not-observed"
 
 
-def _armed(program: Program, backward: Node, forward: Node) -> bool:
+def _armed(program: Program, backward: Backward, forward: Forward) -> bool:
     """Whether a wrapped forward with gradients stands before the backward that no earlier backward has used up."""
     wrapper = forward.object
     consumed: dict[int, int] = {}
-    for node in program.of("backward"):
-        for number in node.target.deps if node.target is not None else ():
-            consumed.setdefault(number, node.number)
-    for node in program.of("forward"):
-        if node.object is None or wrapper is None or node.object.key != wrapper.key or node.detail.get("through") != "wrapper":
+    for earlier in program.of(Backward):
+        for number in earlier.target.deps if earlier.target is not None else ():
+            consumed.setdefault(number, earlier.number)
+    for node in program.of(Forward):
+        if node.object is None or wrapper is None or node.object.key != wrapper.key or node.through != "wrapper":
             continue
         used_by = consumed.get(node.number)
         if node.grad is not False and (used_by is None or node.number < backward.number < used_by):
@@ -138,5 +138,5 @@ def _armed(program: Program, backward: Node, forward: Node) -> bool:
 
 def _reduced_by_hand(program: Program, backward: Node) -> bool:
     """Whether the program itself reduces gradients after the backward."""
-    reducing = (n for n in program.of("collective") if "reduce" in n.detail.get("op", "") and n.number > backward.number)
+    reducing = (n for n in program.of(Collective) if "reduce" in n.op and n.number > backward.number)
     return any("grad" in n.text.lower() or "grad" in n.function.lower() for n in reducing)

@@ -10,10 +10,10 @@ from ddp_audit.launch.model import PYTHON, SPAWN, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, depends_on_world, division_parts, starts
 from ddp_audit.launch.update import GLOBAL_BATCH, WORLD_NAMES, Constants, Update, update_of
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import samplers_of, training_passes
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Default, Obj, Value, defaults_in
 from ddp_audit.rule import Context
+from ddp_audit.tree.nodes import FloorDivision, Node, OptimizerMade, Program
+from ddp_audit.tree.questions import first_of_each_place, samplers_of, training_passes
+from ddp_audit.tree.values import Const, Default, Obj, Value, defaults_in
 
 _BATCH = pattern(r"batch", re.IGNORECASE)
 _OF_ALL = pattern(r"\b(?:total|global|effective|overall|all (?:gpus|processes|ranks|devices))\b", re.IGNORECASE)
@@ -34,8 +34,8 @@ class Fixed:
 def fixed_devices(program: Program) -> Iterator[Fixed]:
     """Global batches and counts that are divided by a constant which is named as a number of processes or devices."""
     constants = Constants(Job(program, None))
-    for node in first_of_each_place(program.of("floordiv")):
-        right = node.args.get("right")
+    for node in first_of_each_place(program.of(FloorDivision)):
+        right = node.right
         _, dividend, divisor = division_parts(program, node)
         if right is None or depends_on_world(right) or not isinstance(right, Const) or not WORLD_NAMES.search(divisor):
             continue
@@ -47,8 +47,8 @@ def fixed_devices(program: Program) -> Iterator[Fixed]:
 
 def split_batches(program: Program) -> Iterator[tuple[Node, str]]:
     """Divisions of a batch by the number of processes: the batch is that of all of them."""
-    for node in first_of_each_place(program.of("floordiv")):
-        right, left = node.args.get("right"), node.args.get("left")
+    for node in first_of_each_place(program.of(FloorDivision)):
+        right, left = node.right, node.left
         target, dividend, _ = division_parts(program, node)
         if right is None or left is None or not depends_on_world(right) or depends_on_world(left):
             continue
@@ -93,7 +93,7 @@ def same_arguments(context: Context) -> Iterator[tuple[Launch, Update, Launch, U
 
 def rates(program: Program) -> list[tuple[Node, Value]]:
     """The optimizers with their learning rates."""
-    return [(node, node.args["lr"]) for node in first_of_each_place(program.of("optimizer")) if "lr" in node.args]
+    return [(node, node.lr) for node in first_of_each_place(program.of(OptimizerMade)) if node.lr is not None]
 
 
 def is_option(value: Value) -> bool:

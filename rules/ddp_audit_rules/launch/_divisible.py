@@ -11,8 +11,8 @@ from ddp_audit.launch.arithmetic import legal_world_sizes, options
 from ddp_audit.launch.model import PYTHON, Launch
 from ddp_audit.launch.notes import accumulation_of, batch_of, block_of
 from ddp_audit.launch.scaling import Divisibility, Job, Number, assigned_number, starts
-from ddp_audit.program.model import Program
 from ddp_audit.rule import Context
+from ddp_audit.tree.nodes import Program
 
 
 def in_config(context: Context, numbers: Sequence[Number], value: int) -> Span | None:
@@ -104,11 +104,7 @@ def about_check(context: Context, check: Divisibility, launches: Sequence[Launch
         ),
         "explanation": (
             "The number is that of all processes together, so the processes must divide it."
-            + (
-                ""
-                if check.node.detail.get("raises")
-                else " Under python -O the assert is not evaluated, and the division rounds down."
-            )
+            + ("" if check.node.raises else " Under python -O the assert is not evaluated, and the division rounds down.")
         ),
         "related": [Related(launch.path or "", launch.line or 1, "launch", launch.text) for launch in launches],
         "severity": "warning",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world, remainders
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Loop, Node, Program
-from ddp_audit.program.values import MISSING, RANK, Expr, Value, World, defaults_in, evaluate
+from ddp_audit.tree.nodes import Backward, Loop, Node, Program
+from ddp_audit.tree.values import MISSING, RANK, Expr, Value, World, defaults_in, evaluate
 from ddp_audit_rules.facts.losses import loss_of
 
 _GLOBAL_BATCH = pattern(
@@ -61,7 +61,7 @@ def dealt_out(program: Program, left: Value, size: int | None) -> Shares | None:
     """How the remainder of a division is dealt out, by the loops that lead to a backward; None where it is not."""
     total = evaluate(left, World(0, 1, 1))
     sizes = [size] if size is not None else [n for n in range(2, 17) if type(total) is int and total % n]
-    for backward in program.of("backward") if type(total) is int and total > 0 else ():
+    for backward in program.of(Backward) if type(total) is int and total > 0 else ():
         for loop in (one for one in backward.loops if one.count is not None and RANK in one.count.taint):
             for number in sizes[:3]:
                 shares = _evaluated(loop.count, number)

@@ -10,8 +10,8 @@ from ddp_audit.launch.jobs import Fault, job_faults, jobs_of
 from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.prose import disagreement
 from ddp_audit.launch.scaling import starts
-from ddp_audit.program.model import Program
 from ddp_audit.rule import Context
+from ddp_audit.tree.nodes import ParseArguments, Program
 
 
 def faults_of(context: Context, launches: Sequence[Launch]) -> list[Fault]:
@@ -32,12 +32,12 @@ def _once(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _local_rank(program: Program, launches: Iterable[Launch]) -> Iterator[Fault]:
-    parses = [node for node in program.of("parse-args") if node.detail["flags"]]
+    parses = [node for node in program.of(ParseArguments) if node.flags]
     for launch in launches:
         for node in parses[:1]:
             place = (node.span.path, node.span.line)
             if starts(launch, program.entry):
-                fault = local_rank_fault(launch, node.detail["flags"], node.detail["strict"], place)
+                fault = local_rank_fault(launch, node.flags, node.strict, place)
                 if fault is not None:
                     yield fault
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import samplers_of, shares_out
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, evaluate, options
+from ddp_audit.tree.nodes import FloorDivision, LoaderMade, Program
+from ddp_audit.tree.questions import samplers_of, shares_out
+from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, evaluate, options
 
 _SAID = pattern(r"process|world|gpu|device|rank|nodes", re.IGNORECASE)
 _SAMPLE = 5_040  # stands for an unknown number: many world sizes divide it
@@ -82,19 +82,19 @@ def _is_whole(program: Program, of: Value) -> bool | None:
     return answers.pop() if len(answers) == 1 else None
 
 
-def loader_node(program: Program, loader: Obj) -> Node | None:
+def loader_node(program: Program, loader: Obj) -> LoaderMade | None:
     """The call that makes a loader."""
-    return next((node for node in program.of("loader") if node.object is not None and node.object.key == loader.key), None)
+    return next((node for node in program.of(LoaderMade) if node.object is not None and node.object.key == loader.key), None)
 
 
 def divided_names(program: Program) -> set[str]:
     """The configuration values that something divides by the world size: they are of all processes together."""
     from ddp_audit.launch.scaling import depends_on_world
-    from ddp_audit.program.values import defaults_in
+    from ddp_audit.tree.values import defaults_in
 
     found: set[str] = set()
-    for node in program.of("floordiv"):
-        left, right = node.args.get("left"), node.args.get("right")
+    for node in program.of(FloorDivision):
+        left, right = node.left, node.right
         if left is not None and right is not None and depends_on_world(right):
             found |= {default.name for default in defaults_in(left)} | {left.text}
     return found - {""}

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ddp_audit.launch.model import DEEPSPEED, Launch
-from ddp_audit.program.loading import lines_with
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import MISSING
+from ddp_audit.tree.nodes import Node, Program
+from ddp_audit.tree.questions import lines_with
+from ddp_audit.tree.values import MISSING
 
 ENVIRONMENT = (
     r"LOCAL_RANK['\"]|SLURM_LOCALID|LOCAL_PROCESS|MPI_LOCALRANKID|get_node_local_rank|local_process_index|get_local_rank\("

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ddp_audit.knowledge import framework
-from ddp_audit.program.model import Loop, Node, Program
-from ddp_audit.program.values import the_object
+from ddp_audit.tree.nodes import Loop, Node, Prepare, Program, SchedulerMade, ScheduleStep
+from ddp_audit.tree.values import the_object
 
 
-def prepare_of(program: Program, scheduler: Node) -> Node | None:
+def prepare_of(program: Program, scheduler: SchedulerMade) -> Prepare | None:
     """The call of a framework's `prepare` that is given the scheduler."""
-    return next((one for one in program.of("prepare") if _is_among(scheduler, one)), None)
+    return next((one for one in program.of(Prepare) if _is_among(scheduler, one)), None)
 
 
-def _is_among(scheduler: Node, prepare: Node) -> bool:
+def _is_among(scheduler: SchedulerMade, prepare: Prepare) -> bool:
     key = scheduler.object.key if scheduler.object is not None else None
-    return framework.one(prepare.detail["framework"]).steps_once_a_process and any(
+    return framework.one(prepare.framework).steps_once_a_process and any(
         (found := the_object(value, "scheduler")) is not None and found.key == key for value in prepare.args.values()
     )
 
@@ -22,5 +22,5 @@ def _is_among(scheduler: Node, prepare: Node) -> bool:
 def is_stepped_in(program: Program, scheduler: Node, loop: Loop) -> bool:
     """Whether the scheduler is stepped in a loop over batches, as far as is known which one is stepped."""
     key = scheduler.object.key if scheduler.object is not None else None
-    stepped = [one for one in program.of("schedule-step") if one.object is None or one.object.key == key]
+    stepped = [one for one in program.of(ScheduleStep) if one.object is None or one.object.key == key]
     return any(any(around is loop for around in one.loops) for one in stepped)

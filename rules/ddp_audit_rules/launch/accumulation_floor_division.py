@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.scaling import ACCUMULATION, Job, assigned_number, depends_on_world, division_parts
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.values import MISSING, Const, Value, World, evaluate
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import FloorDivision, Node
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import MISSING, Const, Value, World, evaluate
 from ddp_audit_rules.launch._floor_divisions import (
     Shares,
     counts_one_node,
@@ -78,8 +79,8 @@ dist.destroy_process_group()
         program = context.program
         job = Job(program, context.launch)
         quotients: set[tuple[str, str]] = set()  # path and name of what a division by the world size was assigned to
-        for node in first_of_each_place(program.of("floordiv")):
-            left, right = node.args.get("left"), node.args.get("right")
+        for node in first_of_each_place(program.of(FloorDivision)):
+            left, right = node.left, node.right
             if left is None or right is None or depends_on_world(left) or _is_negative(left):
                 continue
             target, dividend, divisor = division_parts(program, node)

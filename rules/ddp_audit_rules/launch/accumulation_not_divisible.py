@@ -122,7 +122,7 @@ dist.destroy_process_group()
 
     def _explain(self, job: Job, launch: Launch, value: int, check: Divisibility) -> str:
         text = "All ranks evaluate the check with the same numbers before they train, so all of them stop and none is left waiting."
-        if check.node.detail.get("raises"):
+        if check.node.raises:
             return text
         text += " Under python -O an assert is not evaluated: then "
         accumulation = accumulation_of(job)

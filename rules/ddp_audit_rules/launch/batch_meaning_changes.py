@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.launch.answer import meaning
-from ddp_audit.program.model import Program
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Init, Program, Wrap
 from ddp_audit_rules.launch._batches import (
     batch_per_process,
     fixed_devices,
@@ -100,7 +100,7 @@ dist.destroy_process_group()
 
     def _fixed(self, context: Context) -> Iterable[Finding]:
         program, world = context.program, context.launch.world_size if context.launch is not None else None
-        makes = program.has("init", "wrap") or program.frameworks.makes_group
+        makes = program.has(Init, Wrap) or program.frameworks.makes_group
         for fixed in fixed_devices(program) if makes else ():
             devices = int(fixed.devices.value)
             if world == devices:
@@ -143,7 +143,7 @@ dist.destroy_process_group()
         made, default, words = found
         fixed = all(is_option(rate) for _, rate in rates(program)) and bool(rates(program))
         plain = not any(str(getattr(node.object, "cls", "")).endswith(_ADAPTIVE) for node, _ in rates(program))
-        if not (says_all(f"{default.name.replace('_', ' ')} {words}") and program.has("init", "wrap")):
+        if not (says_all(f"{default.name.replace('_', ' ')} {words}") and program.has(Init, Wrap)):
             return
         rest = " The learning rate is that of the option too." if fixed and plain else ""
         yield self.finding(

@@ -8,9 +8,10 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, WORLD_SIZE, Launch
 from ddp_audit.launch.scaling import starts
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import constant
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import LocalRankOption, Program
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import constant
 from ddp_audit_rules.facts.evidence import by_devices
 from ddp_audit_rules.launch._local_rank_option import ASSIGNED, ENVIRONMENT, READ, code_with, consequence, gives, handed_over
 
@@ -74,15 +75,15 @@ dist.destroy_process_group()
             return
         launches = [*context.documented, *([context.launch] if context.launch is not None else [])]
         own = [one for one in launches if starts(one, program.entry) and one.kind not in (PYTHON, WORLD_SIZE)]
-        for node in first_of_each_place(program.of("local-rank-argument")):
-            if handed_over(own, node.detail["flags"]) or any(gives(one) for one in own):
+        for node in first_of_each_place(program.of(LocalRankOption)):
+            if handed_over(own, node.flags) or any(gives(one) for one in own):
                 continue
             finding = self._finding(program, node, own)
             if finding is not None:
                 yield finding
 
-    def _finding(self, program: Program, node: Node, launches: Sequence[Launch]) -> Finding | None:
-        option = str(node.detail["name"])
+    def _finding(self, program: Program, node: LocalRankOption, launches: Sequence[Launch]) -> Finding | None:
+        option = str(node.name)
         used = [(path, line) for path, line, _ in code_with(program, READ)]
         set_elsewhere = any(True for _ in code_with(program, ASSIGNED))
         from_environment = any(True for _ in code_with(program, ENVIRONMENT))
@@ -96,7 +97,7 @@ dist.destroy_process_group()
                 "It does no harm as long as nobody relies on it; readers take it for the way in which the local rank is found.",
                 severity="info",
             )
-        default = constant(node.args.get("default"))
+        default = constant(node.default)
         torchrun = next((one for one in launches if not one.passes_local_rank), None)
         told = f"{torchrun.kind} ({torchrun.where()})" if torchrun is not None else "torchrun"
         message = f"The local rank is read from {option}, which {told} does not pass: {consequence(default, node)}."

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
 from ddp_audit.launch.scaling import depends_on_world
-from ddp_audit.program.loading import has_line, samplers_of, shares_out, training_passes
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Value, defaults_in, the_object
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Node, Program, SchedulerMade
+from ddp_audit.tree.questions import first_of_each_place, is_given, samplers_of, shares_out, training_passes
+from ddp_audit.tree.values import Value, defaults_in, the_object
 from ddp_audit_rules.launch._lengths import divided_names, growth, is_open, lengths
 from ddp_audit_rules.launch._schedules import is_stepped_in, prepare_of
 
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
-_PREPARED_ONCE = r"split_batches\s*=\s*True|step_scheduler_with_optimizer\s*=\s*False"
+_PREPARED_ONCE = (("split_batches", True), ("step_scheduler_with_optimizer", False))
 
 
 class ScheduleIgnoresWorld(Rule):
@@ -77,7 +77,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("scheduler")):
+        for node in first_of_each_place(program.of(SchedulerMade)):
             given = next(((name, node.args[name]) for name in _STEPS if name in node.args), None)
             if given is None:
                 continue
@@ -85,12 +85,12 @@ dist.destroy_process_group()
             if finding is not None:
                 yield finding
 
-    def _accelerated(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
+    def _accelerated(self, program: Program, node: SchedulerMade, name: str, steps: Value) -> Finding | None:
         """A scheduler that a framework steps once for each process, made for the updates of one."""
         if not program.frameworks.steps_once_a_process or is_open(steps) or name in ("T_max", "total_iters"):
             return None
         prepare = prepare_of(program, node)
-        if prepare is None or depends_on_world(steps) or has_line(program, _PREPARED_ONCE):
+        if prepare is None or depends_on_world(steps) or any(is_given(program, *pair) for pair in _PREPARED_ONCE):
             return None
         inside = {option.key for value in prepare.args.values() if (option := the_object(value, "loader")) is not None}
         for _, of, _ in lengths(program, steps):

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from ddp_audit.findings import Finding, Span
 from ddp_audit.launch.documents import prose_lines
 from ddp_audit.patterns import pattern
-from ddp_audit.program.model import Node, first_of_each_place
-from ddp_audit.program.values import Const, World
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import EnvironmentSet, Node
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const, World
 
 # Variable to what it takes away (NCCL's documentation of environment variables).
 _VARIABLES = {
@@ -79,8 +80,8 @@ if __name__ == "__main__":
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("environ")):
-            name, value = str(node.detail.get("name")), node.args.get("value")
+        for node in first_of_each_place(program.of(EnvironmentSet)):
+            name, value = node.name, node.value
             if name in _VARIABLES and isinstance(value, Const) and str(value.value) == "1" and _always(node):
                 around = " ".join(program.line(node.span.path, node.span.line - back) for back in (0, 1) if back < node.span.line)
                 comments = " ".join(part.partition("#")[2] for part in [around] if "#" in part)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Guard, Node, Program
-from ddp_audit.program.values import Bound, Const, Expr, Value
+from ddp_audit.tree.nodes import Backward, Clip, Guard, Node, Program, ScalerCall, Step, Unscale, ZeroGrad
+from ddp_audit.tree.values import Bound, Const, Expr, Value, behind, operation_of
 from ddp_audit_rules.facts.accumulation import passes_of
 from ddp_audit_rules.facts.training import excludes
 
@@ -15,18 +14,18 @@ _NORM = pattern(r"norm", re.IGNORECASE)
 _DIVIDES = pattern(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
 
 
-def step_after(program: Program, clip: Node) -> Node | None:
+def step_after(program: Program, clip: Clip) -> Step | None:
     """The step that uses what a clip has cut."""
-    steps = [n for n in program.of("step") if n.number > clip.number and n.calls[:1] == clip.calls[:1]]
+    steps = [n for n in program.of(Step) if n.number > clip.number and n.calls[:1] == clip.calls[:1]]
     same = [n for n in steps if not excludes(n, clip)]
     # The step of the window may stand in the other arm of the condition that puts the micro-batch into no_sync().
     inside = any(block.test is None for block in clip.no_sync)
     return next(iter(same or [n for n in steps if inside and n.loops == clip.loops]), None)
 
 
-def backward_before(program: Program, clip: Node) -> Node | None:
+def backward_before(program: Program, clip: Clip) -> Backward | None:
     """The backward pass whose gradients a clip cuts."""
-    before = [n for n in program.of("backward") if n.number < clip.number and not excludes(n, clip)]
+    before = [n for n in program.of(Backward) if n.number < clip.number and not excludes(n, clip)]
     return before[-1] if before else None
 
 
@@ -39,7 +38,7 @@ def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node
     """Whether several clips come before one step: the step waits for a window and the clip does not."""
     if any(block.test is None for block in clip.no_sync):
         return True
-    zeros = [z for z in program.of("zero-grad") if z.calls[:1] == step.calls[:1]]
+    zeros = [z for z in program.of(ZeroGrad) if z.calls[:1] == step.calls[:1]]
     if clip.loops == step.loops == backward.loops:
         own = [g for g in step.guards if not any(_is_one(g, other) for other in clip.guards)]
         waits = any(isinstance(v, Expr) and v.op == "%" for g in own for v in behind(g.test))
@@ -51,11 +50,11 @@ def is_taken_more_often(program: Program, clip: Node, step: Node, backward: Node
     return False
 
 
-def is_of_scaled_gradients(program: Program, clip: Node, step: Node, backward: Node) -> bool:
+def is_of_scaled_gradients(program: Program, clip: Clip, step: Step, backward: Backward) -> bool:
     """Whether gradients carry the factor of a GradScaler when they are clipped, which the step takes out afterwards."""
-    if not step.detail.get("scaler") or not _is_scaled_loss(backward.target):
+    if not step.scaler or not _is_scaled_loss(backward.target):
         return False
-    unscaled = [n for n in program.of("unscale") if backward.number < n.number < clip.number and not excludes(n, clip)]
+    unscaled = [n for n in program.of(Unscale) if backward.number < n.number < clip.number and not excludes(n, clip)]
     return not unscaled and not _is_scaler_off(program)
 
 
@@ -66,7 +65,7 @@ def _is_scaled_loss(loss: Value | None) -> bool:
 
 def _is_scaler_off(program: Program) -> bool:
     """Whether a scaler is made that does nothing."""
-    made = [n for n in program.of("scaler") if n.detail["what"] == "made"]
+    made = [n for n in program.of(ScalerCall) if n.what == "made"]
     return any(isinstance(off := n.args.get("enabled"), Const) and off.value is False and off.default is None for n in made)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value
+from ddp_audit.tree.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value, behind, operation_of
 from ddp_audit_rules.facts.losses import Loss
 
 _SELECTION = pattern(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.model import Node, Program
-from ddp_audit.program.values import Const, Unknown, Value, World, evaluate
+from ddp_audit.tree.nodes import Backward, Node, Program
+from ddp_audit.tree.values import Const, Unknown, Value, World, evaluate
 from ddp_audit_rules.facts.accumulation import is_made_of_window, is_window_itself, window_of
 from ddp_audit_rules.facts.losses import MEAN, Loss, loss_of
 
@@ -54,7 +54,7 @@ def _is_of_all_ranks(divisor: Value, window: Value) -> bool:
     return True
 
 
-def divided_before_engine(backward: Node) -> str:
+def divided_before_engine(backward: Backward) -> str:
     """What is wrong with a loss that is divided by the window before Accelerate does so; empty where it is not."""
     engine = backward.args["engine"]
     by = engine.by if isinstance(engine, Unknown) else None

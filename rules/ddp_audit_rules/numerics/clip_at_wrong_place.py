@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.reach import is_default, reduce_op
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, Clip, Collective, Program, Step, Wrap
+from ddp_audit.tree.questions import first_of_each_place, is_default, reduce_op
+from ddp_audit.tree.values import behind, operation_of
 from ddp_audit_rules.facts.recorded_uses import EARLY, SCALED, clips_at
 from ddp_audit_rules.numerics._clipping import (
     backward_before,
@@ -86,9 +86,9 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not any(n.detail.get("style") == "ddp" for n in program.of("wrap")):
+        if not any(n.style == "ddp" for n in program.of(Wrap)):
             return
-        for clip in first_of_each_place(program.of("clip")):
+        for clip in first_of_each_place(program.of(Clip)):
             step, backward = step_after(program, clip), backward_before(program, clip)
             if step is None or backward is None:
                 continue
@@ -98,7 +98,7 @@ dist.destroy_process_group()
         if not program.frameworks.shards_parameters:
             yield from self._summed_norms(program)
 
-    def _on_micro_step(self, program: Program, clip: Node, step: Node, backward: Node) -> Finding | None:
+    def _on_micro_step(self, program: Program, clip: Clip, step: Step, backward: Backward) -> Finding | None:
         if not is_taken_more_often(program, clip, step, backward):
             return None
         message = (
@@ -113,7 +113,7 @@ dist.destroy_process_group()
         related += [Related(g.span.path, g.span.line, "guard", g.text) for g in step.guards if g not in clip.guards][-1:]
         return self.finding(clip.span, message, explanation, related=related, guards=clip.guards)
 
-    def _scaled(self, program: Program, clip: Node, step: Node, backward: Node) -> Finding | None:
+    def _scaled(self, program: Program, clip: Clip, step: Step, backward: Backward) -> Finding | None:
         if not is_of_scaled_gradients(program, clip, step, backward):
             return None
         message = (
@@ -129,8 +129,8 @@ dist.destroy_process_group()
         return self.finding(clip.span, message, explanation, related=related + guard_relations(clip), guards=clip.guards, fix=fix)
 
     def _summed_norms(self, program: Program) -> Iterator[Finding]:
-        for node in first_of_each_place(program.of("collective")):
-            if node.detail.get("op") != "all_reduce" or node.target is None or reduce_op(node) != "SUM":
+        for node in first_of_each_place(program.of(Collective)):
+            if node.op != "all_reduce" or node.target is None or reduce_op(node) != "SUM":
                 continue
             group = node.args.get("group")
             if (group is not None and not is_default(group)) or not is_norm(node.target) or is_divided_after(program, node):
@@ -142,7 +142,7 @@ dist.destroy_process_group()
                 "Clipping by it cuts gradients that are within the limit, and more on more ranks. A sum over ranks is right where "
                 "each holds a shard of the gradients, and for the norm of what was not reduced."
             )
-            related = [Related(w.span.path, w.span.line, "wrap", "averages the gradients") for w in list(program.of("wrap"))[:1]]
+            related = [Related(w.span.path, w.span.line, "wrap", "averages the gradients") for w in list(program.of(Wrap))[:1]]
             confidence = "likely" if is_norm_used(program, node) else "possible"
             related += guard_relations(node)
             yield self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Unknown, Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, Collective, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const, Unknown, Value, behind, operation_of
 from ddp_audit_rules.facts.losses import trained_by_ddp
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.vstack", "torch.hstack")
@@ -87,7 +87,7 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         told: set[int] = set()
-        for backward in first_of_each_place(program.of("backward")):
+        for backward in first_of_each_place(program.of(Backward)):
             if backward.target is None or not trained_by_ddp(program, backward):
                 continue
             for value in behind(backward.target, _carries_gradient):
@@ -96,9 +96,9 @@ dist.destroy_process_group()
                     told.add(gather.number)
                     yield self._finding(program, gather, backward, value)
 
-    def _finding(self, program: Program, gather: Node, backward: Node, value: Value) -> Finding:
+    def _finding(self, program: Program, gather: Collective, backward: Node, value: Value) -> Finding:
         message = (
-            f"No gradient flows back through this {gather.detail['op']}: the loss of line {backward.span.line} treats the rows "
+            f"No gradient flows back through this {gather.op}: the loss of line {backward.span.line} treats the rows "
             "of all ranks as constants, this rank's own included."
         )
         explanation = (
@@ -122,7 +122,7 @@ def _sent(value: Value) -> Value | None:
     return value.by.args[1] if isinstance(value, Unknown) and value.by is not None and len(value.by.args) > 1 else None
 
 
-def _gather_of(program: Program, value: Value) -> Node | None:
+def _gather_of(program: Program, value: Value) -> Collective | None:
     """The all_gather that wrote a value, where what was sent has a gradient."""
     if not isinstance(value, Unknown) or value.by is None or not value.by.name.startswith("all_gather"):
         return None
@@ -130,11 +130,7 @@ def _gather_of(program: Program, value: Value) -> Node | None:
     if sent is None or not sent.deps or not isinstance(at, Const):
         return None
     where = at.value
-    for node in program.of("collective"):
-        if (
-            node.span.path == where.path
-            and node.span.line <= where.line <= node.span.end_line
-            and node.detail.get("op") == value.by.name
-        ):
+    for node in program.of(Collective):
+        if node.span.path == where.path and node.span.line <= where.line <= node.span.end_line and node.op == value.by.name:
             return node
     return None

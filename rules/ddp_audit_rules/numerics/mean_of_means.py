@@ -8,9 +8,10 @@ from ddp_audit.compare.faults import TOKEN_WEIGHTS
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import LABELS
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Program, first_of_each_place
-from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Program
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Value
 from ddp_audit_rules.facts.evidence import faults_at, looks_at
 from ddp_audit_rules.facts.losses import loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.numerics._local_counts import local_count
@@ -88,7 +89,7 @@ dist.destroy_process_group()
         program = context.program
         if scales_by_hand(program):
             return
-        for backward in first_of_each_place(program.of("backward")):
+        for backward in first_of_each_place(program.of(Backward)):
             if not trained_by_ddp(program, backward):
                 continue
             loss = loss_of(backward.target, program)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Collective
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.totals import SummedAgain
@@ -65,7 +66,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not program.executed or not any("reduce" in str(n.detail.get("op")) for n in program.of("collective")):
+        if not program.executed or not any("reduce" in str(n.op) for n in program.of(Collective)):
             return
         predicted = context.exploration.predicted()
         seen: set[tuple[str, int]] = set()

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ddp_audit.compare.faults import PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import RANK, Value, differs, worlds
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import LoadState, Node, Program, ScalerCall
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import RANK, Value, differs, worlds
 from ddp_audit_rules.facts.evidence import has_fault, seen_at
 from ddp_audit_rules.facts.writers import ONE, ONE_A_NODE, is_distributed, who
 
@@ -69,10 +70,10 @@ dist.destroy_process_group()
         program = context.program
         if not is_distributed(program):
             return
-        for node in first_of_each_place(program.of("load-state", "scaler")):
+        for node in first_of_each_place(program.of(LoadState, ScalerCall)):
             if node.object is None or node.object.kind != "scaler":
                 continue
-            if node.kind == "load-state":
+            if isinstance(node, LoadState):
                 if who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards and not _elsewhere(program, node):
                     yield self._finding(node, "Only some ranks restore the state of their gradient scaler here")
             elif any(_by_rank(program, value) for name, value in node.args.items() if name in _STATE):
@@ -97,7 +98,7 @@ dist.destroy_process_group()
 
 def _elsewhere(program: Program, node: Node) -> bool:
     """Whether the ranks that do not get here restore the same scaler at another place."""
-    others = [n for n in program.of("load-state") if n is not node and n.object is not None and node.object is not None]
+    others = [n for n in program.of(LoadState) if n is not node and n.object is not None and node.object is not None]
     return any(n.object is not None and node.object is not None and n.object.key == node.object.key for n in others)
 
 

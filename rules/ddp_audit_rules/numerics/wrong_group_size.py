@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.made import behind
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.reach import group_of, is_default
-from ddp_audit.program.values import Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, Collective, Node, Program
+from ddp_audit.tree.questions import first_of_each_place, group_of, is_default
+from ddp_audit.tree.values import Value, behind
 from ddp_audit_rules.facts.losses import loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.part_groups import is_part_of_job
 from ddp_audit_rules.facts.parted import replicas
@@ -77,7 +76,7 @@ dist.destroy_process_group()
         program = context.program
         if scales_by_hand(program):
             return
-        for node in first_of_each_place(program.of("backward")):
+        for node in first_of_each_place(program.of(Backward)):
             wrap = self._part_wrap(program, node) if trained_by_ddp(program, node) else None
             loss = None if wrap is None else loss_of(node.target, program)
             if wrap is None or loss is None or loss.worlds <= 0:
@@ -118,12 +117,12 @@ def _counts_all_ranks(program: Program, backward: Node, divisor: Value) -> bool:
     names = {value.text for value in behind(divisor) if value.text}
     return any(
         n.target is not None and n.target.text in names and _is_default_group(n)
-        for n in program.of("collective")
+        for n in program.of(Collective)
         if n.number < backward.number
     )
 
 
-def _is_default_group(node: Node) -> bool:
+def _is_default_group(node: Collective) -> bool:
     """Whether a collective runs on all ranks."""
     group = group_of(node)
     return group is None or is_default(group)

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.rule import Context, Rule
+from ddp_audit.tree.nodes import Backward, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit_rules.facts.evidence import looks_at, totals
 from ddp_audit_rules.facts.losses import MEAN, SUM, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.training import wrap_behind
@@ -81,7 +82,7 @@ dist.destroy_process_group()
         program = context.program
         if scales_by_hand(program):
             return
-        for backward in first_of_each_place(program.of("backward")):
+        for backward in first_of_each_place(program.of(Backward)):
             if "engine" in backward.args:
                 message = divided_before_engine(backward)
                 if message:
