@@ -1,5 +1,7 @@
 """The public interface. Rules of your own and programs that use ddp-audit import from this module and no other.
 
+What a rule asks of a program, the kinds of its nodes first, is in `ddp_audit.tree`, under the same promise.
+
 A name here stays with its meaning for at least two minor releases after the release whose changelog calls it deprecated; using it
 then warns with DeprecationWarning. Every other module can change in any release. Names are imported when they are asked for.
 """
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
         Span,
     )
     from ddp_audit.outcome import AuditResult, Options, UsageError
-    from ddp_audit.program.model import Branch, CallItem, Guard, Loop, LoopItem, Node, NoSync, Program, TryItem, first_of_each_place
     from ddp_audit.rule import Context, Rule, guard_relations
     from ddp_audit.rule_testing import check_examples, findings_in
     from ddp_audit.trace.store import TraceError
+    from ddp_audit.tree.nodes import Branch, CallItem, Guard, Loop, LoopItem, Node, NoSync, Program, TryItem
+    from ddp_audit.tree.questions import first_of_each_place
 
 # Name to the module that has it.
 _HOMES = {
@@ -43,8 +46,9 @@ _HOMES = {
     **dict.fromkeys(["Context", "Rule", "guard_relations"], "ddp_audit.rule"),
     **dict.fromkeys(["CstRule", "leaving", "visiting"], "ddp_audit.cst_rule"),
     **dict.fromkeys(["check_examples", "findings_in"], "ddp_audit.rule_testing"),
-    **dict.fromkeys(["Branch", "CallItem", "Guard", "Loop", "LoopItem"], "ddp_audit.program.model"),
-    **dict.fromkeys(["Node", "NoSync", "Program", "TryItem", "first_of_each_place"], "ddp_audit.program.model"),
+    **dict.fromkeys(["Branch", "CallItem", "Guard", "Loop", "LoopItem"], "ddp_audit.tree.nodes"),
+    **dict.fromkeys(["Node", "NoSync", "Program", "TryItem"], "ddp_audit.tree.nodes"),
+    "first_of_each_place": "ddp_audit.tree.questions",
     **dict.fromkeys(["RankRun", "RecordedRun"], "ddp_audit.compare.run"),
     "Divergence": "ddp_audit.compare.sequence",
     "Comparison": "ddp_audit.compare.verdict",

@@ -11,6 +11,7 @@ import ddp_audit_rules
 from ddp_audit.tree import nodes, questions, values
 
 FACADE = {f"ddp_audit.tree.{name}" for name in ("nodes", "values", "questions")}
+OF_TEXTS = {"transport_disabled", "_divisible"}  # settings in shell commands; numbers from files beside the program
 FILES = sorted(Path(ddp_audit_rules.__file__).parent.rglob("*.py"))
 
 
@@ -30,6 +31,14 @@ def imported(path: Path) -> set[str]:
 def test_a_rule_asks_the_facade_and_nothing_behind_it(path: Path) -> None:
     inner = {name for name in imported(path) if name.startswith("ddp_audit.program") or name == "ddp_audit.tree"}
     assert not inner and all(name in FACADE for name in imported(path) if name.startswith("ddp_audit.tree"))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in OF_TEXTS], ids=lambda path: path.stem)
+def test_a_rule_reads_no_source(path: Path) -> None:
+    """What code does is asked of its nodes and trees; launch commands and comments are texts."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("program"):
+            assert node.attr not in ("sources", "documents"), f"line {node.lineno} reads the text of a file"
 
 
 def test_each_question_has_an_answer_in_one_place() -> None:

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.api import NOT_EXERCISED, Context, Finding, RecordedRun, Rule, first_of_each_place, guard_relations
+from ddp_audit.tree.nodes import Collective
 
 
 class {cls}(Rule):
@@ -55,8 +56,8 @@ class {cls}(Rule):
 
     def check(self, context: Context) -> Iterable[Finding]:
         """Yield the findings. This example reports barriers that only some ranks reach."""
-        for node in first_of_each_place(context.program.of("collective")):
-            if node.detail.get("op") == "barrier" and node.rank_guards:
+        for node in first_of_each_place(context.program.of(Collective)):
+            if node.op == "barrier" and node.rank_guards:
                 message = "TODO: what happens, on which ranks, why, in at most 25 words."
                 yield self.finding(node.span, message, "TODO: details.", related=guard_relations(node), guards=node.guards)
 

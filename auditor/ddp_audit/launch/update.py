@@ -25,7 +25,7 @@ from ddp_audit.launch.scaling import (
     division_parts,
 )
 from ddp_audit.patterns import pattern
-from ddp_audit.program.loading import has_line
+from ddp_audit.program.code import dotted, names_in, written
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.values import Value
@@ -247,8 +247,17 @@ def _is_divided(program: Program, number: Number | None) -> bool:
     """Whether a line of code divides a number by something that is named as a number of processes."""
     if number is None:
         return False
-    divided = rf"\b{re.escape(number.name.rpartition('.')[2])}\b\s*//?=?\s*[\w.(]*(?:{WORLD_NAMES.pattern})"
-    return has_line(program, rf"(?i){divided}")
+    name = number.name.rpartition(".")[2]
+    divisions: list[tuple[ast.expr, ast.BinOp | ast.AugAssign]]
+    divisions = [(one.node.left, one.node) for one in written(program, ast.BinOp, name)]
+    divisions += [(one.node.target, one.node) for one in written(program, ast.AugAssign, name)]
+    named = [node for whole, node in divisions if dotted(whole).rpartition(".")[2] == name]
+    return any(isinstance(node.op, (ast.Div, ast.FloorDiv)) and _by_world(node) for node in named)
+
+
+def _by_world(division: ast.BinOp | ast.AugAssign) -> bool:
+    divisor = division.right if isinstance(division, ast.BinOp) else division.value
+    return any(WORLD_NAMES.search(name) for name in names_in(divisor))
 
 
 def _plain_accumulation(constants: Constants) -> int:

@@ -7,7 +7,7 @@ or not. A name is a variable, an attribute, a keyword, a parameter, what is impo
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -38,6 +38,11 @@ class Written(Generic[T]):
     def line(self) -> int:
         """The line on which it begins."""
         return int(getattr(self.node, "lineno", 0))
+
+    @property
+    def code(self) -> str:
+        """The code of that line."""
+        return self.source.line(self.line).split("#", 1)[0].strip()
 
     @property
     def whole_line(self) -> Span:
@@ -101,10 +106,10 @@ def enters(program: Program, *parts: str) -> bool:
     return any(name.startswith(parts) for _, index in _indexes(program, parts) for name in index.entered)
 
 
-def mentions(program: Program, *names: str) -> list[Written[ast.AST]]:
+def mentions(program: Program, *names: str, path: str | None = None) -> list[Written[ast.AST]]:
     """Each place where one of some names is used: called, read, or as a text."""
     found: list[Written[ast.AST]] = []
-    for source in _files(program, names):
+    for source in _files(program, names, path):
         for node in every(source.tree):
             used = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "value", None)
             if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)) and isinstance(used, str) and used in names:
@@ -220,13 +225,14 @@ def with_its_condition(program: Program, span: Span) -> Span:
     return Span(span.path, test.lineno, source.span(test).column, span.end_line, span.end_column)
 
 
-def every(root: ast.AST) -> Iterator[ast.AST]:
-    """A piece of code and all inside it, in the order of the source."""
+def every(root: ast.AST, without: Collection[int] = ()) -> Iterator[ast.AST]:
+    """A piece of code and all inside it, in the order of the source; without the pieces that have one of some ids."""
     stack = [root]
     while stack:
         node = stack.pop()
-        yield node
-        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+        if not without or id(node) not in without:
+            yield node
+            stack.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
 # ---- how it is found
@@ -285,7 +291,7 @@ def _index(root: ast.AST) -> _Index:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
                 names.add(name)
             case ast.Constant(value=str() as text):
-                word = text.strip("-").replace("-", "_")
+                word = text.strip("-")
                 if word.isidentifier():
                     names.add(word)
             case ast.Call(func=func, keywords=keywords):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import functools
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.patterns import pattern
+from ddp_audit.program.code import speaks_of
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.nodes import Backward, CallNode, Iterate, LoaderMade
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
 
-_SHARDS = pattern(r"rank|world_size|num_replicas|num_shards|shard")
-_OF_ONE_LINE = ("(?!", "(?<!", r"\A", r"\Z")  # what is not found in a whole text as it is in its lines
+_SHARDS = ("rank", "world_size", "num_replicas", "shard")
 DISTRIBUTED = "DistributedSampler"
 
 
@@ -149,7 +145,7 @@ def _shares_out(program: Program, value: Value) -> bool | None:
         case Obj(kind="sampler", cls=cls) if cls == DISTRIBUTED:
             return True
         case Obj(cls=ClassInfo() as info):
-            if _SHARDS.search(class_text(info)) or any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
+            if speaks_of(info, *_SHARDS) or any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
                 return True
             if value.kind == "sampler" and any(_shares_out(program, part) for part in _samplers_inside(value)):
                 return True
@@ -173,12 +169,6 @@ def _samplers_inside(value: Obj) -> list[Value]:
     return [option for option in found if isinstance(option, Obj) and option.kind in ("sampler", "plain-sampler")]
 
 
-def class_text(info: ClassInfo) -> str:
-    """The source of a class of the project."""
-    lines = info.frame.source.lines
-    return "\n".join(lines[info.node.lineno - 1 : info.node.end_lineno])
-
-
 def draws_at_random(value: Value) -> bool:
     """Whether a data set of the project pays no attention to the index that it is asked for: it draws its items itself."""
     for option in options(value):
@@ -192,33 +182,3 @@ def draws_at_random(value: Value) -> bool:
 def _uses_index(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = [a.arg for a in method.args.args[1:2]]
     return not names or any(isinstance(n, ast.Name) and n.id == names[0] for n in ast.walk(method) if n is not method)
-
-
-def lines_with(program: Program, pattern: str) -> Iterator[tuple[str, int, str]]:
-    """Each line of code of the files read that a pattern is found in, without comments: path, number from 1, text."""
-    for path, lines in program.sources.items():
-        text = program.documents.get(path)
-        for number, code in _lines_in("\n".join(lines) if text is None else text, pattern):
-            yield path, number, code
-
-
-def has_line(program: Program, pattern: str) -> bool:
-    """Whether a pattern is found in a line of code of the files read, without comments."""
-    return any(True for _ in lines_with(program, pattern))
-
-
-@functools.lru_cache(maxsize=16_384)
-def _lines_in(text: str, pattern: str) -> tuple[tuple[int, str], ...]:
-    """Number and code of each such line of one file, searched once for all programs that read it."""
-    code = _code_of(text)
-    # Most files have none, which one search tells; what a pattern forbids beside it may stand on the next line there.
-    if not any(mark in pattern for mark in _OF_ONE_LINE) and not re.compile(pattern, re.MULTILINE).search(code):
-        return ()
-    expression = re.compile(pattern)
-    return tuple((number, line) for number, line in enumerate(code.split("\n"), 1) if expression.search(line))
-
-
-@functools.lru_cache(maxsize=4_096)
-def _code_of(text: str) -> str:
-    """A text without its comments, on the same lines."""
-    return "\n".join([line.split("#", 1)[0] for line in text.split("\n")]) if "#" in text else text

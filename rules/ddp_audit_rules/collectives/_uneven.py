@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
-from ddp_audit.tree.questions import DISTRIBUTED, class_text, loaders_in, local_taint, rows, worlds_by_size
+from ddp_audit.tree.questions import DISTRIBUTED, every, loaders_in, local_taint, names_in, rows, worlds_by_size
 from ddp_audit.tree.values import (
     CLOCK,
     DATA,
@@ -30,11 +29,8 @@ from ddp_audit_rules.collectives._regions import is_together
 
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")
 _SHARDS = ("shard", "datasets.distributed.split_dataset_by_node")
-# In a class of the project: elements taken by the rank with a stride, and signs that it evens the ranks out or never ends.
-_STRIDE = pattern(
-    r"\[[^\]\n]*rank[^\]\n]*::|%\s*(self\.)?\w*(world|replicas|num_shards)\w*\s*[=!]=|islice\([^)\n]*rank", re.IGNORECASE
-)
-_EVEN = pattern(r"pad|drop|ceil|total_size|num_samples|while True|repeat|cycle|min\(|//", re.IGNORECASE)
+_WORLDS = ("world", "replicas", "num_shards")
+_EVEN = ("pad", "drop", "ceil", "total_size", "num_samples", "repeat", "cycle")  # a class that evens the ranks out, or never ends
 
 
 Jobs = list[list[World]]
@@ -148,10 +144,37 @@ def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
         case Items(many=True, count=None, over=Value() as over) if RANK in value.taint - over.taint and _odd(over, jobs):
             return "every rank keeps the elements that a test of its rank lets through", True
         case Obj(kind="iterable-dataset" | "dataset" | "sampler", cls=ClassInfo() as info):
-            text = class_text(info)
-            if _STRIDE.search(text) and not _EVEN.search(text):
+            code = list(every(info.node))
+            if any(map(_takes_by_rank, code)) and not any(map(_may_be_even, code)):
                 return f"{info.name} gives every rank each world_size-th element", True
     return "", False
+
+
+def _takes_by_rank(node: ast.AST) -> bool:
+    """Whether some code takes elements by the rank with a stride: `[rank::n]`, `i % world == rank`, `islice(it, rank, None, n)`."""
+    match node:
+        case ast.Subscript(slice=ast.Slice(lower=ast.expr() as lower, upper=None)):
+            return _names(lower, ("rank",))
+        case ast.Compare(left=ast.BinOp(op=ast.Mod(), right=right), ops=[ast.Eq() | ast.NotEq(), *_]):
+            return _names(right, _WORLDS)
+        case ast.Call(func=func, args=args) if _names(func, ("islice",)):
+            return any(_names(arg, ("rank",)) for arg in args)
+    return False
+
+
+def _may_be_even(node: ast.AST) -> bool:
+    match node:
+        case ast.While(test=ast.Constant(value=True)) | ast.BinOp(op=ast.FloorDiv()) | ast.Call(func=ast.Name(id="min")):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.FunctionDef(name=name):
+            return any(part in name.lower() for part in _EVEN)
+        case ast.keyword(arg=str() as name):
+            return any(part in name.lower() for part in _EVEN)
+    return False
+
+
+def _names(node: ast.AST, parts: tuple[str, ...]) -> bool:
+    return any(part in name.lower() for name in names_in(node) for part in parts)
 
 
 def _odd(whole: Value, jobs: Jobs) -> bool:

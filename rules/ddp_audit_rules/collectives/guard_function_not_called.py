@@ -25,7 +25,7 @@ from ddp_audit.tree.nodes import (
     UnfollowedCall,
     Wrap,
 )
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import calls_of, first_of_each_place
 from ddp_audit.tree.values import Func, options
 
 _WAITED_FOR = (Collective, NewGroup, Init, Destroy, Wrap, Forward, Backward, Step, PointToPoint, Jump, UnfollowedCall)
@@ -157,6 +157,5 @@ def _confidence(node: GuardFunction, program: Program) -> str:
     found = list(options(node.target)) if node.target is not None else []
     if found and all(isinstance(option, Func) for option in found):
         return "certain"
-    called = re.compile(rf"\b{re.escape(node.name)}\(")
     known = any(getattr(option, "name", "").startswith("torch.distributed.") for option in found)
-    return "likely" if known or any(called.search(text) for text in program.documents.values()) else "possible"
+    return "likely" if known or calls_of(program, node.name) else "possible"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_audit.tree.questions import by_rank, class_text
+import ast
+
+from ddp_audit.tree.questions import by_rank, dotted, every
 from ddp_audit.tree.values import ClassInfo, Expr, Items, Made, Obj, Unknown, Value, World, behind, evaluate, options
 
 _SHARDS = ("shard", "split_dataset_by_node", "datasets.distributed.split_dataset_by_node", "islice", "itertools.islice")
@@ -13,7 +15,7 @@ def cut_by_rank(data: Value, kinds: tuple[str, ...] = ("dataset", "iterable-data
     for option in options(data):
         if isinstance(option, Obj) and option.kind in kinds:
             if isinstance(option.cls, ClassInfo):
-                strides = by_rank(option) and "[self.rank::" in class_text(option.cls).replace(" ", "")
+                strides = by_rank(option) and any(map(_is_own_stride, every(option.cls.node)))
                 if strides:
                     return f"{option.cls.name} keeps every W-th item"
             for part in option.info or ():
@@ -46,6 +48,12 @@ def _cut_value(value: Value) -> str:
                 if found:
                     return found
     return ""
+
+
+def _is_own_stride(node: ast.AST) -> bool:
+    """`[self.rank::n]`."""
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(cut, ast.Slice) and cut.lower is not None and dotted(cut.lower) == "self.rank" and cut.upper is None
 
 
 def _is_stride(index: Value) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Program
-from ddp_audit.tree.questions import Pass, by_rank, calls_of, class_text, speaks_of
+from ddp_audit.tree.questions import Pass, by_rank, calls_of, names_in, speaks_of
 from ddp_audit.tree.values import ClassInfo, Made, Obj, Unknown, Value, behind, constant
-from ddp_audit_rules.data._seeded import without_seeded_draws
+from ddp_audit_rules.data._seeded import draws_by_chance
 
-_KNOWS = pattern(r"rank|world_size|num_replicas|shard|process_index|num_processes|split_by_node|distributed", re.IGNORECASE)
-_DRAWS = pattern(r"random|rand\(|randn|randint|randperm|\brng\b|shuffle|sample\(|normal_|uniform_", re.IGNORECASE)
+_KNOWS = ("rank", "world_size", "num_replicas", "shard", "process_index", "num_processes", "split_by_node", "distributed")
 _SPLITS = ("split_dataset_by_node", "split_by_node", "distribute_by_node", "splitter", "sharding_filter")
 
 
@@ -38,11 +34,15 @@ def is_divided(program: Program, one: Pass, stream: Value) -> bool:
     found = stream.cls.find("__iter__")
     if found is None or stream.cls.outside_bases() - {"torch.utils.data.IterableDataset"}:
         return True
-    texts = [class_text(stream.cls), class_text(found[0])]
+    classes = [stream.cls, found[0]]
     held = [*(stream.info or ()), *program.contents.get(stream.key, {}).values()]
     for value in held:
         if isinstance(value, Obj) and isinstance(value.cls, ClassInfo):
-            texts.append(class_text(value.cls))
+            classes.append(value.cls)
         elif isinstance(value, Value) and any(by_rank(inner) for inner in behind(value)):
             return True
-    return any(_KNOWS.search(text) or _DRAWS.search(without_seeded_draws(text)) for text in texts)
+    return any(draws_by_chance(info.node) or _knows_the_rank(info) for info in classes)
+
+
+def _knows_the_rank(info: ClassInfo) -> bool:
+    return any(part in name.lower() for name in names_in(info.node) for part in _KNOWS)

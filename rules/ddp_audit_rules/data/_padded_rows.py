@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from ddp_audit.tree.nodes import Collective, Iterate, LoaderMade, Program, SamplerMade
-from ddp_audit.tree.questions import DISTRIBUTED, by_rank, has_line, samplers_of
+from ddp_audit.tree.questions import DISTRIBUTED, by_rank, samplers_of, speaks_of, written
 from ddp_audit.tree.values import Obj, constant
 
 _REDUCES = ("all_reduce", "reduce", "all_reduce_coalesced")
 GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object", "all_gather_into_tensor", "all_gather_single")
-_MENDED = (
-    r"gather_for_metrics|dedup|duplicate|unique|Unrepeated|\[\s*:\s*len\(|\[\s*:\s*[\w.]*(num|total|size|len)\w*\]|total_size|"
-    r"\{\s*(\w*id\w*|\w*ind(ex|ices)?\w*|idx|key)\s*:.*\bfor\b|remove_padding|"
-    r"\w\[\s*(int\()?(\w+\[[\"'](\w*_)?(id|ids|idx|uid|guid|index)[\"']\]|(image|sample|example|question|row|item)_?id)\)?\s*\]\s*=[^=]"
-)
+_MENDED = ("gather_for_metrics", "dedup", "duplicate", "unique", "Unrepeated", "total_size", "remove_padding")
+_COUNTS = ("num", "total", "size", "len")
+_ROWS = ("image", "sample", "example", "question", "row", "item")
+_KEYS = ("id", "ids", "idx", "uid", "guid", "index", "indices", "key")
 
 
 def leaves_rows_out(program: Program) -> bool:
     """Whether the code says somewhere that rows are told apart, or that those beyond the number of rows are dropped."""
-    return has_line(program, _MENDED)
+    if speaks_of(program, *_MENDED) or any(_has_key(one.node.key) for one in written(program, ast.DictComp)):
+        return True
+    return any(_cuts_to_count(one.node) or _files_by_key(one.node) for one in written(program, ast.Subscript))
+
+
+def _cuts_to_count(node: ast.Subscript) -> bool:
+    """`rows[:len(data)]`, `rows[: self.num_rows]`."""
+    match node.slice:
+        case ast.Slice(lower=None, upper=ast.Call(func=ast.Name(id="len"))):
+            return True
+        case ast.Slice(lower=None, upper=ast.Name(id=name) | ast.Attribute(attr=name), step=None):
+            return any(part in name for part in _COUNTS)
+    return False
+
+
+def _files_by_key(node: ast.Subscript) -> bool:
+    """`results[image_id] = ..`, `results[row["id"]] = ..`, with `int(..)` around the key too."""
+    key = node.slice
+    if isinstance(key, ast.Call) and isinstance(key.func, ast.Name) and key.func.id == "int" and key.args:
+        key = key.args[0]
+    if not isinstance(node.ctx, ast.Store):
+        return False
+    if isinstance(key, ast.Subscript):
+        return isinstance(key.slice, ast.Constant) and str(key.slice.value).rsplit("_", 1)[-1] in _KEYS[:-2]
+    return isinstance(key, ast.Name) and key.id.endswith("id") and key.id.removesuffix("id").rstrip("_") in _ROWS
+
+
+def _has_key(key: ast.expr) -> bool:
+    return isinstance(key, ast.Name) and ("id" in key.id or key.id.rsplit("_", 1)[-1] in _KEYS)
 
 
 def padding_sampler(program: Program, loader: LoaderMade) -> SamplerMade | None:

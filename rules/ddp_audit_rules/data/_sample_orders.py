@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.tree.nodes import Draw, Node, Program, RandomNumbers, Seed, Spawn, Split
-from ddp_audit.tree.questions import HASHES, LISTING, calls_of, calls_with, unordered
+from ddp_audit.tree.questions import HASHES, LISTING, Written, calls_of, calls_with, every, unordered
 from ddp_audit.tree.values import ClassInfo, Const, Items, Made, Obj, Unknown, Value, behind, options
 from ddp_audit_rules.facts.streams import seeds_of
 
@@ -16,7 +17,8 @@ _SHUFFLES = {
     "random.shuffle": "random", "random.sample": "random", "numpy.random.shuffle": "numpy", "numpy.random.permutation": "numpy",
     "torch.randperm": "torch",
 }  # fmt: skip
-_PLACES = {LISTING: r"listdir\(|scandir\(|os\.walk\(|glob\(|iterdir\(", HASHES: r"\bset\(|\{.*\bfor\b"}
+_LISTS = ("listdir", "scandir", "os.walk", "glob", "iglob", "rglob", "iterdir")
+_PLACES = (LISTING, HASHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[
         found = next((why for inner in _elements(value) if (why := unordered(inner)) is not None), None)
         if found is None or found.reason not in _PLACES or data.made is None:
             continue
-        span = _place(program, data, _PLACES[found.reason])
+        span = _place(data, found.reason)
         if found.reason == LISTING:
             message = "The data set holds its files as the file system lists them, an order that another host need not have."
             when = "On one host, or one shared file system, the ranks mostly see one order."
@@ -140,13 +142,14 @@ def _elements(value: Value) -> Iterator[Value]:
             yield inner.over
 
 
-def _place(program: Program, data: Obj, pattern: str) -> Span:
+def _place(data: Obj, reason: str) -> Span:
     """The line that lists or makes the set, in the data set's class; else the place where the data set is made."""
     assert data.made is not None
     if isinstance(data.cls, ClassInfo):
-        source, node = data.cls.frame.source, data.cls.node
-        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-            line = source.lines[number - 1]
-            if re.search(pattern, line.split("#", 1)[0]):
-                return Span(source.path, number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
+        found: list[Written[Any]] = [*calls_of(data.cls, *(_LISTS if reason == LISTING else ("set",)))]
+        if reason == HASHES:
+            kinds = (ast.SetComp, ast.DictComp)
+            found += [Written(data.cls.frame.source, node) for node in every(data.cls.node) if isinstance(node, kinds)]
+        if found:
+            return min(found, key=lambda one: one.line).whole_line
     return data.made

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Iterator
+
+from ddp_audit.tree.questions import every
 
 _MAKERS = (
     "torch.Generator",
@@ -17,27 +18,35 @@ _MAKERS = (
 )
 
 
-def without_seeded_draws(text: str) -> str:
-    """The source of a class without the draws of generators that each process seeds alike, and without their making.
+_DRAWS = ("random", "randn", "randint", "randperm", "shuffle", "normal_", "uniform_")
+_DRAWN = ("rand", "sample")  # how the name of a function that draws may end
 
-    The text as it stands where it is not read as a whole, or where a generator is not known to be seeded so.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except SyntaxError:
-        return text
-    lines = textwrap.dedent(text).split("\n")
-    for function in ast.walk(tree):
+
+def draws_by_chance(tree: ast.ClassDef) -> bool:
+    """Whether a class draws random numbers, other than from generators that each process seeds alike."""
+    seeded: set[int] = set()
+    for function in every(tree):
         if isinstance(function, ast.FunctionDef):
             generators = _seeded_in(function)
             for node in _own(function):
                 if isinstance(node, ast.Assign) and _names(node) & generators:
-                    _blank(lines, node.value)
+                    seeded.add(id(node.value))
                 elif isinstance(node, ast.Call) and _draws_from(node, generators):
-                    _blank(lines, node.func)
+                    seeded.add(id(node.func))
                 elif isinstance(node, ast.Name) and node.id in generators:
-                    _blank(lines, node)
-    return "\n".join(lines)
+                    seeded.add(id(node))
+    return any(map(_draws, every(tree, seeded)))
+
+
+def _draws(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) | ast.FunctionDef(name=name) if name.endswith(_DRAWN):
+            return True
+        case (
+            ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name)
+        ):
+            return name.lower() == "rng" or any(part in name.lower() for part in _DRAWS)
+    return False
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -96,12 +105,3 @@ def _draws_from(call: ast.Call, generators: set[str]) -> bool:
     if given is not None:
         return isinstance(given, ast.Name) and given.id in generators
     return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in generators
-
-
-def _blank(lines: list[str], node: ast.expr) -> None:
-    """Takes the characters of a node out of the lines it stands in."""
-    for number in range(node.lineno - 1, (node.end_lineno or node.lineno)):
-        line = lines[number].encode()
-        start = node.col_offset if number == node.lineno - 1 else 0
-        end = (node.end_col_offset or len(line)) if number == (node.end_lineno or node.lineno) - 1 else len(line)
-        lines[number] = (line[:start] + b" " * (end - start) + line[end:]).decode()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import DeviceChoice, Node, Program, Seed, Spawn
-from ddp_audit.tree.questions import first_of_each_place, has_line, lines_with
+from ddp_audit.tree.questions import dotted, first_of_each_place, mentions, names_in, speaks_of, written
 from ddp_audit_rules.devices._device_numbers import is_device, ranks_past_the_end, repeats_on_nodes
 
 
@@ -33,25 +33,36 @@ def seeds_by_local_rank(program: Program) -> list[list[Seed]]:
 
 def unused_local_ranks(program: Program, path: str) -> Iterator[tuple[str, Span]]:
     """Variables of a file that get the local rank and are never used, with their assignments."""
-    for where, number, code in lines_with(program, r"^\s*\w*local_rank\w*\s*=[^=]"):
-        name = code.split("=")[0].strip()
-        uses = sum(len(re.findall(rf"\b{name}\b", line)) for line in program.sources[path])
-        if where == path and uses == 1 and "argument" not in code:
-            yield name, Span(path, number, len(code) - len(code.lstrip()) + 1, number, len(code.rstrip()) + 1)
+    for one in written(program, ast.Assign, "local_rank", path=path):
+        names = [target.id for target in one.node.targets if isinstance(target, ast.Name) and "local_rank" in target.id]
+        declares = any("argument" in name for name in names_in(one.node.value))
+        if len(one.node.targets) == 1 and names and not declares and len(mentions(program, *names, path=path)) == 1:
+            yield names[0], one.whole_line
 
 
 def has_local_rank(program: Program) -> bool:
     """Whether torchrun starts the job, which sets LOCAL_RANK; what spawns its ranks, or SLURM, does not."""
-    others = r"SLURM_|OMPI_|PMI_RANK|environ\[.(RANK|WORLD_SIZE|LOCAL_RANK).\]\s*=[^=]"
-    by_others = has_line(program, others) or program.has(Spawn)
-    return not by_others and not program.frameworks
+    by_others = speaks_of(program, "SLURM_", "OMPI_", "PMI_RANK") or program.has(Spawn)
+    sets = any(_sets_rank(target) for one in written(program, ast.Assign, "environ") for target in one.node.targets)
+    return not (by_others or sets) and not program.frameworks
+
+
+def _sets_rank(target: ast.expr) -> bool:
+    """`os.environ["RANK"] = ..`."""
+    if not isinstance(target, ast.Subscript) or not dotted(target.value).endswith("environ"):
+        return False
+    return isinstance(target.slice, ast.Constant) and target.slice.value in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 def assigned(program: Program, node: Node, name: str) -> list[tuple[str, int, str]]:
     """The last assignment before the node of the variable that holds the rank, in the node's file, with its source."""
-    variable = re.search(r"[A-Za-z_]\w*$", name)
-    if variable is None:
-        return []
-    pattern = rf"^\s*([\w.]+,\s*)*(\w+\.)?{variable.group()}\s*(,[^=]*)?=[^=].*(RANK|rank)"
-    before = [(path, line, code.strip()) for path, line, code in lines_with(program, pattern) if path == node.span.path]
+    variable = name.rpartition(".")[2]
+    found = [one for one in written(program, ast.Assign, path=node.span.path) if _gives_rank(one.node, variable)]
+    before = [(one.path, one.line, one.code) for one in found]
     return [item for item in before if item[1] < node.span.line][-1:] or before[:1]
+
+
+def _gives_rank(assignment: ast.Assign, variable: str) -> bool:
+    targets = [part for target in assignment.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    stored = any(isinstance(t, (ast.Name, ast.Attribute)) and dotted(t).rpartition(".")[2] == variable for t in targets)
+    return stored and any("rank" in word or "RANK" in word for word in names_in(assignment.value))

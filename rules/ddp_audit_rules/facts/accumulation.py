@@ -92,10 +92,8 @@ def _root(node: ast.expr) -> str:
 
 
 def _tree(program: Program, loop: Loop) -> ast.Module:
-    try:
-        return ast.parse(program.documents.get(loop.span.path, ""))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
+    source = program.files.get(loop.span.path)
+    return ast.Module([], []) if source is None else source.tree
 
 
 def _loop_tree(program: Program, loop: Loop) -> ast.For | ast.AsyncFor | None:

@@ -63,10 +63,9 @@ def to_cpu(program: Program, node: Node) -> Fix | None:
 
 def _load_state_dict_alone(program: Program, load: Span) -> bool:
     """Whether load_state_dict alone uses what a call at a place returns: as its argument, or by a name that nothing else uses."""
-    try:
-        tree = ast.parse(program.documents.get(load.path, ""))
-    except SyntaxError:
+    if load.path not in program.files:
         return False
+    tree = program.files[load.path].tree
     scopes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))]
     around = [n for n in scopes if isinstance(n, ast.Module) or n.lineno <= load.line <= (n.end_lineno or n.lineno)]
     scope = max(around, key=lambda n: getattr(n, "lineno", 0))

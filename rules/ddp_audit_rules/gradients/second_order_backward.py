@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
-from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.model import Node, Program, first_of_each_place
-from ddp_audit.program.values import Const, Unknown, Value
 from ddp_audit.rule import Context, Rule, guard_relations
+from ddp_audit.tree.nodes import Backward, Node, Program
+from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.values import Const, Unknown, Value, behind, operation_of
 from ddp_audit_rules.facts.losses import trained_by_ddp
 from ddp_audit_rules.facts.training import passes_at, reducer_gave_up, wrap_behind
 
@@ -69,7 +69,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        for node in first_of_each_place(program.of("backward")):
+        for node in first_of_each_place(program.of(Backward)):
             if node.no_sync or not trained_by_ddp(program, node):
                 continue
             grad = _only_gradient(node.target)
@@ -79,7 +79,7 @@ dist.destroy_process_group()
 
     def _wrap(self, program: Program, node: Node) -> Node | None:
         found = (wrap_behind(program, forward) for forward in program.forwards_of(node.target))
-        return next((wrap for wrap in found if wrap is not None and wrap.detail.get("style") == "ddp"), None)
+        return next((wrap for wrap in found if wrap is not None and wrap.style == "ddp"), None)
 
     def _finding(self, node: Node, wrap: Node) -> Finding:
         message = (

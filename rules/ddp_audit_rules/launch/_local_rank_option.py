@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ddp_audit.launch.model import DEEPSPEED, Launch
 from ddp_audit.tree.nodes import Node, Program
-from ddp_audit.tree.questions import lines_with
+from ddp_audit.tree.questions import Written, calls_of, speaks_of, written
 from ddp_audit.tree.values import MISSING
 
-ENVIRONMENT = (
-    r"LOCAL_RANK['\"]|SLURM_LOCALID|LOCAL_PROCESS|MPI_LOCALRANKID|get_node_local_rank|local_process_index|get_local_rank\("
-)
-READ = r"\.local_rank\b(?!\s*=[^=])|\[['\"]local_rank['\"]\]"
-ASSIGNED = r"\.local_rank\s*=[^=]|\[['\"]local_rank['\"]\]\s*=[^=]"
+_ENVIRONMENT = ("SLURM_LOCALID", "LOCAL_PROCESS", "MPI_LOCALRANKID", "get_node_local_rank", "local_process_index")
 
 
-def code_with(program: Program, pattern: str) -> Iterable[tuple[str, int, str]]:
-    """Lines of code that a pattern is found in, without those that only declare the option."""
-    declares = re.compile(r"add_argument\((?!.*(?:environ|getenv))")
-    return (found for found in lines_with(program, pattern) if not declares.search(found[2]))
+def reads(program: Program) -> list[tuple[str, int]]:
+    """The lines of code that read an attribute or key of the name local_rank."""
+    return [(one.path, one.line) for one in _touches(program) if isinstance(one.node.ctx, ast.Load)]
+
+
+def is_set(program: Program) -> bool:
+    """Whether the code gives such an attribute or key a value itself."""
+    return any(isinstance(one.node.ctx, ast.Store) for one in _touches(program))
+
+
+def reads_environment(program: Program) -> bool:
+    """Whether the code asks the environment, or what does, for the local rank."""
+    if speaks_of(program, *_ENVIRONMENT) or calls_of(program, "get_local_rank"):
+        return True
+    texts = (one.node.value for one in written(program, ast.Constant, "LOCAL_RANK"))
+    return any(isinstance(text, str) and text.endswith("LOCAL_RANK") and not text.startswith("-") for text in texts)
+
+
+def _touches(program: Program) -> Iterator[Written[Any]]:
+    for one in written(program, ast.AST, "local_rank"):
+        match one.node:
+            case ast.Attribute(attr="local_rank") | ast.Subscript(slice=ast.Constant(value="local_rank")):
+                yield one
 
 
 def handed_over(launches: Sequence[Launch], flags: Sequence[str]) -> bool:
@@ -32,7 +48,7 @@ def handed_over(launches: Sequence[Launch], flags: Sequence[str]) -> bool:
 
 def gives(launch: Launch) -> bool:
     """Whether the command passes the argument to the script itself."""
-    return any(re.match(r"--local[-_]rank", word) for word in launch.script_args)
+    return any(word.startswith(("--local-rank", "--local_rank")) for word in launch.script_args)
 
 
 def consequence(default: object, node: Node) -> str:

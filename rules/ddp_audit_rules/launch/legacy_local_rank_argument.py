@@ -13,7 +13,7 @@ from ddp_audit.tree.nodes import LocalRankOption, Program
 from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit.tree.values import constant
 from ddp_audit_rules.facts.evidence import by_devices
-from ddp_audit_rules.launch._local_rank_option import ASSIGNED, ENVIRONMENT, READ, code_with, consequence, gives, handed_over
+from ddp_audit_rules.launch._local_rank_option import consequence, gives, handed_over, is_set, reads, reads_environment
 
 
 class LegacyLocalRankArgument(Rule):
@@ -84,10 +84,8 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, node: LocalRankOption, launches: Sequence[Launch]) -> Finding | None:
         option = str(node.name)
-        used = [(path, line) for path, line, _ in code_with(program, READ)]
-        set_elsewhere = any(True for _ in code_with(program, ASSIGNED))
-        from_environment = any(True for _ in code_with(program, ENVIRONMENT))
-        if from_environment and used and not set_elsewhere:
+        used, set_elsewhere = list(dict.fromkeys(reads(program))), is_set(program)
+        if used and not set_elsewhere and reads_environment(program):
             return None
         if not used or set_elsewhere:
             return self.finding(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Backward, Clip, Guard, Node, Program, ScalerCall, Step, Unscale, ZeroGrad
+from ddp_audit.tree.questions import code_within, dotted, every
 from ddp_audit.tree.values import Bound, Const, Expr, Value, behind, operation_of
 from ddp_audit_rules.facts.accumulation import passes_of
 from ddp_audit_rules.facts.training import excludes
 
 _NORM = pattern(r"norm", re.IGNORECASE)
-_DIVIDES = pattern(r"world|/=|div_?\(|ReduceOp\.(AVG|MAX|MIN)")
 
 
 def step_after(program: Program, clip: Clip) -> Step | None:
@@ -84,15 +85,39 @@ def is_norm(value: Value) -> bool:
 
 def is_divided_after(program: Program, node: Node) -> bool:
     """Whether the lines behind an all_reduce make a mean of the sum."""
-    lines = program.sources.get(node.span.path, [])
-    return any(_DIVIDES.search(line) for line in lines[node.span.line - 1 : node.span.end_line + 3])
+    for code in code_within(program, node.span.path, node.span.line, node.span.end_line + 3):
+        match code:
+            case ast.AugAssign(op=ast.Div()) | ast.Attribute(attr="AVG" | "MAX" | "MIN"):
+                return True
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.endswith(("div", "div_")):
+                return True
+            case ast.Name(id=name) | ast.Attribute(attr=name) if "world" in name:
+                return True
+    return False
 
 
 def is_norm_used(program: Program, node: Node) -> bool:
     """Whether the lines behind an all_reduce take the root of the sum, divide by it, or hold it against a limit."""
-    name = re.escape(node.target.text) if node.target is not None and node.target.text else r"\w*norm"
-    used = re.compile(
-        rf"/\s*\(?\s*{name}|{name}\s*[<>]|[<>]=?\s*{name}|{name}\.sqrt|sqrt\({name}|{name}\s*\*\*|clip|clamp|max_norm"
-    )
-    lines = program.sources.get(node.span.path, [])
-    return any(used.search(line) for line in lines[node.span.end_line : node.span.end_line + 12])
+    norm = node.target.text if node.target is not None else ""
+
+    def of_norm(code: ast.expr) -> bool:
+        names = [dotted(inner) for inner in every(code) if isinstance(inner, (ast.Name, ast.Attribute))]
+        return norm in names if norm else any(name.endswith("norm") for name in names)
+
+    for code in code_within(program, node.span.path, node.span.end_line + 1, node.span.end_line + 12):
+        match code:
+            case ast.BinOp(op=ast.Div(), right=divisor) | ast.AugAssign(op=ast.Div(), value=divisor) if of_norm(divisor):
+                return True
+            case ast.BinOp(op=ast.Pow(), left=base) if of_norm(base):
+                return True
+            case ast.Compare(left=left, comparators=others) if of_norm(left) or any(map(of_norm, others)):
+                return True
+            case ast.Call(func=ast.Attribute(attr="sqrt") | ast.Name(id="sqrt")) if of_norm(code):
+                return True
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str() as name) if _limits(name):
+                return True
+    return False
+
+
+def _limits(name: str) -> bool:
+    return any(part in name for part in ("clip", "clamp", "max_norm"))
