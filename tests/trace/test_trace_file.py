@@ -167,13 +167,18 @@ def test_missing_ranks_and_leftovers_of_an_earlier_run(tmp_path: Path) -> None:
     assert {rank: one.state for rank, one in run.ranks.items()} == {0: MISSING, 1: MISSING, 2: RUNNING, 3: MISSING}
 
 
+def test_empty_files_are_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "rank-00000.ddptrace").write_bytes(b"")
+    with pytest.raises(TraceError, match="its files are empty"):
+        load_run(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda data: b"not a trace at all" + data[18:], "not a file of the ddp-audit tracer"),
         (lambda data: data[:40], "truncated"),
         (lambda data: data[:-100], "truncated"),
-        (lambda data: b"", "truncated"),
         (lambda data: data[:8] + b"\x63\0" + data[10:], "version 99"),
         (lambda data: data[:64] + b"\x77" + data[65:], "damaged at byte 64"),
         (lambda data: data[:64] + bytes(32 * 3) + data[160:], "damaged at byte"),

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, WAITING, RankRun, backwards, last_of
+from ddp_audit.compare.run import EMPTY_FILE, EXITED, KILLED, MISSING, RAISED, WAITING, RankRun, backwards, last_of
 from ddp_audit.events import (
     COLLECTIVE,
     DDP_BUCKET,
@@ -209,7 +209,7 @@ _ON_DEVICE = {"started": ", which its device has begun", "scheduled": ", which i
 def standing(run: RankRun, now: float | None = None) -> str:
     """Where a rank is, as the rest of a sentence about it: `has been waiting in broadcast .. at train.py:224 for 3.1 s`."""
     if run.state == MISSING:
-        return "left no trace"
+        return "left an empty trace file, as a full disk leaves it" if run.last == EMPTY_FILE else "left no trace"
     if run.untraced:
         stood = f", and it stood at {run.stands} last" if run.stands is not None else ""
         return f"was traced no further, because its tracer ended{stood}; last recorded: {last_text(run)}"

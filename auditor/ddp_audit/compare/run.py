@@ -20,6 +20,7 @@ EXITED = "exited"  # left in order; see code
 RAISED = "raised"  # an exception left the script
 KILLED = "killed"  # no exit record and the process is gone
 MISSING = "missing"  # no trace file
+EMPTY_FILE = "an empty trace file"  # what is known last of a rank that had no room to record anything
 
 
 class Looked(Protocol):

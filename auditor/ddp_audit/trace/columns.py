@@ -28,7 +28,6 @@ from ddp_audit.trace.plain import open_plain
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.standing import judge
 from ddp_audit.trace.store import (
-    NoTrace,
     RankReader,
     Reader,
     TraceError,
@@ -36,6 +35,7 @@ from ddp_audit.trace.store import (
     has_tracer_ended,
     is_gone,
     look_past_met,
+    no_trace,
     rank_of,
     read_header,
     read_meta,
@@ -86,7 +86,7 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     run.messages = _messages(readers, book)
     look_past_met(readers, run.messages)
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace)")
+        raise no_trace(folder, bool(names))
     return run, book.places
 
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 MOST_RANKS = 1 << 20  # more than any run has: what claims more is damaged, and would cost memory for each
 MOST_BYTES = 1 << 28  # of a file that is read as a whole
+
+_META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
+    "run": (str,),
+    "cwd": (str,),
+    "launch": (str,),
+    "torch": (str,),
+    "world_size": (int,),
+    "exit_code": (int,),
+    "killed": (bool,),
+    "command": (list,),
+}
 
 
 def open_plain(path: str | os.PathLike[str]) -> int:
@@ -32,3 +44,13 @@ def read_plain(path: Path) -> bytes:
     if len(data) > MOST_BYTES:
         raise OSError(0, f"longer than {MOST_BYTES >> 20} MB", str(path))
     return data
+
+
+def wrong_fields(meta: Mapping[str, Any]) -> Iterator[str]:
+    """What in run.json, the description of a run, is not what the tracer writes there, of what is used."""
+    for key, kinds in _META_KINDS.items():
+        if not isinstance(meta.get(key), (*kinds, type(None))):
+            yield f"{key} is {type(meta[key]).__name__}"
+    world = meta.get("world_size")
+    if isinstance(world, int) and not 0 <= world <= MOST_RANKS:
+        yield f"a run of {world} ranks"

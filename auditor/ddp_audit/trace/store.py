@@ -77,10 +77,10 @@ from typing import Any, Protocol
 
 from ddp_audit import events
 from ddp_audit.compare.messages import Messages
-from ddp_audit.compare.run import EXITED, MISSING, RAISED, RankRun, RecordedRun
+from ddp_audit.compare.run import EMPTY_FILE, EXITED, MISSING, RAISED, RankRun, RecordedRun
 from ddp_audit.events import Event, Site
 from ddp_audit.trace.locked import stands_locked
-from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain
+from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain, wrong_fields
 from ddp_audit.trace.processes import process_lives
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.standing import judge
@@ -89,16 +89,6 @@ from ddp_audit.trace.worker import layout
 _BLOCK = 1 << 16
 _SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
-_META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
-    "run": (str,),
-    "cwd": (str,),
-    "launch": (str,),
-    "torch": (str,),
-    "world_size": (int,),
-    "exit_code": (int,),
-    "killed": (bool,),
-    "command": (list,),
-}
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
 
 
@@ -118,8 +108,12 @@ def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
     follow = FollowRun(folder, strict=True)
     run = follow.poll()
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace)")
+        raise no_trace(folder, any(folder.glob("rank-*.ddptrace")))
     return run
+
+
+def no_trace(folder: Path, has_files: bool) -> NoTrace:
+    return NoTrace(f"{folder}: no trace in it ({'its files are empty' if has_files else 'no rank-*.ddptrace'})")
 
 
 class FollowRun:
@@ -187,21 +181,11 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         raise TraceError(f"{path}: cannot be read: {error.strerror or one_line(error)}") from error
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
-    wrong = "is no object" if not isinstance(found, dict) else next(_wrong_fields(found), "")
+    wrong = "is no object" if not isinstance(found, dict) else next(wrong_fields(found), "")
     if wrong:
         raise TraceError(f"{path}: damaged: {wrong}")
     checked: dict[str, Any] = found
     return checked
-
-
-def _wrong_fields(meta: Mapping[str, Any]) -> Iterator[str]:
-    """What in run.json is not what the tracer writes there, of what is used."""
-    for key, kinds in _META_KINDS.items():
-        if not isinstance(meta.get(key), (*kinds, type(None))):
-            yield f"{key} is {type(meta[key]).__name__}"
-    world = meta.get("world_size")
-    if isinstance(world, int) and not 0 <= world <= MOST_RANKS:
-        yield f"a run of {world} ranks"
 
 
 class Reader(Protocol):
@@ -254,7 +238,7 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
     run.world_size = world
     for rank in range(world):
         if rank not in run.ranks or (run.ranks[rank].state == MISSING and rank not in readers):
-            run.ranks[rank] = RankRun(rank, state=MISSING, last="no trace file")
+            run.ranks[rank] = RankRun(rank, state=MISSING, last=EMPTY_FILE if rank in readers else "no trace file")
     run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
 
 
@@ -460,9 +444,10 @@ def still_open(found: Iterable[tuple[int, Event]], is_met: Callable[[int, Event]
 
 
 def read_header(path: object, rank: int, head: bytes, strict: bool) -> tuple[int, float, float] | None:
-    """Pid, heartbeat and start from a file's header; None for a file that is being made. Raises TraceError for another file."""
+    """Pid, heartbeat and start from a file's header; None for a file that is being made, or never was. Raises TraceError for
+    another file."""
     if len(head) < layout.HEADER.size or head[:8] != layout.MAGIC:
-        if strict or head[:8].strip(b"\0"):
+        if head.strip(b"\0") or (strict and 0 < len(head) < layout.HEADER.size):
             what = "truncated" if layout.MAGIC.startswith(head[:8]) else "not a file of the ddp-audit tracer"
             raise TraceError(f"{path}: {what}")
         return None

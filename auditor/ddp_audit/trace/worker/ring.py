@@ -66,7 +66,11 @@ class Ring:
                 if offset + layout.CHUNK > self._limit:
                     raise OSError(f"{self.path} has reached its limit of {self._limit >> 20} MB ({layout.ENV_LIMIT})")
                 # Space is taken now, so that a full disk is an exception here and not a SIGBUS in the middle of a write.
-                os.posix_fallocate(self._descriptor, offset, layout.CHUNK)
+                try:
+                    os.posix_fallocate(self._descriptor, offset, layout.CHUNK)
+                except OSError:  # some file systems have made a part of it
+                    os.ftruncate(self._descriptor, offset)
+                    raise
                 mapped = mmap.mmap(self._descriptor, layout.CHUNK, offset=offset)
                 self._chunks[chunk] = mapped
                 self._chunks.pop(chunk - _KEPT_CHUNKS, None)
