@@ -1,10 +1,15 @@
-"""Makes the pages of the rules for the site, from the text in the rules themselves (mkdocs hooks)."""
+"""Makes the pages of the rules and of the commands for the site, from the rules and the commands themselves (mkdocs hooks)."""
 
 from __future__ import annotations
+
+import importlib
+import os
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from ddp_audit.cli import COMMANDS
+from ddp_audit.cli.parser import Parser
 from ddp_audit.report.pages import Page, page_of, suppression_pages
 from ddp_audit.rule import load_rules
 
@@ -38,8 +43,25 @@ def index_of(pages: list[Page]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def commands() -> str:
+    """The help of every command, as one page."""
+    lines = ["# Commands", "", "This page is what `ddp-audit COMMAND --help` prints.", ""]
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"  # the width of the help
+    try:
+        for name in COMMANDS:
+            parser = Parser(prog="ddp-audit")
+            below = parser.add_subparsers(parser_class=Parser)
+            importlib.import_module(f"ddp_audit.cli.{name.replace('-', '_')}").add_parser(below)
+            lines += [f"## {name}", "", "```text", below.choices[name].format_help().rstrip(), "```", ""]
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return "\n".join(lines)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages."""
+    files.append(File.generated(config, "commands.md", content=commands()))
     pages = rule_pages()
     files.append(File.generated(config, "rules/index.md", content=index_of(pages)))
     for page in pages:

@@ -22,6 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from generated_traces import generate
 
+from ddp_audit.cli import COMMANDS
 from ddp_audit.rule import load_rules
 from ddp_audit.source.config import Config, find_config
 
@@ -152,6 +153,8 @@ def test_site_is_built(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tmp_path / "site" / "rules" / "DDP401" / "index.html").exists()
+    told = (tmp_path / "site" / "commands" / "index.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in told for name in COMMANDS) and "--min-severity" in told
     start = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "TensorDataset" in start and "--8" not in start, "the script of the first page is not in it"
     assert not re.search(r'<(?:script|img|link)[^>]* (?:src|href)="https?://', re.sub(r'<link rel="canonical"[^>]*>', "", start))
