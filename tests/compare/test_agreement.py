@@ -95,9 +95,9 @@ def test_until_something_that_is_not_known(predicted: Ranks, ranks: list[RankRun
     ("predicted", "ranks", "killed", "kind", "where"),
     [
         # a hang that did not happen: the run went past the collective in which it was to wait, or ended there
-        (HANG, [done(0, A, B, C), done(1, A, B, C)], False, OUTCOME, "Rank 0 completed, and was predicted to wait for ever in barrier"),
-        (HANG, [done(0, A, B, C), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait for ever in barrier"),
-        (HANG, [done(0, A, B, C, A), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait for ever in"),
+        (HANG, [done(0, A, B, C), done(1, A, B, C)], False, OUTCOME, "Rank 0 completed, and was predicted to wait forever in barrier"),
+        (HANG, [done(0, A, B, C), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait forever in barrier"),
+        (HANG, [done(0, A, B, C, A), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait forever in"),
         (HANG, [failed(0, A, B, C, BOOM), done(1, A, B)], False, OUTCOME, "Rank 0 failed: ValueError: boom (train.py:9), and was"),
         # completion that did not happen
         (both([A, B]), [stopped(0, A, B, waiting=B), done(1, A)], True, OUTCOME, "Rank 0 waited in all_reduce of 4 float32 (user"),
@@ -106,8 +106,8 @@ def test_until_something_that_is_not_known(predicted: Ranks, ranks: list[RankRun
         (both([A]), [done(0, A), rank_run(1, [A], EXITED, 3)], False, OUTCOME, "Rank 1 exited with code 3, and was predicted to"),
         (both([A]), [failed(0, A, BOOM), failed(1, A, BOOM)], False, OUTCOME, "Ranks 0 and 1 failed: ValueError: boom (train.py:9)"),
         # an exception that did not happen, or another one
-        (FAIL, [done(0, A, B), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait for ever in barrier"),
-        (FAIL, [done(0, A, B, C), done(1, A, B, C)], False, OUTCOME, "Rank 0 completed, and was predicted to wait for ever in"),
+        (FAIL, [done(0, A, B), done(1, A, B)], False, OUTCOME, "Rank 0 completed, and was predicted to wait forever in barrier"),
+        (FAIL, [done(0, A, B, C), done(1, A, B, C)], False, OUTCOME, "Rank 0 completed, and was predicted to wait forever in"),
         (both([A], End(FAILS, "KeyError: 'lr'", "KeyError")), [done(0, A), done(1, A)], False, OUTCOME,
          "Ranks 0 and 1 completed, and were predicted to fail with KeyError: 'lr'."),
         (both([A], End(FAILS, "KeyError", "KeyError")), [failed(0, A, BOOM), failed(1, A, BOOM)], False, OUTCOME, "Ranks 0 and 1 failed"),

@@ -199,7 +199,7 @@ def test_findings_get_the_verdict_of_their_rule(tmp_path: Path, monkeypatch: pyt
     assert ran.verdict_reason == (
         "This line ran, and the run recorded nothing to judge it by. What would show it: two ranks say so."
     )
-    assert unknown.verdict_reason.startswith("The trace does not tell whether this line ran,")
+    assert unknown.verdict_reason.startswith("The trace does not show whether this line ran,")
     assert behind.verdict_reason == "Every rank ended before this line."
     assert (shown.verdict_reason, clean.verdict_reason) == ("", "")
     assert (ran.to_json()["verdict"], ran.to_json()["verdict_reason"]) == ("not-exercised", ran.verdict_reason)

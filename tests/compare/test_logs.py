@@ -85,7 +85,7 @@ def test_a_text_is_joined_with_the_diff() -> None:
     parted = compare_run(run).parted
     notes = list(notes_in([LINES["nccl-timeout"].replace("1580", "2")], "x.log"))
     text = "\n".join(log_lines.lines(notes, with_diff(notes, parted)))
-    assert "Number 2 of the watchdog is collective 1 which is where the ranks part." in " ".join(text.split())
+    assert "Number 2 of the watchdog is collective 1 which is where the ranks diverge." in " ".join(text.split())
     assert "collective 1 of the default group: rank 0 at train.py:5; rank 1 at train.py:9." in " ".join(text.split())
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "not in the trace" in " ".join(with_diff(notes, []))
@@ -104,7 +104,7 @@ def test_diff_takes_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     log.write_text(LINES["nccl-timeout"].replace("1580", "5") + "\n")
     assert main(["diff", str(folder), "--log", str(log)]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "What the log says nccl-timeout" in said and "is collective 5 which is where the ranks part" in said
+    assert "What the log says nccl-timeout" in said and "is collective 5 which is where the ranks diverge" in said
     assert main(["diff", str(folder), "--log", str(log), "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["log"][0]["kind"] == "nccl-timeout"
     assert main(["diff", str(folder), "--log", str(tmp_path / "none.log")]) == 2

@@ -135,7 +135,7 @@ def test_evaluations_with_buffers_that_differ_and_are_put_together() -> None:
     assert fault.kind == "buffers-differ" and str(fault.site) == "train.py:40"
     assert "with buffers that differ (book), and put their results together at train.py:70" in fault.explanation
     assert "in a forward through the wrapper" in fault.explanation
-    assert "told not to send" in only(*([buffers(sent=False, book=value), all_reduce(70)] for value in "ab")).explanation
+    assert "configured not to send" in only(*([buffers(sent=False, book=value), all_reduce(70)] for value in "ab")).explanation
 
 
 def test_evaluations_whose_buffers_do_not_matter() -> None:

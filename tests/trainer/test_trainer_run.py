@@ -233,7 +233,7 @@ def test_bad_input_is_refused_with_one_line(
     assert not (tmp_path / "none.bin").exists()
     assert "directory" in refuse("--data", str(tmp_path))
     assert "3 bytes are not a whole number" in refuse("--data", str(odd))
-    assert "is no token file" in refuse("--data", str(empty))
+    assert "is not a token file" in refuse("--data", str(empty))
     assert "--vocab-size must be 512 or more" in refuse("--data", str(large))
     assert "too short for --block-size 2000" in refuse("--block-size", "2000")
     assert "gives each rank 67 sequences an epoch, one update needs 160" in refuse("--accumulation", "40")
