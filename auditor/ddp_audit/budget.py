@@ -16,7 +16,8 @@ from collections.abc import Iterator
 MEMORY = 900 * 1024 * 1024  # bytes that an audit may take, beside what the process has
 SECONDS = 60.0  # of processor time, for one script
 _LOOKS = 1.0  # seconds between two looks at the clock, at least
-TOO_MUCH_MEMORY = f"was not audited: it needs more than {MEMORY // 1024 // 1024} MB of memory"
+NEEDS_TOO_MUCH = f"needs more than {MEMORY // 1024 // 1024} MB of memory"
+TOO_MUCH_MEMORY = f"was not audited: it {NEEDS_TOO_MUCH}"
 
 
 class GaveUp(BaseException):
@@ -25,7 +26,26 @@ class GaveUp(BaseException):
 
 def too_slow() -> str:
     """Return what is said of a script whose time is spent."""
-    return f"was not audited: it takes more than {SECONDS:g} seconds of processor time"
+    return f"was not audited: it {takes_too_long()}"
+
+
+def takes_too_long() -> str:
+    """Return the predicate of what took its time and was not done."""
+    return f"takes more than {SECONDS:g} seconds of processor time"
+
+
+_together: list[float] = []  # since when what is bounded together takes its time
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Let all that is bounded inside of the block share one budget of memory and time, as an audit and the run that explains it."""
+    with bounded_memory():
+        _together.append(time.process_time())
+        try:
+            yield
+        finally:
+            _together.pop()
 
 
 @contextlib.contextmanager
@@ -74,7 +94,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.since = time.process_time()
+        self.since = _together[-1] if _together else time.process_time()
         self.lock = threading.Lock()
         self.ended = threading.Event()
         self.is_spent = False

@@ -127,9 +127,10 @@ def run(args: argparse.Namespace) -> int:
             return result
 
         mends = args.fix or args.diff
-        mended = fixing.mend_findings(args, audited, overlay) if mends else None
-        result = audited(overlay) if mended is None else mended.result
-        run = explained.explained(paths, options, overlay, result, result.rules) if args.explain_run else None
+        with explained.one_budget(args):
+            mended = fixing.mend_findings(args, audited, overlay) if mends else None
+            result = audited(overlay) if mended is None else mended.result
+            run = explained.explained(paths, options, overlay, result, result.rules) if args.explain_run else None
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
     if mended is not None and args.diff:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Usage
-from ddp_audit.outcome import AuditResult, Options, UsageError
+from ddp_audit.outcome import AuditResult, Options
 from ddp_audit.source.paths import display_path
+from ddp_audit.source.problems import SourceError
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
@@ -37,6 +39,15 @@ def check_format(args: argparse.Namespace, form: str) -> None:
         raise Usage(f"--explain-run goes with the formats full, text and json, not with {form}")
 
 
+def one_budget(args: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Return the block in which an audit and its explained run share one budget."""
+    if not args.explain_run:
+        return contextlib.nullcontext()
+    from ddp_audit import budget
+
+    return budget.together()
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """The predicted run of a script, with its path and what it does not show of the findings."""
@@ -49,7 +60,7 @@ class Explained:
 def explained(
     paths: Sequence[str], options: Options, overlay: Mapping[str, bytes], result: AuditResult, rules: Mapping[str, Rule]
 ) -> Explained | None:
-    """The predicted run of the one script; None where it cannot be read (the report says so).
+    """The predicted run of the one script; None where it cannot be read or was given up, as the errors of `result` then say.
 
     It is the run that the findings of the audit rest on, and in addition what comes of conditions on local data.
     """
@@ -59,17 +70,21 @@ def explained(
     from ddp_audit.report.run_findings import beyond, of_runs
     from ddp_audit.source.deep import with_room
 
-    job = job_of(paths, options, bounds=CHECKED, overlay=overlay)
-    if job is None:
-        return None
+    if any(error.message in (budget.TOO_MUCH_MEMORY, budget.too_slow()) for error in result.errors):
+        return None  # the audit spent the run's share too
+    path = display_path(paths[0])
     try:
         with budget.bounded_memory(), budget.bounded_time():
+            job = job_of(paths, options, bounds=CHECKED, overlay=overlay)
+            if job is None:
+                return None
             found = predicted(job, both_ways=True)
-            kept = with_room(lambda: list(beyond(found, of_runs(result.findings, rules), result)))
+            return Explained(path, found, with_room(lambda: list(beyond(found, of_runs(result.findings, rules), result))))
     except RecursionError:
-        raise UsageError(f"{display_path(paths[0])}: is nested too deeply to be audited (--explain-run)") from None
+        why = "it is nested too deeply"
     except MemoryError:
-        raise UsageError(f"{display_path(paths[0])}: {budget.TOO_MUCH_MEMORY} (--explain-run)") from None
+        why = f"with the audit it {budget.NEEDS_TOO_MUCH}"
     except budget.GaveUp:
-        raise UsageError(f"{display_path(paths[0])}: {budget.too_slow()} (--explain-run)") from None
-    return Explained(display_path(paths[0]), found, kept)
+        why = f"with the audit it {budget.takes_too_long()}"
+    result.errors.append(SourceError(path, None, f"its predicted run was given up: {why} (--explain-run)", is_audited=True))
+    return None

@@ -24,7 +24,7 @@ def closing_line(result: AuditResult, causes: Sequence[Cause] | None = None) -> 
 
     With `causes` these are counted, and their places behind them.
     """
-    failures = {error.path for error in result.errors}
+    failures = {error.path for error in result.errors if not error.is_audited}
     failed = len(failures)
     if not result.files and not result.findings:
         why = f"{count(failed, 'path')} could not be read or parsed" if failed else "every path is excluded"
