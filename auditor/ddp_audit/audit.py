@@ -84,7 +84,8 @@ def audit(
         result.notes.append(withheld_note(options.withheld_rules))
     documents = {path: text for entry in entries for path, text in entry.documents.items()}
     outside = frozenset() if options.show_imported else _outside(project, entries)
-    result.findings, result.suppressed, hidden = _settle(found, project, documents, selection, options, outside)
+    with bounded_memory():
+        result.findings, result.suppressed, hidden = _settle(found, project, documents, selection, options, outside)
     if hidden:
         result.notes.append(_hidden_note(hidden))
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.cell or 0, error.line or 0))

@@ -17,6 +17,7 @@ from ddp_audit.program.nodes import Spawn
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import SourceError, SourceFile
+from ddp_audit.source.problems import said_of
 from ddp_audit.source.project import Project, Tell
 from ddp_audit.source.seen import Seen
 from ddp_audit.source.suppress import MARK
@@ -297,6 +298,5 @@ def launch_overrides(launch: Launch | None, entry: SourceFile) -> dict[str, Over
 def _internal(entry: SourceFile, what: str, error: Exception) -> SourceError:
     if os.environ.get("DDP_AUDIT_DEBUG"):
         raise error
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    shown = f"{what} failed: {text} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
+    shown = f"{what} failed: {said_of(error)} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
     return SourceError(entry.path, None, shown, is_internal=True)

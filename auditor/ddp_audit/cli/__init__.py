@@ -66,8 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         if os.environ.get("DDP_AUDIT_DEBUG"):
             raise
-        text = " ".join(str(error).split())
-        print(f"ddp-audit: internal error: {type(error).__name__}: {text} (DDP_AUDIT_DEBUG=1 shows where)", file=sys.stderr)
+        from ddp_audit.source.problems import said_of
+
+        print(f"ddp-audit: internal error: {said_of(error)} (DDP_AUDIT_DEBUG=1 shows where)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("ddp-audit: interrupted", file=sys.stderr)

@@ -6,15 +6,17 @@ cannot be read, is taken back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import libcst as cst
 
+from ddp_audit import budget
 from ddp_audit.findings import Finding
 from ddp_audit.fix.catalogue import FIXES
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
@@ -98,7 +100,8 @@ def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[s
             if data is None:
                 data = read_bytes(Path(path))
             text = decode(data, path)
-            new, fixed = _mend_text(text, findings, mended.refused)
+            with refused_past_budget():
+                new, fixed = _mend_text(text, findings, mended.refused)
             if not fixed:
                 continue
             parse_text(new, path)
@@ -110,6 +113,20 @@ def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[s
         mended.fixed += fixed
         done[path] = _Done(data, fixed)
     return done
+
+
+@contextlib.contextmanager
+def refused_past_budget() -> Iterator[None]:
+    """Raise Refused where the fixes of a file take more than an audit may."""
+    try:
+        with budget.bounded_memory(), budget.bounded_time():
+            yield
+    except MemoryError:
+        raise Refused(f"it {budget.NEEDS_TOO_MUCH}") from None
+    except RecursionError:
+        raise Refused("the file is nested too deeply") from None
+    except budget.GaveUp:
+        raise Refused(f"it {budget.takes_too_long()}") from None
 
 
 def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> tuple[str, list[Finding]]:
@@ -149,8 +166,9 @@ def edits_of(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[int,
         if finding.code not in FIXES or path.endswith(SUFFIX):
             continue
         try:
-            tree = trees[path] if path in trees else trees.setdefault(path, Tree(texts[path]))
-            edit = None if tree is None else edit_for(texts[path], tree, finding)
+            with refused_past_budget():
+                tree = trees[path] if path in trees else trees.setdefault(path, Tree(texts[path]))
+                edit = None if tree is None else edit_for(texts[path], tree, finding)
         except Refused:
             trees.setdefault(path, None)
             continue

@@ -16,6 +16,9 @@ Block = cst.Module | cst.IndentedBlock
 _Kind = TypeVar("_Kind", bound=cst.CSTNode)
 
 
+_MOST_TEXT = 300_000  # characters of a file that is changed: libcst takes up to 0.1 ms and 5 KB for two of them
+
+
 class Refused(Exception):
     """A codemod that leaves the file alone, because its edit would not be right here. The text completes 'no automatic fix: ..'."""
 
@@ -35,16 +38,21 @@ class Step:
 class Tree:
     """The parsed text of one file. Lines and columns count from 1, in characters, as those of findings do.
 
-    Raises Refused where libcst cannot read the text.
+    Raises Refused where libcst cannot read the text, or would take long.
     """
 
     def __init__(self, text: str) -> None:
+        if len(text) > _MOST_TEXT:
+            raise Refused(f"the file has more than {_MOST_TEXT:,} characters")
         try:
             wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         except (cst.ParserSyntaxError, RecursionError) as error:
             raise Refused(f"libcst cannot read the file ({type(error).__name__})") from None
         self.module = wrapper.module
-        self._positions = wrapper.resolve(PositionProvider)
+        try:
+            self._positions = wrapper.resolve(PositionProvider)
+        except (RecursionError, KeyError):  # libcst's own handler of the first raises the second
+            raise Refused("the file is nested too deeply") from None
 
     def position(self, node: cst.CSTNode) -> CodeRange:
         """Where a node begins and ends: lines from 1, columns from 0."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from ddp_audit.launch.prose import claim_in
 from ddp_audit.launch.shell import BatchJob, Setting, Variables, batch_job, makefile_as_shell
 from ddp_audit.patterns import pattern
 from ddp_audit.source.documents import is_makefile
+from ddp_audit.source.tokens import tokens_of
 
 _WORTH_READING = pattern(
     r"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric) run"
@@ -100,7 +100,7 @@ def _python_blocks(text: str) -> Iterator[list[Line]]:
     comments: list[Line] = []
     statement_start = True
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokens_of(text):
             if token.type == tokenize.COMMENT:
                 body = token.string.lstrip("#")
                 line = Line(token.start[0], token.start[1] + 1 + len(token.string) - len(body), body)

@@ -23,6 +23,7 @@ from ddp_audit.server.session import Change, Outcome, Session, changes_of, page,
 from ddp_audit.source.config import SETTINGS
 from ddp_audit.source.files import SourceError
 from ddp_audit.source.notebook import SUFFIX
+from ddp_audit.source.problems import said_of
 
 _WATCHED = (*SETTINGS, "*.json", "*.py")  # a baseline is a .json mostly; which one it is the settings say
 _SEVERITIES = {
@@ -86,13 +87,17 @@ class Server(LanguageServer):
             return []
         known = self._changes.get(document.uri)
         if known is None or known[0] != text:
-            made = await self.worker.run(lambda: changes_of(text, findings))
+            try:
+                made = await self.worker.run(lambda: changes_of(text, findings))
+            except Exception as error:  # no fixes are offered; what was found stays
+                self._log([f"the fixes of {document.uri} failed: {said_of(error)}"])
+                made = [[] for _ in findings]
             known = self._changes[document.uri] = (text, made)
         return known[1] if document.text == text and document.findings is findings else []
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
         """Writes an error of the server into the client's log, once. A message box would come back with every key."""
-        self._log([f"{type(error).__name__}: {error}"])
+        self._log([said_of(error)])
 
     def watch(self) -> None:
         """Asks the client to report changes of settings, baselines and modules, where it can."""
@@ -147,7 +152,7 @@ class Server(LanguageServer):
         try:
             await self._audited(uri)
         except Exception as error:  # the next document waits
-            self._log([f"{uri}: {type(error).__name__}: {' '.join(str(error).split())}"])
+            self._log([f"{uri}: {said_of(error)}"])
 
     async def _audited(self, uri: str) -> None:
         document = self.session.documents.get(uri)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from ddp_audit.selection import withheld_note
 from ddp_audit.server.documents import Document, as_bytes
 from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError, check_text, decode, display_path, read_bytes
+from ddp_audit.source.problems import said_of
 from ddp_audit.source.suppress import first_line
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ class Session:
             outcome.trouble = str(error)
             return outcome
         except Exception as error:  # the editor goes on with what was found before
-            outcome.internal = [f"the audit of {shown} failed: {type(error).__name__}: {' '.join(str(error).split())}"]
+            outcome.internal = [f"the audit of {shown} failed: {said_of(error)}"]
             return outcome
         new, outcome.trouble = self._not_in_baseline(result, config)
         self.rules = list(result.rules.values())
@@ -199,23 +201,24 @@ def _mended(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
     if not able:
         return {}
     from ddp_audit.fix.catalogue import FIXES, title_of
-    from ddp_audit.fix.rounds import edit_for
+    from ddp_audit.fix.rounds import edit_for, refused_past_budget
     from ddp_audit.fix.tree import Refused, Tree
 
     found: dict[int, Change] = {}
     tree: Tree | None = None
-    for number, finding in able.items():
-        assert finding.fix is not None
-        try:
+    with suppress(Refused), refused_past_budget():
+        for number, finding in able.items():
+            assert finding.fix is not None
             if finding.code not in FIXES:
                 continue
             tree = tree or Tree(text)
-            edit = edit_for(text, tree, finding)
-        except Refused:
-            continue
-        if edit is not None:
-            title = f"{finding.code}: {title_of(finding)}"
-            found[number] = Change(title, edit.start, edit.end, "".join(edit.lines), finding.fix.safety == "safe")
+            try:
+                edit = edit_for(text, tree, finding)
+            except Refused:
+                continue
+            if edit is not None:
+                title = f"{finding.code}: {title_of(finding)}"
+                found[number] = Change(title, edit.start, edit.end, "".join(edit.lines), finding.fix.safety == "safe")
     return found
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from ddp_audit.source.paths import place_of
 
+_MOST_SAID = 500  # characters of what an unexpected error says
+
+
+def said_of(error: BaseException) -> str:
+    """Return the kind of an error that nobody expected and what it says, in one line; what it holds may have no text at all."""
+    try:
+        text = " ".join(str(error)[:_MOST_SAID].split())
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}"
+
 
 class SourceError(Exception):
     """A file that could not be found, read or parsed. `line` is None where the trouble has no line.
 
     With `cell`, which counts from 1, `line` is a line of that cell of a notebook, and `file_line` the line of the file.
-    `is_internal` marks an error of the auditor itself, which no change of the file corrects.
+    `is_internal` marks an error of the auditor itself, which no change of the file corrects, and `is_audited` what is wrong with
+    something else than the audit of the file, which has its findings.
     """
 
     def __init__(
@@ -20,13 +32,15 @@ class SourceError(Exception):
         cell: int | None = None,
         is_internal: bool = False,
         file_line: int | None = None,
+        is_audited: bool = False,
     ) -> None:
-        super().__init__(path, line, message, cell, is_internal, file_line)
+        super().__init__(path, line, message, cell, is_internal, file_line, is_audited)
         self.path = path
         self.line = line
         self.message = message
         self.cell = cell
         self.is_internal = is_internal
+        self.is_audited = is_audited
         self.file_line = line if cell is None else file_line
 
     @property

@@ -8,7 +8,6 @@ a string does nothing.
 
 from __future__ import annotations
 
-import io
 import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from ddp_audit.findings import Finding, Fix, Span
 from ddp_audit.patterns import pattern
 from ddp_audit.source.files import SourceFile
+from ddp_audit.source.tokens import tokens_of
 
 WITHOUT_CODE = ("DDP901", "suppression-without-code")
 UNKNOWN = ("DDP902", "unknown-suppression")
@@ -133,7 +133,7 @@ def first_line(text: str, line: int) -> int | None:
     """The first line of the statement (of a compound one: of its header) that holds a line; None where none does."""
     first: int | None = None
     with suppress(tokenize.TokenError, SyntaxError):
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokens_of(text):
             if token.type == tokenize.NEWLINE:
                 if first is not None and first <= line <= token.start[0]:
                     return first
@@ -167,7 +167,7 @@ def _comments(text: str) -> Iterator[tuple[tokenize.TokenInfo, Collection[int]]]
     is_decorator = False
     opened = False  # whether the first line of the statement ends with an opening bracket
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokens_of(text):
             if token.type == tokenize.COMMENT:
                 if MARK in token.string:
                     (waiting if first is None else inside).append(token)
