@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from ddp_audit import budget
 from ddp_audit.audit import audit
 from ddp_audit.cli import main
+from ddp_audit.explore import proof
+from ddp_audit.folding import Effort
 from ddp_audit.program import lower
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import MOST_TOKENS
@@ -55,6 +58,14 @@ def _hoard(*_: Any) -> None:
     held = []
     while True:
         held.append(bytearray(1 << 20))
+
+
+def _raise_memory_error(*_: Any, **__: Any) -> None:
+    raise MemoryError
+
+
+def _raise_recursion_error(*_: Any, **__: Any) -> None:
+    raise RecursionError
 
 
 @pytest.mark.parametrize("heavy", [_spin, lambda: _deeply(2_000)], ids=["spins", "spins in a deep stack"])
@@ -156,6 +167,104 @@ def test_a_short_script_that_stands_for_much(
     Path("train.py").write_text(PREAMBLE + text)
     assert main(["check", "--explain-run", "--no-cache", "train.py"]) in (0, 1)
     assert "error in ddp-audit" not in capsys.readouterr().out
+
+
+DIAMONDS = (
+    "class A0: pass\nclass B0: pass\n"
+    + "".join(f"class A{i + 1}(A{i}, B{i}): pass\nclass B{i + 1}(A{i}, B{i}): pass\n" for i in range(40))
+    + "x = A40()\nx.f()\nx.y = 1\nprint(x.z, isinstance(x, B0))\n"
+)
+MODULE_DIAMONDS = (
+    "class M0(torch.nn.Module): pass\nclass N0(torch.nn.Module): pass\n"
+    + "".join(f"class M{i + 1}(M{i}, N{i}): pass\nclass N{i + 1}(M{i}, N{i}): pass\n" for i in range(40))
+    + "x = DDP(M40())\nx(torch.ones(2))\n"
+)
+CASES = "match dist.get_rank():\n" + "".join(f"    case {i}:\n        dist.barrier()\n" for i in range(9, 4_000))
+DEEP_NETWORK = (
+    "net = DDP(torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(3_000)]))\n"
+    "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    "for step in range(10**6):\n    net(torch.ones(1, 4)).sum().backward()\n    optimizer.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [DIAMONDS, MODULE_DIAMONDS, CASES, DEEP_NETWORK], ids=["diamonds", "modules", "match", "deep network"]
+)
+def test_what_grows_faster_than_its_text_is_audited_all_the_same(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PREAMBLE + text + HAZARD)
+    assert main(["check", "--no-cache", "train.py"]) == 1
+    assert f"train.py:{(PREAMBLE + text + HAZARD).count(chr(10))}:5: DDP201" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_comparisons_of_long_lists_in_a_loop_are_counted(nested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddp_audit.explore.exact.state._MOST_WORK", 1_000_000)
+    value = "[list(range(2_000)) for _ in range(90)]" if nested else "[1] * 150_000"
+    text = f"a = {value}\nb = {value}\nsame = 0\nfor i in range(10**6):\n    if a == b:\n        same += 1\n"
+    (tmp_path / "train.py").write_text(PREAMBLE + text + "dist.barrier()\n")
+    before = Effort.parts
+    assert not audit([tmp_path / "train.py"]).errors
+    assert 1_000_000 < Effort.parts - before < 50_000_000
+
+
+def _run_beside(monkeypatch: pytest.MonkeyPatch, explain: Any) -> None:
+    """Let the run that is explained be `explain`, and that of the audit as it is."""
+    usual = proof.predicted
+
+    def predicted(job: Any, *, both_ways: bool = False) -> Any:
+        return explain() if both_ways else usual(job)
+
+    monkeypatch.setattr(proof, "predicted", predicted)
+
+
+@pytest.mark.parametrize(
+    ("explain", "why"),
+    [
+        (_spin, "with the audit it takes more than 2 seconds of processor time"),
+        (_raise_memory_error, "with the audit it needs more than 900 MB of memory"),
+        (_raise_recursion_error, "it is nested too deeply"),
+    ],
+)
+def test_a_run_that_is_given_up_leaves_the_findings(
+    explain: Any, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(budget, "SECONDS", 2.0)
+    _run_beside(monkeypatch, explain)
+    Path("train.py").write_text(PREAMBLE + HAZARD)
+    assert main(["check", "--explain-run", "--no-cache", "--format", "text", "train.py"]) == 2
+    said = capsys.readouterr()
+    assert f"error: train.py: its predicted run was given up: {why} (--explain-run)\n" in said.out and not said.err
+    assert "train.py:7:5: DDP201 error" in said.out and said.out.endswith("\n1 error in 1 file.\n")
+    assert main(["check", "--explain-run", "--no-cache", "--format", "json", "train.py"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [finding["code"] for finding in document["findings"] if finding["severity"] == "error"] == ["DDP201"]
+    assert [error["path"] for error in document["errors"]] == ["train.py"]
+
+
+def test_an_audit_and_its_explained_run_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "SECONDS", 1.0)
+    began = time.process_time()
+    with pytest.raises(budget.GaveUp), budget.together():
+        for _ in range(2):
+            with budget.bounded_time():
+                while time.process_time() - began < 0.8:
+                    pass
+        with budget.bounded_time():
+            while time.process_time() - began < 20:
+                pass
+    assert time.process_time() - began < 10  # a bound of its own for each would let it go on
+
+
+def test_an_audit_that_was_given_up_has_no_run(
+    scripts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ddp_audit.program.lower", _raise_memory_error)
+    assert main(["check", "--explain-run", "--no-cache", "heavy.py"]) == 2
+    assert capsys.readouterr().out.count("error: ") == 1
 
 
 def test_a_chain_of_thousands_of_calls_has_its_run_explained(

@@ -12,7 +12,7 @@ from typing import Any
 from ddp_audit.folding import mathematics
 from ddp_audit.folding.methods import CHANGES, METHODS, check_method
 from ddp_audit.folding.operators import CHECKS, FUNCTIONS
-from ddp_audit.folding.sizes import MOST_BITS, MOST_ITEMS, MOST_TEXT, TooLarge, bounded, check_key, count_of, weigh
+from ddp_audit.folding.sizes import MOST_BITS, MOST_ITEMS, MOST_TEXT, Effort, TooLarge, bounded, check_key, count_of, weigh
 
 
 def fold(name: str, *args: Any, **named: Any) -> Any:
@@ -42,4 +42,16 @@ def fold(name: str, *args: Any, **named: Any) -> Any:
     return bounded(function(*args, **named))
 
 
-__all__ = ["CHANGES", "MOST_BITS", "MOST_ITEMS", "MOST_TEXT", "TooLarge", "bounded", "check_key", "count_of", "fold", "weigh"]
+__all__ = [
+    "CHANGES",
+    "MOST_BITS",
+    "MOST_ITEMS",
+    "MOST_TEXT",
+    "Effort",
+    "TooLarge",
+    "bounded",
+    "check_key",
+    "count_of",
+    "fold",
+    "weigh",
+]

@@ -17,6 +17,12 @@ UNORDERED = (dict, set, frozenset)
 CONTAINERS = (*ORDERED, *UNORDERED)
 
 
+class Effort:
+    """How many parts of values were looked at, by all operations so far. What it grows by in a run bounds the run."""
+
+    parts = 0
+
+
 class TooLarge(Exception):
     """A result that would not be small. The text says of what kind, for a reader."""
 
@@ -41,7 +47,9 @@ def weigh(*values: Any, most: int = MOST_ITEMS) -> int:
     stack: list[Iterable[Any]] = [values]
     while stack:
         inner = stack.pop()
-        count += len(inner)  # type: ignore[arg-type]
+        size = len(inner)  # type: ignore[arg-type]
+        count += size
+        Effort.parts += size
         if count > most:
             raise TooLarge(f"a value of more than {most:,} parts")
         stack += [one for one in inner if isinstance(one, CONTAINERS)]

@@ -136,15 +136,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
 
 def class_attribute(lw: Lowering, info: ClassInfo, attr: str) -> Value | None:
     """A class variable, here or in a base of the project."""
-    value = lw.state.get((("class", info.frame.source.path, info.name), attr))
-    if value is not None:
-        return value
-    for base in info.bases:
-        if isinstance(base, Obj) and isinstance(base.cls, ClassInfo) and base.cls is not info:
-            value = class_attribute(lw, base.cls, attr)
-            if value is not None:
-                return value
-    return None
+    values = (lw.state.get((("class", cls.frame.source.path, cls.name), attr)) for cls in info.lineage())
+    return next((value for value in values if value is not None), None)
 
 
 def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sure: bool) -> Value:

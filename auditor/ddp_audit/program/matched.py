@@ -86,7 +86,12 @@ def _pattern(pattern: ast.pattern, subject: ast.expr) -> Found | None:
 
 def _at(pattern: ast.pattern, statement: ast.If | ast.Assign) -> ast.stmt:
     """A statement that stands where its pattern does; what it took from the program keeps its own place."""
-    for child in ast.walk(statement):
-        if isinstance(child, (ast.expr, ast.stmt)) and not hasattr(child, "lineno"):
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        child = waiting.pop()
+        if isinstance(child, (ast.expr, ast.stmt)):
+            if hasattr(child, "lineno"):
+                continue  # with all that it holds: a chain of thousands of cases is not walked again for each
             ast.copy_location(child, pattern)
+        waiting += ast.iter_child_nodes(child)
     return statement

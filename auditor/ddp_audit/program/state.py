@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddp_audit.lineage import lineage
 from ddp_audit.program.guards import NoSync
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import Guard, Loop
@@ -39,26 +40,28 @@ class ClassInfo:
 
     def outside_bases(self) -> set[str]:
         """Full names of the library classes that this class descends from."""
-        names: set[str] = set()
-        for base in self.bases:
-            for option in options(base):
-                if isinstance(option, Ext):
-                    names.add(option.name)
-                elif isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.kind == "class":
-                    names |= option.cls.outside_bases()
-        return names
+        return {
+            option.name for info in self.lineage() for base in info.bases for option in options(base) if isinstance(option, Ext)
+        }
+
+    def lineage(self) -> list[ClassInfo]:
+        """The class and those of the project that it descends from, in the order in which they are asked for a method."""
+        return lineage(self, lambda info: [cls for base in info.bases for cls in _classes_in(base)])
 
     def find(self, name: str) -> tuple[ClassInfo, ast.FunctionDef | ast.AsyncFunctionDef] | None:
         """A method by name, here or in a base of the project, with the class that defines it."""
         if name in self.methods:
             return self, self.methods[name]
-        for base in self.bases:
-            for option in options(base):
-                if isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.cls is not self:
-                    found = option.cls.find(name)
-                    if found:
-                        return found
-        return None
+        return next(((info, info.methods[name]) for info in self.lineage() if name in info.methods), None)
+
+
+def _classes_in(base: Value) -> list[ClassInfo]:
+    """The classes of the project that a base may be."""
+    return [
+        option.cls
+        for option in options(base)
+        if isinstance(option, Obj) and isinstance(option.cls, ClassInfo) and option.kind == "class"
+    ]
 
 
 @dataclass(slots=True, eq=False)

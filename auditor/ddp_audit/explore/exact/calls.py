@@ -154,12 +154,17 @@ class _Super:
         self.owner = owner
         self.receiver = receiver
 
+    def _rest(self) -> list[Class]:
+        """The classes after the owner, in the order of the receiver's own class: a class beside the owner may come first."""
+        own = getattr(self.receiver, "cls", self.receiver)
+        order = own.lineage() if isinstance(own, Class) else []
+        order = order if any(cls is self.owner for cls in order) else self.owner.lineage()
+        return order[next(n for n, cls in enumerate(order) if cls is self.owner) + 1 :]
+
     def attribute(self, it: Interpreter, name: str) -> Any:
-        for base in self.owner.bases:
-            if isinstance(base, Class):
-                found = base.find(name)
-                if found is not MISSING:
-                    return bound(it, found, self.receiver)
+        for cls in self._rest():
+            if name in cls.namespace:
+                return bound(it, cls.namespace[name], self.receiver)
         if isinstance(self.receiver, Module):
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))

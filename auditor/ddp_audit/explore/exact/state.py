@@ -166,7 +166,7 @@ class State:
     torch: tuple[int, int] | None = None  # the version that the program runs with, where somebody said which
     stubs: Mapping[str, Stub] = field(default_factory=dict)  # what the user describes of libraries, by full name
     describing: list[str] = field(default_factory=list)  # the descriptions whose expressions are under way
-    without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing
+    without: frozenset[tuple[str, int]] = frozenset()  # lines of forwards through a wrapper that send nothing
     events: list[Event] = field(default_factory=list)
     assumptions: dict[tuple[str, int, str], Assumption] = field(default_factory=dict)
     bounds: dict[str, None] = field(default_factory=dict)  # what was not followed to its end, in order
@@ -224,7 +224,8 @@ class State:
     keys: dict[int, tuple[str, int, str]] = field(default_factory=dict)  # of open conditions, by id() of their expression
     asked: dict[tuple[str, int, str], int] = field(default_factory=dict)
     made: int = 0  # elements and characters that operations made
-    work: int = 0  # elements and characters that they looked at
+    work: int = 0  # elements and characters that they looked at, apart from what is nested in containers
+    effort_before: int = field(default_factory=lambda: folding.Effort.parts)  # what all runs before had looked at of that
     line: int = 0  # of the statement that runs
     too_large: set[str] = field(default_factory=set)  # the kinds of values that were not computed for their size
     generators: list[Any] = field(default_factory=list)  # that stand still (generators.Running)
@@ -256,7 +257,7 @@ class State:
         """
         looked_at = sum(len(value) for value in args if isinstance(value, _SIZED))
         self.work += looked_at
-        if self.work > _MOST_WORK:
+        if self.work + folding.Effort.parts - self.effort_before > _MOST_WORK:
             raise Cut("operations on long values took too much work")
         try:
             result = folding.fold(name, *args, **named)

@@ -29,6 +29,7 @@ _SAME_SHAPE = frozenset({
 _REDUCTIONS = frozenset(
     {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "all", "any", "argmax", "argmin", "amax", "amin"}
 )
+_USES_A_TICK = 500  # uses of parameters that are carried on at the price of a statement
 _APART = frozenset({"linear", "bilinear", "instance_norm"})  # functions whose parameters are no inputs of one node
 _LOSSES = frozenset({
     "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -54,6 +55,7 @@ def dependencies(it: Interpreter, *values: Any) -> frozenset[Any]:
             found |= tensor.deps
         elif tensor.requires_grad:
             own[tensor] = None
+    it.ticks += len(found) // _USES_A_TICK  # a deep network holds each of them again in each layer
     return frozenset(found | uses(it, [list(own)], bool(found)) if own else found)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.folding import MOST_ITEMS
+from ddp_audit.folding import MOST_ITEMS, Effort
+from ddp_audit.lineage import lineage
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -177,20 +178,11 @@ class Class:
         """An attribute, here or in a base of the project; MISSING where there is none."""
         if name in self.namespace:
             return self.namespace[name]
-        for base in self.bases:
-            if isinstance(base, Class):
-                found = base.find(name)
-                if found is not MISSING:
-                    return found
-        return MISSING
+        return next((cls.namespace[name] for cls in self.lineage() if name in cls.namespace), MISSING)
 
     def lineage(self) -> list[Class]:
-        """The class and its bases of the project, depth first."""
-        found = [self]
-        for base in self.bases:
-            if isinstance(base, Class):
-                found += base.lineage()
-        return found
+        """The class and its bases of the project, in the order in which they are asked for an attribute."""
+        return lineage(self, lambda cls: [base for base in cls.bases if isinstance(base, Class)])
 
     def outside_bases(self) -> set[str]:
         """Full names of the library classes that it descends from."""
@@ -417,13 +409,14 @@ def is_unknown(value: Any) -> bool:
     count, queue = 0, [(value, 0)]
     while queue:
         inner, depth = queue.pop()
-        parts: Iterable[Any] = ()
+        parts: Collection[Any] = ()
         if isinstance(inner, dict):
             parts = (*inner.keys(), *inner.values())
         elif isinstance(inner, _HOLDERS):
             parts = inner
         elif isinstance(inner, slice):
             parts = (inner.start, inner.stop, inner.step)
+        Effort.parts += len(parts)
         for part in parts:
             count += 1
             if isinstance(part, PLAIN):
