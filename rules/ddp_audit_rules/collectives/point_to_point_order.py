@@ -9,7 +9,7 @@ from ddp_audit.events import COLLECTIVE, POINT_TO_POINT
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.collectives._messages import Message, Stuck, stuck_messages
-from ddp_audit_rules.facts.parted import failed_of_its_own, has_diverged, stalled
+from ddp_audit_rules.facts.parted import failed_of_its_own, has_diverged, lacks_partner, stalled
 
 
 class PointToPointOrder(Rule):
@@ -87,16 +87,18 @@ dist.destroy_process_group()
         return self.finding(first.node.span, message, explanation, related=related[:8], guards=first.node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed where a rank stood in a send or receive here for good."""
+        """Confirmed where a rank stood in a send or receive here for good, or until its partner's process had ended."""
         at = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
         messages = [event for _, event in at if event.kind == COLLECTIVE and event.op in POINT_TO_POINT]
         if not messages:
             return "not-exercised"
         waiting = [one.waiting for one in run.ranks.values() if one.waiting is not None]
         stands = any(event in waiting for event in messages)
+        explained = any(map(failed_of_its_own, run.ranks.values()))  # by a partner that failed
+        if not explained and lacks_partner(run, [(finding.span.path, finding.span.line, finding.span.end_line)]):
+            return "confirmed"
         if not stands:
             return "not-observed"
-        explained = any(map(failed_of_its_own, run.ranks.values()))  # by a partner that failed
         return "confirmed" if not explained and (stalled(run) or has_diverged(run)) else "not-exercised"
 
 

@@ -86,6 +86,21 @@ def _part_at(run: RecordedRun, places: Places) -> bool:
     return False
 
 
+def lacks_partner(run: RecordedRun, places: Places) -> bool:
+    """Whether a message of these places has no other end, or stands in a circle of messages: evidence however its rank ended.
+
+    gloo raises in the call once the partner's process has ended.
+    """
+    spans = list(places)
+    for one in _divergences(run):
+        ends = [event for event in one.ranks.values() if event is not None]
+        if one.message is None or one.is_notice or (len(ends) == len(one.ranks) and one.kind != "order"):
+            continue
+        if any(event.op in POINT_TO_POINT and _is_at(event, place) for event in ends for place in spans):
+            return True
+    return False
+
+
 def has_diverged(run: RecordedRun) -> bool:
     """Whether the comparison of the ranks finds a divergence, or ranks that met in swapped order or from an evaluation.
 
