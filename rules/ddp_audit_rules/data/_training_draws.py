@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -92,6 +93,17 @@ def place_for_seeds(program: Program, seed: Seed) -> str:
     return f"{loop.span.line} {number if type(number) is int else '-'}"
 
 
+def _is_imported(program: Program, node: Seed) -> bool:
+    """Whether a spawned process comes there too: it imports the script, with all that is not under `if __name__ == "__main__"`."""
+    place = node.calls[0] if node.calls else node.span
+    if place.path not in program.documents:
+        return False
+    for statement in ast.parse(program.documents[place.path]).body:
+        if statement.lineno <= place.line <= (statement.end_lineno or 0) and isinstance(statement, ast.If):
+            return not any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(statement.test))
+    return True
+
+
 def seeded_in_parent_only(program: Program) -> tuple[Seed, Spawn] | None:
     """A seed before the ranks are spawned, and the call that spawns them, where no rank seeds its CPU generator."""
     for spawn in program.of(Spawn):
@@ -99,7 +111,7 @@ def seeded_in_parent_only(program: Program) -> tuple[Seed, Spawn] | None:
             continue  # a forked process has its parent's state
         seeds = seeds_of(program, "torch")
         parent = [n for n in seeds if spawn.span not in n.calls and n.number < spawn.number]
-        ranks = [n for n in seeds if spawn.span in n.calls]
+        ranks = [n for n in seeds if spawn.span in n.calls or _is_imported(program, n)]
         inside = any(spawn.span in n.calls for n in program.of(Wrap))
         if parent and not ranks and inside:
             return parent[0], spawn
