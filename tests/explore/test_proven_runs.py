@@ -13,10 +13,11 @@ from case import Program, programs
 
 from ddp_audit.audit import audit
 from ddp_audit.cli import main
-from ddp_audit.explore.exact import NOTHING
+from ddp_audit.explore.exact import NOTHING, OPEN
 from ddp_audit.explore.proof import CHECKED, Predicted, predicted
 from ddp_audit.outcome import Options
 from ddp_audit.predicted import job_of
+from ddp_audit.report import run_json, run_text
 from ddp_audit.report.run_findings import of_runs
 from ddp_audit.rule import load_rules
 
@@ -189,6 +190,34 @@ def test_a_loop_of_unknown_length_makes_a_warning(tmp_path: Path) -> None:
 
 
 # ---- which finding tells
+
+
+UNKNOWN_LOOPS = {
+    "most common": 'from collections import Counter\nfor name, _ in Counter("abracadabra").most_common():\n    step()\n',
+    "bisect": "import bisect\nfor _ in range(bisect.bisect([1, 2, 3, 4, 5, 6, 7], 6)):\n    step()\n",
+    "statistics": "import statistics\nfor _ in range(int(statistics.mean([5, 6, 7]))):\n    step()\n",
+    "lines of a file": "for line in open('names.txt'):\n    step()\n",
+    "a setting of a file": "import json\ndone = 0\nwhile done < json.load(open('c.json'))['steps']:\n    done += 1\n    step()\n",
+    "a queue": "from queue import Queue\nwork = Queue()\nwork.put(1)\nwhile not work.empty():\n    work.get()\n    step()\n",
+    "matches": "import re\nfor _ in re.finditer('a', 'aabaa'):\n    step()\n",
+    "an iterator of one's own library": "import mine\nit = iter(mine.batches())\nfor _ in it:\n    step()\n",
+}
+
+
+@pytest.mark.parametrize("text", UNKNOWN_LOOPS.values(), ids=UNKNOWN_LOOPS)
+def test_a_run_whose_loop_was_cut_short_is_never_called_complete(tmp_path: Path, text: str) -> None:
+    run = run_of(tmp_path, TRAINING + text)
+    assert run.kind == OPEN and run.why
+    shown = run_text.render(run, "script.py")
+    assert "The run completes" not in shown and "none waits for another" not in shown and "Not followed to its end" in shown
+    assert run_json.as_object(run, "script.py")["outcome"] == OPEN
+
+
+def test_a_text_names_the_first_conditions_of_many(tmp_path: Path) -> None:
+    open_ones = "".join(f"if os.path.exists('{n}'):\n    print({n})\n" for n in range(50))
+    run = run_of(tmp_path, f"{TRAINING}{open_ones}if rank == 0:\n    dist.barrier()\n")
+    assert run.parting is not None and len(run.parting.rests_on) == 50
+    assert run.parting.resting.endswith("; and 45 more.") and run.parting.resting.count(";") == 5
 
 
 def test_the_finding_of_a_rule_that_knows_why_stands_alone(tmp_path: Path) -> None:

@@ -222,10 +222,10 @@ def test_several_lone_forwards_are_mended_in_rounds() -> None:
     assert len(outcome.fixed) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="the one engine: the run without an explicit forward() of the wrapper is not predicted")
 def test_an_explicit_forward_beside_others_is_mended_too() -> None:
     outcome = mended(lone(SEVERAL + "            b = model.forward(torch.randn(8, 4))\n"), "DDP401")
     assert "b = model.module.forward(" in text_after(outcome)
+    assert outcome.result.findings == [] and len(outcome.fixed) == 3
 
 
 def test_a_wrap_under_a_condition_keeps_the_model_without_wrapper_working() -> None:

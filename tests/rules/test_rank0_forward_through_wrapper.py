@@ -205,3 +205,56 @@ if rank:
 def test_a_forward_of_all_members_of_a_group_is_not_alone(tmp_path: Path) -> None:
     assert "DDP401" not in loud(tmp_path, GROUP.format(guard=""))
     assert "DDP401" in loud(tmp_path, GROUP.format(guard="if rank == 1: "))
+
+
+TRAINED = """\
+    opt.zero_grad()
+    model({x}).sum().backward()
+    opt.step()
+"""
+LATE_HEAD = (
+    HEAD
+    + """\
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+model = DDP(Masked())
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(640, 4))
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+"""
+)
+STEPS = "for step in range(50_000):\n" + TRAINED.format(x="torch.randn(8, 4)")
+BATCHES = "for step, (x,) in enumerate(loader):\n" + TRAINED.format(x="x")
+LATE = {
+    "batches": BATCHES + "    if rank == 0 and not (step + 1) % 40:\n        {call}\ndist.barrier()\n",
+    "the step first": STEPS + "    if not (step + 1) % 40_000 and rank == 0:\n        {call}\n    dist.barrier()\n",
+    "the rank first": STEPS + "    if rank == 0 and not (step + 1) % 40_000:\n        {call}\n    dist.barrier()\n",
+    "negated": STEPS + "    if not (rank != 0) and (step + 1) % 30_000 == 0:\n        {call}\n    dist.barrier()\n",
+    "the other arm": STEPS + "    if rank or (step + 1) % 30_000:\n        pass\n    else:\n        {call}\n    dist.barrier()\n",
+    "passed over": STEPS + "    if rank != 0 or step == 0 or step % 5_000 != 0:\n        continue\n    {call}\ndist.barrier()\n",
+    "a name": BATCHES + "    due = (step + 1) % 37 == 0\n    if due and rank == 0:\n        {call}\n    dist.barrier()\n",
+}
+
+
+@pytest.mark.parametrize("text", LATE.values(), ids=LATE)
+def test_a_lone_forward_late_in_a_run_is_found(text: str, tmp_path: Path) -> None:
+    call = "print(model(torch.randn(8, 4)).sum())"
+    bad = LATE_HEAD + text.format(call=f"with torch.no_grad(): {call}")
+    (found,) = findings(tmp_path, bad)
+    assert found.severity != "info" and call in bad.split("\n")[found.span.line - 1]
+    assert not findings(tmp_path, bad.replace(call, call.replace("model(", "model.module(")))
+
+
+def test_the_other_ranks_forward_in_the_other_arm(tmp_path: Path) -> None:
+    text = STEPS + "    if rank == 0 and not (step + 1) % 30_000:\n        print(model(torch.randn(8, 4)))\n"
+    text += "    elif not (step + 1) % 30_000:\n        model(torch.randn(8, 4))\n    dist.barrier()\n"
+    assert not findings(tmp_path, LATE_HEAD + text)
+
+
+def test_each_of_several_lone_forwards_is_found(tmp_path: Path) -> None:
+    call = "            {} = model{}(torch.ones(8, 4))"
+    lone = LONE.replace(
+        "            model(torch.ones(8, 4))", "\n".join(call.format(n, m) for n, m in zip("ab", ("", ".forward"), strict=True))
+    )
+    text = trained("model = DDP(Masked())", before=lone, after="    dist.barrier()\n" + lone)
+    places = [text.split("\n")[finding.span.line - 1].strip() for finding in findings(tmp_path, text)]
+    assert sorted(places) == sorted(["a = model(torch.ones(8, 4))", "b = model.forward(torch.ones(8, 4))"] * 2)

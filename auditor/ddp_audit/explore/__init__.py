@@ -14,7 +14,7 @@ Both give event sequences, how the ranks end when they meet, and where they part
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -82,10 +82,17 @@ class Exploration:
         ends = found is not None and found.parting is not None and not found.parting.rests_on
         return found.run if found is not None and (found.run.is_whole or ends) else None
 
-    def without(self, path: str, line: int) -> Run | None:
-        """The predicted run in which forwards through a wrapper at a line send nothing."""
+    def without(self, places: Set[tuple[str, int]]) -> Run | None:
+        """The predicted run in which forwards through a wrapper at lines send nothing."""
         found = self.predicted()
-        return None if found is None else found.without(path, line)
+        return None if found is None else found.without(places)
+
+    def whole_without(self, places: Set[tuple[str, int]]) -> Run | None:
+        """The same run, under the conditions of `whole`."""
+        if not places:
+            return self.whole()
+        found = self.predicted()
+        return None if found is None else found.whole_without(places)
 
     def predict(self, scenario: Scenario | None = None) -> Prediction:
         """Runs every rank of a small job through the program. `world_size` ranks, all on one node."""

@@ -6,6 +6,7 @@ otherwise the lowered program is walked with the forward at each time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddp_audit.events import DDP_BUFFERS, FORWARD, STEP, Event
@@ -57,32 +58,42 @@ def _stops(prediction: Prediction) -> object:
     return found
 
 
-def lone_forward(exploration: Exploration, node: Node) -> list[Lone]:
-    """Runs the program with the forward at each time where its guards leave the time open, else as the program has it."""
-    found = _whole(exploration, node)
+def lone_forward(exploration: Exploration, node: Node, earlier: Sequence[Node] = ()) -> list[Lone]:
+    """Runs the program with the forward at each time where its guards leave the time open, else as the program has it.
+
+    The forwards `earlier`, at which the ranks stop, send nothing: what comes behind them is a cause of its own.
+    """
+    earlier = [other for other in earlier if _line(other) != _line(node)]
+    found = _whole(exploration, node, earlier)
     if found is not None:
         return found
-    ways = {guard.span: guard.polarity for guard in node.guards}
+    ways = {guard.span: guard.whole for guard in node.guards}
     rank_0 = World(0, 2, 2)
     open_guards = [g for g in node.guards if g.via != "early-exit" and truth(g.test, rank_0) is None]
+    passed = frozenset(other.span for other in earlier)
     if not open_guards or not node.loops:
-        return [_run(exploration, node, ways, None, None)]
-    tried = [_run(exploration, node, ways, open_guards[0].span, hit) for hit in range(_TRIES)]
+        return [_run(exploration, node, passed, ways, None, None)]
+    tried = [_run(exploration, node, passed, ways, open_guards[0].span, hit) for hit in range(_TRIES)]
     by_time = {time.when: time for time in reversed(tried)}
     return [by_time[when] for when in (FIRST, REBUILD, LATER, ALWAYS) if when in by_time]
 
 
-def _whole(exploration: Exploration, node: Node) -> list[Lone] | None:
+def _line(node: Node) -> tuple[str, int]:
+    return node.span.path, node.span.line
+
+
+def _whole(exploration: Exploration, node: Node, earlier: Sequence[Node]) -> list[Lone] | None:
     """What the run of the whole script says; None where it does not reach the forward on some ranks alone, or was not whole.
 
     Empty where all members of the wrapper's group make the forward: then it is not alone.
     """
     if any(default.open for guard in node.guards for default in defaults_in(guard.test)):
         return None
-    run = exploration.whole()
+    passed = frozenset(map(_line, earlier))
+    run = exploration.whole_without(passed)
     if run is None or any(run.was_assumed(guard.span.path, guard.span.line) for guard in node.guards):
         return None
-    here = (node.span.path, node.span.line)
+    here = _line(node)
     ends = run.stops
     made = {
         rank: sum(_at(e, here) for e in events[: ends.get(rank, len(events)) + 1] if e.kind == FORWARD)
@@ -95,22 +106,24 @@ def _whole(exploration: Exploration, node: Node) -> list[Lone] | None:
     if groups and len(members) == len(groups) and all(len({made[rank] for rank in ranks}) == 1 for ranks in members):
         return []
     prediction = Prediction(run.sequences, run.outcome, run.raised)
-    other = None if prediction.outcome.kind == COMPLETES else exploration.without(*here)
+    other = None if prediction.outcome.kind == COMPLETES else exploration.without({*passed, here})
     without = None if other is None else Prediction(other.sequences, other.outcome, other.raised)
     return [Lone(ALWAYS, prediction, _sent(prediction, here), without)]
 
 
-def _run(exploration: Exploration, node: Node, ways: dict[Span, bool], place: Span | None, hit: int | None) -> Lone:
+def _run(
+    exploration: Exploration, node: Node, passed: frozenset[Span], ways: dict[Span, bool], place: Span | None, hit: int | None
+) -> Lone:
     def decide(asked: Span, count: int) -> bool | None:
         if place is not None and asked == place:
             return ways[asked] if count == hit else not ways[asked]
         return ways.get(asked)
 
-    scenario = Scenario(decide=decide, iterations=_TRIES, buffers=True)
+    scenario = Scenario(decide=decide, iterations=_TRIES, buffers=True, without=passed)
     prediction = exploration.predict(scenario)
-    here = (node.span.path, node.span.line)
+    here = _line(node)
     goes_on = prediction.outcome.kind == COMPLETES and not prediction.raised
-    without = None if goes_on else exploration.predict(replace(scenario, without=node.span))
+    without = None if goes_on else exploration.predict(replace(scenario, without=passed | {node.span}))
     return Lone(ALWAYS if place is None else _time(prediction, here), prediction, _sent(prediction, here), without)
 
 

@@ -27,9 +27,18 @@ if TYPE_CHECKING:
 
 CHECKED = Bounds(ticks=16_000)  # of each rank of an entry that is audited: counted work, so that every machine cuts alike
 _MOST_FLIPS = 6  # open conditions that are taken the other way, one by one
+_MOST_NAMED = 5  # conditions that a text names
 _MORE = 2  # iterations that a loop of unknown length is given in addition
 _ALL_RANKS = 4  # up to this many ranks every rank is interpreted, so that the members of all groups are known
 _OF_MODULES = frozenset({DDP_BUFFERS, DDP_CONSTRUCTOR, SYNC_BATCHNORM})  # sizes that follow from what a module holds
+
+
+def _resting(rests_on: Sequence[str]) -> str:
+    """The sentence that says what an end rests on, of which a text has room for the first few; empty for nothing."""
+    if not rests_on:
+        return ""
+    more = f"; and {len(rests_on) - _MOST_NAMED} more" if len(rests_on) > _MOST_NAMED else ""
+    return f"This rests on: {'; '.join(rests_on[:_MOST_NAMED])}{more}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,11 @@ class Parting:
     explanation: str
     rests_on: tuple[str, ...] = ()
 
+    @property
+    def resting(self) -> str:
+        """The sentence that says what this rests on; empty where it is proven."""
+        return _resting(self.rests_on)
+
 
 @dataclass(frozen=True, slots=True)
 class LocalStep:
@@ -56,6 +70,11 @@ class LocalStep:
     names: tuple[str, ...]
     steps: int  # how many such steps were seen on a rank at this place
     rests_on: tuple[str, ...] = ()
+
+    @property
+    def resting(self) -> str:
+        """The sentence that says what this rests on; empty where it is proven."""
+        return _resting(self.rests_on)
 
 
 def job_of_script(
@@ -76,8 +95,9 @@ def job_of_script(
 class Predicted:
     """A predicted run and what it proves: the source of findings, and of every report that speaks of the run.
 
-    `kind` is that of the run, but `goes on` where the run hangs or is aborted for reasons that are not known for sure, and `fails`
-    where ranks wait for one that an exception of the program ended: the launcher then stops them. `why` says why it is no more.
+    `kind` is that of the run, but `goes on` where the run hangs or is aborted for reasons that are not known for sure, or where it
+    completes past a loop that was cut short, and `fails` where ranks wait for one that an exception of the program ended: the
+    launcher then stops them. `why` says why it is no more.
     """
 
     run: Run
@@ -88,9 +108,17 @@ class Predicted:
     job: Job | None = None
     flips: tuple[Flip, ...] = ()  # what the main line takes otherwise than the defaults
 
-    def without(self, path: str, line: int) -> Run | None:
-        """The run in which forwards through a wrapper at a line send nothing, as through its module; None where there is no job."""
-        return None if self.job is None else predict(replace(self.job, without=(path, line)))
+    def without(self, places: Set[tuple[str, int]]) -> Run | None:
+        """The run in which forwards through a wrapper at lines send nothing, as through its module; None where there is no job."""
+        return None if self.job is None else predict(replace(self.job, without=frozenset(places)))
+
+    def whole_without(self, places: Set[tuple[str, int]]) -> Run | None:
+        """The same run where it comes to its end, or to one that is proven; else None."""
+        run = self.without(places)
+        if run is None or self.job is None or run.is_whole:
+            return run
+        found = parting(replace(self.job, without=frozenset(places)), run)
+        return run if found is not None and not found.rests_on else None
 
     def may_average_after(self, path: str, first: int, last: int) -> bool:
         """Whether the program may average parameters after a step in these lines: it sends as many elements as models have.
@@ -140,6 +168,9 @@ def predicted(job: Job, *, both_ways: bool = False) -> Predicted:
         doubts = _doubts_before(run, run.outcome.positions)
         kind = FAILS if ended and not doubts else OPEN
         why = next((doubt.what for doubt in doubts if doubt.kind not in (ASSUMED, BOUNDED)), doubts[0].what if doubts else "")
+    elif run.seen_kind != kind:
+        cut_short = (doubt.what for doubts in run.doubts.values() for doubt in doubts if doubt.kind == BOUNDED)
+        kind, why = run.seen_kind, next(cut_short, run.why)
     return Predicted(run, kind, why, found, tuple(local_steps(job, run)), job, flips)
 
 

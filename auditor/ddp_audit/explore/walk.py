@@ -46,7 +46,7 @@ class Scenario:
     inner: int = 2
     buffers: bool = True
     stop_after: int | None = None
-    without: Span | None = None  # the place of a forward that is not made
+    without: frozenset[Span] = frozenset()  # places of forwards that are not made
 
 
 class _Left(Exception):
@@ -153,14 +153,16 @@ class Walk:
         if not tests:
             return []
         atoms = dict(self._atoms)
+        # Every rank runs the same iterations, whatever conditions it asks for itself.
+        ranks = [replace(self.world, rank=rank, atoms=atoms) for rank in range(self.world.world_size)]
 
         def answers(index: int) -> tuple[bool | None, ...]:
-            world = replace(self.world, atoms={**atoms, leaf: index})
-            return tuple(truth(test, world) for test in tests)
+            at = [replace(world, atoms={**atoms, leaf: index}) for world in ranks]
+            return tuple(truth(test, world) for test in tests for world in at)
 
         seen = {answers(index) for index in taken}
         found: list[int] = []
-        for index in turning_points(tests, leaf, count, replace(self.world, atoms=atoms)):
+        for index in sorted({point for world in ranks for point in turning_points(tests, leaf, count, world)}):
             if (given := answers(index)) not in seen and len(found) < _MOST_TURNS:
                 seen.add(given)
                 found.append(index)
@@ -222,7 +224,7 @@ class Walk:
 
     def _forward(self, node: Forward) -> None:
         wrapper = self._wrappers.get(node.object.key) if node.object is not None else None
-        if wrapper is None or node.span == self.scenario.without:
+        if wrapper is None or node.span in self.scenario.without:
             return
         grad = node.grad is not False
         if node.through == "module":

@@ -26,6 +26,12 @@ class Guard:
     world_size: int | None = None
     depth: int = 0
     loops: int = 0
+    part_of: bool | None = None  # of a part of a condition: the answer of the whole one
+
+    @property
+    def whole(self) -> bool:
+        """The answer of the whole condition at the place."""
+        return self.polarity if self.part_of is None else self.part_of
 
     @property
     def taint(self) -> Taint:

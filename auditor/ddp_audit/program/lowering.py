@@ -303,7 +303,7 @@ class Lowering:
                 joined = [value if answer == polarity else operation("not", value) for (value, answer), _ in own]
                 found.append(self.guard(operation("and" if polarity else "or", *joined), polarity, node, via))
         whole = self.span(node)
-        return [replace(guard, span=whole) for guard in found]
+        return [replace(guard, span=whole, part_of=polarity) for guard in found]
 
     def settled(self, test: ast.expr, value: Value, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> bool | None:
         """Whether a condition may be taken as decided: by its value, or because one arm makes the job a distributed one."""

@@ -44,7 +44,8 @@ def as_object(predicted: Predicted, path: str, beyond: Sequence[str] = ()) -> di
             {"path": a.path, **_line(a.line), "text": a.text, "taken": a.taken, "local": a.local} for a in run.assumptions
         ],
         "variants": [
-            {**_line(v.assumption.line), "text": v.assumption.text, "rank": v.rank, "outcome": v.run.kind} for v in run.variants
+            {**_line(v.assumption.line), "text": v.assumption.text, "rank": v.rank, "outcome": v.run.seen_kind}
+            for v in run.variants
         ],
         "notes": run.notes,
         "bounds": [*run.bounds, *dict.fromkeys(run.cut.values())],

@@ -230,12 +230,12 @@ def _step_lines(event: Event) -> list[str]:
 def _outcome(predicted: Predicted, width: int, has_more: bool) -> Iterator[str]:
     run = predicted.run
     yield _ENDS[predicted.kind]
-    if predicted.why and predicted.kind in _REASONS:
+    if predicted.why and predicted.kind in _REASONS and predicted.why not in run.bounds:  # these are listed below
         yield from _wrapped(f"{_REASONS[predicted.kind]} {predicted.why}.", width, "  ")
     if predicted.kind == OPEN and run.kind in (HANGS, ABORTS):
         yield from _wrapped("What the ranks do then is not known for sure; as far as it is, they stand as follows.", width, "  ")
     if predicted.parting is not None and predicted.parting.rests_on:
-        yield from _wrapped(f"This rests on: {'; '.join(predicted.parting.rests_on)}.", width, "  ")
+        yield from _wrapped(predicted.parting.resting, width, "  ")
     parted = [d for d in run.divergences() if not d.is_notice]
     crossed = [d for d in run.divergences() if d.is_notice]
     if run.kind in (HANGS, ABORTS) or run.outcome.meetings:
@@ -306,7 +306,7 @@ def _variants(run: Run, width: int) -> Iterator[str]:
     for one in run.variants:
         a = one.assumption
         other = "false" if a.taken == "true" else "true"
-        what = f"{other} on {rank_list([one.rank])} once: {_ENDS[one.run.kind].lower()}"
+        what = f"{other} on {rank_list([one.rank])} once: {_ENDS[one.run.seen_kind].lower()}"
         text = f"{place_of(a.path, a.line)} {a.text}: {what}"
         yield from _wrapped(text, width, "  ", 4)
         if one.run.stops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddp_audit.findings import Fix
-from ddp_audit.tree.nodes import Forward, Node, Program, Wrap
+from ddp_audit.tree.nodes import Forward, Guard, Node, Program, Wrap
 from ddp_audit.tree.questions import group_of, is_default, members, worlds_by_size
 from ddp_audit.tree.values import RANK, Const, worlds
 from ddp_audit_rules.facts.always import always_runs, runs_with
@@ -52,11 +52,16 @@ def never_sends(wrap: Wrap) -> bool:
 def others_forward_too(program: Program, node: Node) -> bool:
     """Whether the ranks that stay out make a forward of the same wrapper in the other arm of the same condition."""
     guard = next(g for g in node.guards if g.taint)
-    return any(
-        other.object == node.object and any(g.span == guard.span and g.polarity != guard.polarity for g in other.guards)
+    own = _asked_at(node, guard)
+    return guard.via not in ("early-exit", "while") and any(
+        other.object == node.object and (theirs := _asked_at(other, guard)) and not any(part in own for part in theirs)
         for other in program.of(Forward)
-        if guard.via not in ("early-exit", "while")
     )
+
+
+def _asked_at(node: Node, guard: Guard) -> list[tuple[str, bool]]:
+    """The parts of the condition at a guard's place that lead to a node, each with its answer."""
+    return [(g.text, g.polarity) for g in node.guards if g.span == guard.span]
 
 
 def through_module(program: Program, node: Node, wrap: Node) -> Fix | None:

@@ -23,6 +23,8 @@ from ddp_audit_rules.buffers._rank_forwards import (
 from ddp_audit_rules.facts.parted import has_diverged, members
 from ddp_audit_rules.facts.training import wrap_behind
 
+_MOST_STOPPED = 8  # forwards behind which the next one is looked for: each costs a run
+
 
 class Rank0ForwardThroughWrapper(Rule):
     code = "DDP401"
@@ -83,17 +85,34 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
         lone = [n for n in program.of(Forward) if n.through == "wrapper" and only_some_ranks(n)]
-        for node in first_of_each_place(lone):
-            wrap = wrap_behind(program, node)
-            if wrap is None or never_sends(wrap) or all_replicas_call(node, wrap):
-                continue
-            buffers = program.buffers_of(wrap)
-            if not buffers or others_forward_too(program, node):
-                continue
-            times = [time for time in lone_forward(context.exploration, node) if time.goes_on or time.is_cause]
-            if not any(time.sent for time in times):
-                continue
-            yield self._finding(program, node, wrap, buffers, times)
+        pending = list(first_of_each_place(lone))
+        stopped: list[Forward] = []
+        while pending:  # a forward that stops the ranks hides what comes of the others
+            hidden, known = [], len(stopped)
+            for node in pending:
+                found = self._at(context, node, stopped)
+                if found is None:
+                    hidden.append(node)
+                else:
+                    yield found
+            if len(stopped) in (known, _MOST_STOPPED):
+                return
+            pending = hidden
+
+    def _at(self, context: Context, node: Forward, stopped: list[Forward]) -> Finding | None:
+        """What is wrong with one forward where those that `stopped` the ranks send nothing; it may become one of them."""
+        program, wrap = context.program, wrap_behind(context.program, node)
+        if wrap is None or never_sends(wrap) or all_replicas_call(node, wrap):
+            return None
+        buffers = program.buffers_of(wrap)
+        if not buffers or others_forward_too(program, node):
+            return None
+        times = [time for time in lone_forward(context.exploration, node, stopped) if time.goes_on or time.is_cause]
+        if not any(time.sent for time in times):
+            return None
+        if len(stopped) < _MOST_STOPPED and not all(time.goes_on for time in times):
+            stopped.append(node)
+        return self._finding(program, node, wrap, buffers, times)
 
     def _finding(self, program: Program, node: Node, wrap: Node, buffers: list[BufferSite], times: list[Lone]) -> Finding:
         stops = [time for time in times if not time.goes_on]

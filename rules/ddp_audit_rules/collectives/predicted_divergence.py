@@ -98,7 +98,7 @@ dist.destroy_process_group()
         sentences = [_sentence(parting.condition)] if parting.condition is not None else []
         sentences.append(f"In the predicted run: {parting.explanation.rstrip('.')}.")
         if parting.rests_on:
-            sentences.append(f"This rests on: {'; '.join(parting.rests_on)}.")
+            sentences.append(parting.resting)
         related = [Related(e.site.path, e.site.line, "stands", f"rank {r} {_stands(e)}") for r, e in standing.items() if e.site]
         return self.finding(
             span_of_line(context, place.path, place.line), message, " ".join(sentences), related=related,

@@ -87,7 +87,7 @@ dist.destroy_process_group()
         message = f"The predicted run steps here on gradients of {names} that no rank reduced (ranks {ranks})."
         explanation = f"The predicted run takes {step.steps} such steps. The parameters of the ranks differ from the first on."
         if step.rests_on:
-            explanation += f" This rests on: {'; '.join(step.rests_on)}."
+            explanation += f" {step.resting}"
         span = span_of_line(context, site.path, site.line)
         level, confidence = ("warning", "likely") if step.rests_on else ("error", "certain")
         return self.finding(span, message, explanation, severity=level, confidence=confidence)

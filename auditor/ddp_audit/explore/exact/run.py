@@ -83,6 +83,11 @@ class Run:
         """Whether every rank was followed to the end of the program, with modules that are wholly known."""
         return not (self.cut or self.certain or self.raised or self.opaque)
 
+    @property
+    def seen_kind(self) -> str:
+        """The kind, but `goes on` for a run that completes past a loop that was cut short: its later iterations were not seen."""
+        return OPEN if self.kind == COMPLETES and self.certain else self.kind
+
     def was_assumed(self, path: str, line: int) -> bool:
         """Whether a condition at a place was open, and taken by the policy for such."""
         return any((a.path, a.line) == (path, line) for a in self.assumptions)
@@ -160,7 +165,7 @@ class Job:
     limits: Limits = field(default_factory=Limits)
     is_open: bool = False  # whether nobody said how many ranks there are
     told: Told = field(default_factory=Told)  # what the settings say of torch and of libraries
-    without: tuple[str, int] | None = None  # the line of forwards through a wrapper that send nothing, for a what-if
+    without: frozenset[tuple[str, int]] = frozenset()  # lines of forwards through a wrapper that send nothing, for a what-if
     settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
     contrary: Contrary = field(default_factory=dict)  # open conditions that are
     machine: Machine = field(default_factory=Machine)

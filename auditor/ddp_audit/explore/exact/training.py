@@ -86,14 +86,20 @@ class Wrapper:
 
     def called(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A forward through the wrapper, with the hooks around it."""
-        if it.without == (it.frames[-1].source.path, it.frames[-1].line) and isinstance(self.module, Module):
+        if self._is_left_out(it):
             return layers.call_module(it, self.module, args, kwargs)
         if self not in it.wrappers and self.names:
             it.wrappers.append(self)
             it.opaque("a module with two wrappers")
         return hooks.around(it, self.hooks, self, args, kwargs, lambda args, kwargs: self._forward(it, args, kwargs))
 
+    def _is_left_out(self, it: Interpreter) -> bool:
+        """Whether the statement that runs is that whose forwards are to pass the wrapper by."""
+        return (it.frames[-1].source.path, it.frames[-1].line) in it.without and isinstance(self.module, Module)
+
     def _forward(self, it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self._is_left_out(it):
+            return layers.call_module(it, self.module, args, kwargs)
         start, losses = len(it.events), it.losses
         before, it.used = it.used, []
         if self.joins:
