@@ -202,3 +202,13 @@ def test_a_rule_that_is_none_is_named_with_the_file(settings: str, key: str, cap
     assert main(["check", "train.py", "--ignore", "DDP998"]) == 2
     err = capsys.readouterr().err
     assert ("DDP998" in err) != ("DDP999" in err) and ("ddp-audit.toml" in err) == ("DDP999" in err)
+
+
+def test_a_key_of_very_many_parts_is_one_line_and_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text("[tool.ddp-audit]\n" + ".".join(["a"] * 100_000) + " = 1\n")
+    Path("train.py").write_text("import torch\n")
+    assert main(["check", "--no-cache", "train.py"]) == 2
+    assert capsys.readouterr().err == "ddp-audit: pyproject.toml: cannot be read: a line has more than 2,000 dots\n"

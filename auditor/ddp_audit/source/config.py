@@ -20,6 +20,7 @@ FORMATS = (
     "text", "terminal",
 )  # fmt: skip
 _OWN = "ddp-audit.toml"
+_MOST_DOTS = 2_000  # in a line: the parser takes time with the square of the parts of a dotted key
 _NAME = "ddp-audit"
 _MOST_BYTES = 1_000_000  # of a file of settings
 _MOST_STUBS = 64  # files
@@ -173,7 +174,10 @@ def _load(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        loaded: dict[str, Any] = tomllib.loads(read_text(path, _MOST_BYTES))
+        text = read_text(path, _MOST_BYTES)
+        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ConfigError(f"{display_path(path)}: cannot be read: a line has more than {_MOST_DOTS:,} dots")
+        loaded: dict[str, Any] = tomllib.loads(text)
         return loaded
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError; nested too deeply
         raise ConfigError(f"{display_path(path)}: is not valid TOML: {error}") from None
