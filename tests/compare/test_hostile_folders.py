@@ -81,8 +81,8 @@ META: list[tuple[Callable[[dict[str, object]], object], str]] = [
     (lambda meta: {**meta, "world_size": -3}, "a run of -3 ranks"),
     (lambda meta: {**meta, "world_size": "many"}, "world_size is str"),
     (lambda meta: {**meta, "cwd": ["a"]}, "cwd is list"),
-    (lambda meta: [meta], "is no object"),
-    (lambda meta: "run", "is no object"),
+    (lambda meta: [meta], "is not an object"),
+    (lambda meta: "run", "is not an object"),
 ]
 
 

@@ -151,7 +151,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def code_at(program: Program, span: Span, kind: type[T]) -> T | None:
-    """The piece of code of a kind at a place, None where there is none."""
+    """The piece of code of a kind at a place, None if there is not one."""
     source = program.files.get(span.path)
     if source is None:
         return None
@@ -173,7 +173,7 @@ def code_within(program: Program, path: str, first: int, last: int) -> Iterator[
 
 
 def assigned_at(program: Program, call: Span) -> str:
-    """The plain variable that gets what a call at a place returns, empty where there is none."""
+    """The plain variable that gets what a call at a place returns; empty without one."""
     for node in code_within(program, call.path, call.line, call.line):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -193,7 +193,7 @@ class Program:
         return not any(path == where and first <= line <= last for where, first, last in self.passed_by)
 
     def line(self, path: str, line: int) -> str:
-        """The text of a line without its indentation, empty where there is none."""
+        """The text of a line without its indentation, empty if the line does not exist."""
         lines = self.sources.get(path, [])
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 

@@ -140,7 +140,7 @@ def unwrapped(module: Obj) -> Obj | None:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A module of which a value holds parameters; `part` says that it may hold only some of them."""
+    """A module whose parameters a value holds; `part` says that it may hold only some of them."""
 
     module: Obj
     part: bool

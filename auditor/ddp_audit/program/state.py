@@ -1,4 +1,4 @@
-"""The lowering's state: variables and attributes as they stand at one point of the program, and the frames they live in."""
+"""The lowering's state: variables and attributes at one point of the program, and the frames they live in."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Facts:
 
 
 def on_rank(value: Value, world: World) -> Value:
-    """The value of a rank, where it depends on a condition that can be told for the rank."""
+    """The value of a rank, where it depends on a condition that is known for the rank."""
     match value:
         case Alt(options=(then, orelse), choice=Value() as choice) | Expr(op="ifexp", args=(choice, then, orelse)):
             taken = truth(choice, world)

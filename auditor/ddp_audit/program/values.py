@@ -114,7 +114,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Unknown(Value):
-    """A value of which only the taint is known, and perhaps what it was made by."""
+    """A value with nothing known but its taint, and perhaps what made it."""
 
     by: Made | None = field(default=None, compare=False, repr=False)
 
@@ -333,7 +333,7 @@ def truth(value: Value, world: World) -> bool | None:
 
 
 def holds(test: Value, world: World) -> bool | None:
-    """Whether a condition holds on one rank, as far as that is what parts the ranks; None where it cannot be told.
+    """Whether a condition holds on one rank, as far as that is what parts the ranks; None if that is unknown.
 
     Operands of `and` / `or` that are unknown and do not ask for the rank leave the decision to the others; an index of a loop is 0.
     """

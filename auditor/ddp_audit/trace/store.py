@@ -181,7 +181,7 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         raise TraceError(f"{path}: cannot be read: {error.strerror or one_line(error)}") from error
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
-    wrong = "is no object" if not isinstance(found, dict) else next(wrong_fields(found), "")
+    wrong = "is not an object" if not isinstance(found, dict) else next(wrong_fields(found), "")
     if wrong:
         raise TraceError(f"{path}: damaged: {wrong}")
     checked: dict[str, Any] = found

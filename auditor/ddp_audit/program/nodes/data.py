@@ -81,7 +81,7 @@ class Draw(Drawing):
 
 
 class OwnDraw(Drawing):
-    """The same from a generator of the program's own, of which `library` is the name of the stream."""
+    """The same from a generator of the program's own; `library` is the name of its stream."""
 
     kind: ClassVar[str] = "own-draw"
 

@@ -1,4 +1,4 @@
-"""Nodes of a module beside its passes: what is changed in it, what its forward touches, and checkpoints of activations."""
+"""Nodes of a module other than its passes: what is changed in it, what its forward touches, and checkpoints of activations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Move(Node):
 
 @dataclass(eq=False, repr=False, kw_only=True, match_args=False)
 class ParameterWrite(Node):
-    """Values of parameters are drawn anew or written in place; the target is their module."""
+    """Values of parameters are drawn again or written in place; the target is their module."""
 
     kind: ClassVar[str] = "write"
     what: str  # drawn, written
