@@ -22,6 +22,7 @@ ROOMS = {
     "knowledge": (1, 2, "libraries, as data"),
     "machine": (2, 2, "DDP in Python"),
     "folding": (1, 3, "values of Python"),
+    "tree": (3, 2, "what rules may ask"),
     "preflight": (0, 3, "before a job"),
     "trace": (2, 3, "records of ranks"),
     "compare": (4, 3, "where ranks diverge"),
@@ -37,6 +38,7 @@ FLOW = [
     ("launch", "program", False),
     ("knowledge", "program", False),
     ("machine", "explore", False),
+    ("tree", "rules", False),
     ("rules", "fix", False),
     ("explore", "compare", False),
 ]
