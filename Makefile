@@ -9,6 +9,7 @@
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
+#   make ledger CORPUS=DIR  what the readings of public scripts do not know and had to know, by its first cause
 #   make agreement          scripts in many styles under trace, and how far their predictions agree; with CORPUS=DIR public ones too
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
@@ -32,7 +33,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle agreement cases score wild bench coverage faults mutation versions gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench coverage faults mutation versions gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -69,6 +70,9 @@ agree: $(STAMP)
 
 oracle: $(STAMP)
 	$(BIN)/python benchmarks/oracle/oracle.py $(or $(N),1000) $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
+
+ledger: $(STAMP)
+	$(BIN)/python benchmarks/ledger/ledger.py --corpus $(CORPUS) $(ARGS)
 
 agreement: $(STAMP)
 	$(BIN)/python tests/under_trace/run.py $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)

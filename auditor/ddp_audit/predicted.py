@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.audit import Options, UsageError, explicit_overrides, launch_of, project_of, told_by
 from ddp_audit.compare.endings import ABORTS, EXITS, FAILS, RETURNS, UNKNOWN, WAITS, End
-from ddp_audit.compare.predicted import Agreement, hold_against
+from ddp_audit.compare.predicted import Agreement, difference_of, hold_against
 from ddp_audit.entries import launch_overrides
+from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, Event
 
 if TYPE_CHECKING:
     from ddp_audit.compare.run import RecordedRun
@@ -46,15 +47,34 @@ def job_of(
 
 def against_record(run: Run, recorded: RecordedRun) -> Agreement:
     """Compare a predicted run with a recorded one: event by event, and in how each rank ends."""
-    sequences = {rank: events[: run.stops.get(rank, len(events)) + 1] for rank, events in run.sequences.items()}
+    sequences = {rank: _until_stop(run, rank, recorded) for rank in run.sequences}
     unknown = _OPAQUE if run.opaque else "" if run.outcome.certain else _MIXED
     why = next(iter(run.bounds), "")
     ends = {rank: predicted_end(run, rank) for rank in run.sequences}
     return hold_against(sequences, recorded, ends=ends, certain=run.certain, unknown=why if run.certain else unknown)
 
 
+def _until_stop(run: Run, rank: int, recorded: RecordedRun) -> list[Event]:
+    """The events of a rank up to the one in which it waits. Broadcasts of one call are under way together: those that were recorded
+    after it belong to it."""
+    events, real = run.sequences[rank], recorded.ranks.get(rank)
+    last = run.stops.get(rank, len(events))
+    if last < len(events) and real is not None and events[last].origin in (DDP_BUFFERS, DDP_CONSTRUCTOR):
+        sent = [event for event in real.events if event.kind == COLLECTIVE]
+        at = sum(event.kind == COLLECTIVE for event in events[: last + 1])
+        for event in events[last + 1 :]:
+            if event.origin != events[last].origin or event.site != events[last].site or at >= len(sent):
+                break
+            if difference_of(event, sent[at]) is not None:
+                break
+            last, at = last + 1, at + 1
+    return events[: last + 1]
+
+
 def predicted_end(run: Run, rank: int) -> End:
     """How a rank of a predicted run ends."""
+    from ddp_audit.explore.exact.state import INFERRED
+
     events, stop = run.sequences[rank], run.stops.get(rank)
     if stop is not None and stop < len(events):
         waits = events[stop]
@@ -63,7 +83,8 @@ def predicted_end(run: Run, rank: int) -> End:
         )
     if rank in run.cut:
         return End(UNKNOWN, run.cut[rank])
-    if run.kind in ("goes on", "nothing predicted"):
+    inferred = rank in run.raised and not run.bounds and all(doubt.kind == INFERRED for doubt in run.doubts.get(rank, ()))
+    if run.kind in ("goes on", "nothing predicted") and not inferred:
         return End(UNKNOWN, run.why or next(iter([*run.cut.values(), *run.bounds]), "something was called that was not followed"))
     if rank not in run.raised:
         return End(RETURNS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.cli.traced import find_script
 from ddp_audit.compare.endings import ABORTS, EXITS, FAILS, RETURNS, WAITS, End
 from ddp_audit.compare.explain import counted, rank_list
+from ddp_audit.compare.open_choices import explained
 from ddp_audit.compare.predicted import AgreedToEnd, AgreedUntil, Agreement, Disagrees
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.launch import LaunchError, read_command
@@ -70,6 +71,13 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
         if not isinstance(other.agreement.result, Disagrees):
             other.other = _said(assumption, rank, asked)
             return other
+    trees = {source.path: source.tree for source in job.project.files}
+    events, doubts = run.sequences, run.doubts
+    difference = found.agreement.result.difference
+    rank = job.ranks[0] if difference is None else difference.rank
+    why = explained(found.agreement.result, doubts.get(rank, ()), events.get(rank, ()), trees.get)
+    if why:
+        found.agreement.result = AgreedUntil(why)
     return found
 
 

@@ -163,7 +163,7 @@ def predicted(job: Job, *, both_ways: bool = False) -> Predicted:
     found, kind, why = parting(job, run), run.kind, run.why
     if found is not None:
         kind = found.kind
-    elif kind in (HANGS, ABORTS):
+    elif kind in (HANGS, ABORTS) or (kind == OPEN and run.outcome.kind in (HANGS, ABORTS) and not run.cut):
         ended = [r for r, place in run.outcome.positions.items() if r in run.raised and place >= len(run.sequences[r])]
         doubts = _doubts_before(run, run.outcome.positions)
         kind = FAILS if ended and not doubts else OPEN

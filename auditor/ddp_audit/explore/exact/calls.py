@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import containers, described, early, expressions, hooks, layers, libraries, tensors, totals, training
+from ddp_audit.explore.exact import (
+    containers,
+    definitions,
+    described,
+    early,
+    enums,
+    expressions,
+    generators,
+    hooks,
+    layers,
+    libraries,
+    named,
+    own_dicts,
+    python_names,
+    tensors,
+    totals,
+    training,
+)
 from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -29,9 +45,11 @@ from ddp_audit.explore.exact.values import (
     Param,
     Raised,
     Scope,
+    Several,
     Tensor,
     Unknown,
     error,
+    first_unknown,
     is_unknown,
     matches,
     unknown,
@@ -43,98 +61,6 @@ if TYPE_CHECKING:
 
 _NATIVE_TYPES = (str, bytes, int, float, list, tuple, dict, set, frozenset, range)
 _TAKE_ONE = ("add", "append", "get", "insert", "pop", "remove", "setdefault")  # and do not iterate over it
-
-
-# ---- definitions
-
-
-def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope, owner: Class | None) -> Any:
-    """A function statement or a lambda, its decorators applied."""
-
-    spec = node.args
-    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-    defaults = {
-        name: expressions.evaluate(it, value, scope)
-        for name, value in zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True)
-    }
-    named = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-    defaults |= {a.arg: expressions.evaluate(it, value, scope) for a, value in named if value is not None}
-    name = getattr(node, "name", "<lambda>")
-    made = Function(node, scope, name if owner is None else f"{owner.name}.{name}", owner, defaults)
-    if isinstance(node, ast.Lambda):
-        return made
-    made.generator = _yields(node)
-    result: Any = made
-    for decorator in reversed(node.decorator_list):
-        result = _decorated(it, decorator, result, scope)
-    return result
-
-
-@functools.lru_cache(maxsize=4096)
-def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is a generator. Its body is read once, however often a loop makes the function anew."""
-    return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
-
-
-def _own_nodes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
-    """The nodes of a function without those of functions inside it."""
-    found: list[ast.AST] = []
-    queue: list[ast.AST] = list(node.body)
-    while queue:
-        inner = queue.pop()
-        found.append(inner)
-        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            queue += list(ast.iter_child_nodes(inner))
-    return found
-
-
-def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any:
-
-    if isinstance(node, ast.Attribute) and node.attr in ("setter", "deleter"):
-        return Unknown("a setter")
-    decorator = expressions.evaluate(it, node, scope)
-    last = decorator.name.rsplit(".", 1)[-1] if isinstance(decorator, Lib) else ""
-    if isinstance(value, Function):
-        if last in ("property", "cached_property", "staticmethod", "classmethod", "contextmanager"):
-            value.kind = "property" if last == "cached_property" else last
-            return value
-        if last in ("cache", "lru_cache"):
-            value.kept = {}
-            return value
-        if isinstance(decorator, Context) or last in ("no_grad", "inference_mode", "enable_grad"):
-            value.grad = decorator.grad if isinstance(decorator, Context) else last == "enable_grad"
-            return value
-    stub = described.stub_of(it, decorator) if it.stubs else None
-    if stub is not None and not stub.like:
-        return described.decorated(it, stub, value)
-    if isinstance(decorator, (Function, Method)):
-        return call(it, decorator, [value], {})
-    if isinstance(decorator, Native):
-        return decorator.call(value)
-    if (isinstance(decorator, Lib) and may_send(decorator.name)) or (isinstance(decorator, Unknown) and not decorator.quiet):
-        it.opaque(f"the decorator {ast.unparse(node)[:60]}")  # it may call the function on some ranks alone
-    return value
-
-
-def define_class(it: Interpreter, node: ast.ClassDef, scope: Scope) -> Class:
-    """A class statement."""
-
-    made = Class(node.name, [expressions.evaluate(it, base, scope) for base in node.bases], {}, scope.source)
-    inner = Scope(made.namespace, scope.source, scope, node.name, is_class=True)
-    made.scope = inner
-    fields: list[tuple[str, ast.expr | None]] = []
-    for statement in node.body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            function = define(it, statement, inner, made)
-            if not isinstance(function, Unknown):
-                made.namespace[statement.name] = function
-        else:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                fields.append((statement.target.id, statement.value))
-            it.statement(statement, inner)
-    if any("dataclass" in ast.unparse(d) for d in node.decorator_list):
-        made.fields = [f for base in made.bases if isinstance(base, Class) for f in base.fields or []] + fields
-    return made
 
 
 def super_of(scope: Scope) -> Any:
@@ -165,6 +91,8 @@ class _Super:
         for cls in self._rest():
             if name in cls.namespace:
                 return bound(it, cls.namespace[name], self.receiver)
+        if isinstance(self.receiver, own_dicts.OwnDict):
+            return own_dicts.of_super(it, self.receiver, name)
         if isinstance(self.receiver, Module):
             if name == "__setattr__":
                 return Native(lambda key, value: layers.set_attribute(it, self.receiver, key, value))
@@ -269,7 +197,7 @@ def generate(it: Interpreter, made: Generating, body: Callable[[Any], bool]) -> 
     scope = scope_of(it, made.function, made.args, made.kwargs, made.receiver)
     frames = it.frames
 
-    def yielded(value: Any) -> None:
+    def yielded(value: Any) -> Any:
         inner = list(it.frames)
         it.frames[:] = inner[: len(inner) - 1] if len(inner) > 1 else inner
         try:
@@ -278,6 +206,8 @@ def generate(it: Interpreter, made: Generating, body: Callable[[Any], bool]) -> 
             it.frames[:] = inner
         if not going:
             raise Closed
+        sent, made.sent = made.sent, None
+        return sent
 
     scope.yielded = yielded
     depth = len(frames)
@@ -318,8 +248,12 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
     libraries_ = cls.outside_bases()
     if any(name.endswith("DistributedDataParallel") for name in libraries_):
         return training.wrap(it, args, kwargs)
-    if any(name.endswith(".Enum") for name in libraries_):
-        return args[0] if args else Unknown()
+    if enums.is_enum(cls):
+        return enums.by_value(it, cls, args)
+    if named.is_record(cls):
+        return named.make(it, cls, args, kwargs)
+    if own_dicts.is_dict(cls):
+        return own_dicts.make(it, cls, args, kwargs)
     for missed in filter(None, map(unfollowed, libraries_)):
         it.bound(missed)
     made: Any = Module(cls) if cls.is_module else Instance(cls)
@@ -327,43 +261,12 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
     if isinstance(init, Function):
         invoke(it, init, args, kwargs, made)
     elif cls.fields is not None:
-        _set_fields(it, cls, made, args, kwargs)
+        definitions.set_fields(it, cls, made, args, kwargs)
     elif isinstance(made, Instance):
         made.attrs["args"] = tuple(args)
     elif made.held is not None:
         containers.fill(made, containers.kind_of(made), args, kwargs)
     return made
-
-
-def _set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-
-    for position, (name, default) in enumerate(cls.fields or []):
-        if position < len(args):
-            value = args[position]
-        elif name in kwargs:
-            value = kwargs[name]
-        elif SPREAD in kwargs:
-            value = unknown(kwargs[SPREAD], why=name)
-        elif name in it.overrides:
-            value = expressions.plain_override(it.overrides[name])
-        elif isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
-            value = _field(it, default, cls)
-        else:
-            value = Unknown(name) if default is None else expressions.evaluate(it, default, cls.scope)
-        made.attrs[name] = value
-    after = cls.find("__post_init__")
-    if isinstance(after, Function):
-        invoke(it, after, [], {}, made)
-
-
-def _field(it: Interpreter, node: ast.Call, cls: Class) -> Any:
-
-    for keyword in node.keywords:
-        if keyword.arg == "default":
-            return expressions.evaluate(it, keyword.value, cls.scope)
-        if keyword.arg == "default_factory":
-            return call(it, expressions.evaluate(it, keyword.value, cls.scope), [], {})
-    return Unknown()
 
 
 def length(it: Interpreter, value: Any) -> Any:
@@ -396,6 +299,8 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
             return described.attribute(it, owner, name)
         case Lib(name=full):
             return libraries.attribute(it, full, name)
+        case Scope() if name == "__dict__":
+            return owner.variables
         case Scope():
             return owner.variables.get(name, MISSING) if name in owner.variables else Unknown(name)
         case Module():
@@ -417,18 +322,28 @@ def attribute(it: Interpreter, owner: Any, name: str) -> Any:
             return owner.args if name == "args" else Unknown(name)
         case Function() | Method():
             return getattr(owner, name) if name == "__name__" and hasattr(owner, name) else Unknown(name)
+        case Several() if hasattr(list, name):
+            return Native(lambda *args, **kwargs: _of_several(owner, name), name)
         case Unknown():
-            return Unknown(name, owner.local, quiet=owner.quiet)
+            return Unknown(name, owner.local, quiet=owner.quiet, source=first_unknown(owner))
+        case Generating():
+            return generators.method(it, owner, name)
         case _Super():
             return owner.attribute(it, name)
     own = getattr(owner, "attribute", None)
     if callable(own):
         return own(it, name)
     if isinstance(owner, _NATIVE_TYPES):
-        return _native_method(it, owner, name)
+        return native_method(it, owner, name)
     if type(owner).__module__ == "random":  # a generator with a seed of its own
-        return _native_method(it, owner, name)
+        return native_method(it, owner, name)
     return Unknown(name)
+
+
+def _of_several(owner: Several, name: str) -> Any:
+    """What a method of a list gives where its length is not known; what it changes is not seen."""
+    known = {"pop": owner.element, "copy": owner}
+    return known[name] if name in known else unknown(owner) if name in ("index", "count") else None
 
 
 def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
@@ -444,7 +359,8 @@ def _instance_attribute(it: Interpreter, owner: Instance, name: str) -> Any:
     fallback = owner.cls.find("__getattr__")
     if isinstance(fallback, Function):
         return invoke(it, fallback, [name], {}, owner)
-    return Unknown(name)
+    outside = owner.cls.outside_bases()
+    return Unknown(name, quiet=bool(outside) and not any(map(may_send, outside)))
 
 
 def bound(it: Interpreter, found: Any, receiver: Any) -> Any:
@@ -460,7 +376,8 @@ def bound(it: Interpreter, found: Any, receiver: Any) -> Any:
     return found
 
 
-def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
+def native_method(it: Interpreter, owner: Any, name: str) -> Any:
+    """A method of a value of Python's own."""
     method = getattr(owner, name, None)
     if method is None or name.startswith("__"):
         return Unknown(name)
@@ -468,8 +385,11 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
         return method
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(a, (Function, Method, Native)) for a in (*args, *kwargs.values())):
-            return Unknown(name)
+        if name == "sort" and isinstance(owner, list):
+            ordered = python_names.in_order(it, [list(owner)], kwargs)
+            if not isinstance(ordered, Unknown):
+                owner[:] = ordered
+            return None
         if isinstance(owner, str) and any(is_unknown(a) for a in args):
             return unknown(*args, why="a text")
         if name not in _TAKE_ONE:
@@ -478,8 +398,8 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
             return unknown(*args)
         if isinstance(owner, dict) and name in ("get", "pop", "setdefault") and args and isinstance(args[0], Unknown):
             return unknown(*args)
-        if isinstance(owner, list) and name in ("sort", "index", "count", "remove") and is_unknown(owner):
-            return None if name == "sort" else Unknown()
+        if isinstance(owner, list) and name in ("index", "count", "remove") and is_unknown(owner):
+            return unknown(owner)
         try:
             result = it.fold(f".{name}", owner, *args, **kwargs)
         except (Cut, Raised):
@@ -489,7 +409,7 @@ def _native_method(it: Interpreter, owner: Any, name: str) -> Any:
         except IndexError:
             raise error("IndexError", f"{name} from an empty list") from None
         except Exception:
-            return unknown(*args)
+            return unknown(*args, why="a text" if isinstance(owner, str) else "")
         if isinstance(result, (*PLAIN, list, tuple, dict, set, frozenset)) or name in ("pop", "get", "setdefault", "choice"):
             return result
         return list(result) if hasattr(result, "__iter__") and not isinstance(result, (Tensor, Module)) else result
@@ -518,4 +438,4 @@ def set_attribute(it: Interpreter, owner: Any, name: str, value: Any) -> None:
             setter(it, name, value)
 
 
-__all__ = ["Raised", "attribute", "call", "define", "define_class", "generate", "instantiate", "invoke", "length", "matches"]
+__all__ = ["Raised", "attribute", "call", "generate", "instantiate", "invoke", "length", "matches"]

@@ -36,6 +36,15 @@ class DataSet:
         """Number of samples."""
         return self.size
 
+    def elements(self, it: Interpreter) -> Iterator[Any]:
+        """The samples."""
+        if not isinstance(self.size, int):
+            yield from it.some(self.sample, None)
+            return
+        for _ in range(self.size):
+            it.tick()
+            yield self.sample
+
     def attribute(self, it: Interpreter, name: str) -> Any:
         """An attribute: nothing more is known."""
         return Unknown(name)
@@ -58,7 +67,7 @@ def dataset(it: Interpreter, kind: str, args: list[Any], kwargs: dict[str, Any])
         sizes = [calls.length(it, part) for part in inner]
         known = all(isinstance(s, int) for s in sizes)
         return DataSet(sum(sizes) if known else Unknown("a length"), sample_of(it, inner[0]))
-    return DataSet(Unknown("a length"), Unknown("a sample", True))
+    return DataSet(Unknown("a length"), Unknown("a sample", True, quiet=True))
 
 
 def random_split(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> list[DataSet]:
@@ -90,7 +99,7 @@ def sample_of(it: Interpreter, data: Any) -> Any:
         return 0
     if isinstance(data, Tensor):
         return Tensor(data.shape[1:] if data.shape else None, data.dtype)
-    return Unknown("a sample", True)
+    return Unknown("a sample", True, quiet=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -272,7 +281,7 @@ def _collate(sample: Any, size: int | None) -> Any:
             return [_collate(part, size) for part in sample]
         case dict():
             return {key: _collate(part, size) for key, part in sample.items()}
-    return Unknown("a batch", True)
+    return Unknown("a batch", True, quiet=True)
 
 
 def loader(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Loader:

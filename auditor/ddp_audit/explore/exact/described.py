@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact import calls, definitions, expressions
 from ddp_audit.explore.exact.values import Class, Function, Lib, Native, Scope, Unknown, is_local
 from ddp_audit.knowledge.stubs import Stub, libraries_in, located
 from ddp_audit.program.lookup import canonical
@@ -46,7 +46,7 @@ def call(it: Interpreter, stub: Stub, args: list[Any], kwargs: dict[str, Any]) -
     if stub.name in it.describing:
         return other
     source = it.frames[-1].source
-    scope = calls.scope_of(it, calls.define(it, stub.signature, Scope({}, source), None), args, kwargs, None)
+    scope = calls.scope_of(it, definitions.define(it, stub.signature, Scope({}, source), None), args, kwargs, None)
     result: Any = other
     it.describing.append(stub.name)
     try:

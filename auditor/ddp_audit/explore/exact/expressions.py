@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, early, python_names, tensors, totals
+from ddp_audit.explore.exact import calls, containers, definitions, early, formats, tensors, totals
+from ddp_audit.explore.exact.enums import Member
+from ddp_audit.explore.exact.iteration import Measured, several
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -20,9 +23,11 @@ from ddp_audit.explore.exact.values import (
     Method,
     Module,
     Scope,
+    Several,
     Tensor,
     Unknown,
     error,
+    first_unknown,
     is_unknown,
     unknown,
 )
@@ -41,7 +46,6 @@ _BINARY: dict[type[ast.operator], tuple[str, str]] = {
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
-_CONVERSIONS = {97: "__ascii__", 114: "__repr__", 115: "__str__"}  # of a part of an f-string, by the number that its node has
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "~"}
 
 
@@ -86,7 +90,16 @@ def _slice(it: Interpreter, node: ast.Slice, scope: Scope) -> Any:
 
 
 def _listed(it: Interpreter, node: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Any:
-    return list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt))
+    return _made(it, node.generators, node.elt, scope, list)
+
+
+def _made(
+    it: Interpreter, generators: list[ast.comprehension], elt: ast.expr, scope: Scope, kind: Callable[[list[Any]], Any]
+) -> Any:
+    """What a comprehension makes of its elements; something of unknown length where it ranges over that."""
+    measures: list[Measured] = []
+    found = list(_comprehension(it, generators, Scope({}, scope.source, scope, scope.name), elt, measures))
+    return kind(found) if all(measure.whole for measure in measures) else several(found, *(m.over for m in measures if not m.whole))
 
 
 def _generated(it: Interpreter, node: ast.GeneratorExp, scope: Scope) -> Any:
@@ -102,13 +115,13 @@ def _generated(it: Interpreter, node: ast.GeneratorExp, scope: Scope) -> Any:
 
 
 def _set_of(it: Interpreter, node: ast.SetComp, scope: Scope) -> Any:
-    return it.hashed(set, list(_comprehension(it, node.generators, Scope({}, scope.source, scope, scope.name), node.elt)))
+    return _made(it, node.generators, node.elt, scope, functools.partial(it.hashed, set))
 
 
 def _dict_of(it: Interpreter, node: ast.DictComp, scope: Scope) -> Any:
-    inner = Scope({}, scope.source, scope, scope.name)
     pair = ast.Tuple([node.key, node.value], ast.Load())
-    return it.hashed(dict, list(_comprehension(it, node.generators, inner, pair)))
+    made = _made(it, node.generators, pair, scope, functools.partial(it.hashed, dict))
+    return unknown(made, why="a dict") if isinstance(made, Several) else made
 
 
 def _named(it: Interpreter, node: ast.NamedExpr, scope: Scope) -> Any:
@@ -117,8 +130,8 @@ def _named(it: Interpreter, node: ast.NamedExpr, scope: Scope) -> Any:
     return found
 
 
-def _given_on(it: Interpreter, node: ast.Yield, scope: Scope) -> None:
-    _yield(scope, None if node.value is None else evaluate(it, node.value, scope))
+def _given_on(it: Interpreter, node: ast.Yield, scope: Scope) -> Any:
+    return _yield(scope, None if node.value is None else evaluate(it, node.value, scope))
 
 
 def _all_given_on(it: Interpreter, node: ast.YieldFrom, scope: Scope) -> None:
@@ -135,12 +148,11 @@ def lookup(it: Interpreter, name: str, scope: Scope) -> Any:
     return Lib(f"builtins.{name}")
 
 
-def _yield(scope: Scope, value: Any) -> None:
+def _yield(scope: Scope, value: Any) -> Any:
     holder: Scope | None = scope
     while holder is not None and holder.yielded is None:
         holder = holder.parent
-    if holder is not None and holder.yielded is not None:
-        holder.yielded(value)
+    return None if holder is None or holder.yielded is None else holder.yielded(value)
 
 
 def _passed_on(scope: Scope, value: Any) -> bool:
@@ -228,35 +240,18 @@ def _dict(it: Interpreter, keys: list[ast.expr | None], values: list[ast.expr], 
     return found
 
 
-def _format(it: Interpreter, parts: list[ast.expr], scope: Scope) -> Any:
-    text: Any = ""
-    lost: list[Any] = []
-    for part in parts:
-        if isinstance(part, ast.FormattedValue):
-            value = evaluate(it, part.value, scope)
-            spec = "" if part.format_spec is None else evaluate(it, part.format_spec, scope)
-            if part.conversion in _CONVERSIONS:
-                value = python_names.text_of(it, value, _CONVERSIONS[part.conversion])
-            shown = python_names.text_of(it, value, "__format__", spec) if isinstance(spec, str) else unknown(value)
-            text = it.fold("+", text, shown) if isinstance(shown, str) else shown
-            if isinstance(text, Unknown):
-                lost, text = [*lost, text], ""
-        elif isinstance(part, ast.Constant):
-            text = it.fold("+", text, str(part.value))
-            if isinstance(text, Unknown):
-                lost, text = [*lost, text], ""
-    return unknown(lost, why="a text") if lost else text
-
-
-def _comprehension(it: Interpreter, generators: list[ast.comprehension], scope: Scope, elt: ast.expr) -> Iterator[Any]:
+def _comprehension(
+    it: Interpreter, generators: list[ast.comprehension], scope: Scope, elt: ast.expr, measures: list[Measured]
+) -> Iterator[Any]:
     first, rest = generators[0], generators[1:]
-    over = evaluate(it, first.iter, scope)
-    for element in it.iterate(over, first.iter):
+    over = it.measured(evaluate(it, first.iter, scope), first.iter)
+    measures.append(over)
+    for element in over:
         it.tick()
         it.assign(first.target, element, scope)
         if all(it.truth(evaluate(it, test, scope), test, True) for test in first.ifs):
             if rest:
-                yield from _comprehension(it, rest, scope, elt)
+                yield from _comprehension(it, rest, scope, elt, measures)
             else:
                 yield evaluate(it, elt, scope)
 
@@ -342,7 +337,7 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
     """One comparison."""
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return left if left is right and not isinstance(left, Unknown) else Unknown("whether it is there")
+            return Unknown("whether it is there", source=first_unknown(left, right))
         if isinstance(left, PLAIN) and isinstance(right, PLAIN):
             same = left is right or (left == right and type(left) is type(right))
         else:
@@ -353,6 +348,8 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(left, Tensor) or isinstance(right, Tensor):
         totals.compared(left, right)
         return tensors.compared(left, right)
+    if isinstance(left, Member) and isinstance(op, (ast.Eq, ast.NotEq)) and not isinstance(right, Unknown):
+        return (left is right) == isinstance(op, ast.Eq)
     if is_unknown(left) or is_unknown(right):
         totals.compared(left, right)
         return unknown(left, right)
@@ -382,6 +379,8 @@ def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
         container = list(container)
     if isinstance(item, (Unknown, Tensor)) or isinstance(container, (Unknown, Tensor)):
         return unknown(item, container)
+    if isinstance(item, Member) and isinstance(container, (list, tuple, set, frozenset)):
+        return any(element is item for element in container) == wanted
     try:
         if isinstance(container, (list, tuple)) and any(isinstance(e, (Unknown, Tensor)) for e in container):
             return unknown(container)
@@ -407,8 +406,12 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
         return containers.child(owner, index)
     if isinstance(owner, Instance):
         return unknown(index)
+    if isinstance(owner, Class) and owner.members and isinstance(index, str):
+        return owner.members.get(index, Unknown("a member"))
     if isinstance(owner, (Lib, Class)):
         return owner  # Generic[T]
+    if isinstance(owner, Several):
+        return owner if isinstance(index, slice) else owner.element
     if isinstance(owner, Unknown) or isinstance(index, (Unknown, Tensor)):
         if isinstance(owner, (list, tuple)) and owner and all(type(e) is type(owner[0]) for e in owner):
             return owner[0] if isinstance(owner[0], Tensor) else unknown(owner, index)
@@ -468,9 +471,9 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Any, Any, Scope], Any]] = {
     ast.List: lambda it, node, scope: _elements(it, node.elts, scope),
     ast.Set: lambda it, node, scope: it.hashed(set, _elements(it, node.elts, scope)),
     ast.Dict: lambda it, node, scope: _dict(it, node.keys, node.values, scope),
-    ast.JoinedStr: lambda it, node, scope: _format(it, node.values, scope),
+    ast.JoinedStr: lambda it, node, scope: formats.formatted(it, node.values, scope),
     ast.Subscript: lambda it, node, scope: get_item(it, evaluate(it, node.value, scope), evaluate(it, node.slice, scope)),
-    ast.Slice: _slice, ast.Lambda: lambda it, node, scope: calls.define(it, node, scope, None),
+    ast.Slice: _slice, ast.Lambda: lambda it, node, scope: definitions.define(it, node, scope, None),
     ast.ListComp: _listed, ast.GeneratorExp: _generated, ast.SetComp: _set_of, ast.DictComp: _dict_of, ast.NamedExpr: _named,
     ast.Starred: lambda it, node, scope: evaluate(it, node.value, scope),
     ast.Await: lambda it, node, scope: evaluate(it, node.value, scope), ast.Yield: _given_on, ast.YieldFrom: _all_given_on,

@@ -7,11 +7,11 @@ the consumer runs on while the generator stands still, and only a second stack c
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
-from ddp_audit.explore.exact.values import Cut, Generating, error
+from ddp_audit.explore.exact.values import Cut, Generating, Native, Unknown, error
 from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
@@ -127,6 +127,26 @@ def running_of(it: Interpreter, made: Generating) -> Running:
     return found
 
 
+def method(it: Interpreter, made: Generating, name: str) -> Any:
+    """`send`, `close` and `__next__` of a generator."""
+
+    def sent(value: Any) -> Any:
+        made.sent = value
+        element = running_of(it, made).next()
+        if element is END:
+            raise error("StopIteration")
+        return element
+
+    def close() -> None:
+        running = running_of(it, made)
+        running.close()
+        if running in it.generators:
+            it.generators.remove(running)
+
+    known: dict[str, Callable[..., Any]] = {"send": sent, "__next__": lambda: sent(None), "close": close}
+    return Native(known[name], name) if name in known else Unknown(name)
+
+
 def close_all(it: Interpreter) -> None:
     """Ends every generator that was left standing.
 
@@ -145,4 +165,4 @@ def close_all(it: Interpreter) -> None:
     it.generators.clear()
 
 
-__all__ = ["END", "Running", "close_all", "elements", "running_of"]
+__all__ = ["END", "Running", "close_all", "elements", "method", "running_of"]

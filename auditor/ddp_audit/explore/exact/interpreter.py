@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, described, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, definitions, described, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
@@ -159,9 +159,11 @@ class Interpreter(Iteration):
             case ast.Try():
                 return self._try(node, scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                scope.variables[node.name] = calls.define(self, node, scope, None)
+                scope.variables[node.name] = definitions.define(self, node, scope, None)
             case ast.ClassDef():
-                scope.variables[node.name] = calls.define_class(self, node, scope)
+                made = definitions.define_class(self, node, scope)
+                scope.variables[node.name] = made
+                scope.variables[node.name] = definitions.decorated_class(self, node, made, scope)
             case ast.Return(value=value):
                 self.result = None if value is None else expressions.evaluate(self, value, scope)
                 return RETURN
@@ -259,7 +261,7 @@ class Interpreter(Iteration):
                 known = taken <= most
                 self.assume(node.test, True, value, for_good=False)
                 if not known:
-                    self.bound(self.ran(most, place_of(scope.source.path, node.lineno)), start)
+                    self.bound(self.ran(most, place_of(scope.source.path, node.lineno)), start, (scope.source.path, node.lineno))
             self.took(node.test, known)
             if not known:
                 return self.block(node.orelse, scope) if node.orelse else None
@@ -421,6 +423,8 @@ class Interpreter(Iteration):
                     scope.variables[alias.asname or alias.name] = self.load(source, alias.name)
                 elif alias.asname:
                     scope.variables[alias.asname] = Lib(canonical(alias.name))
+                elif source is not None:
+                    self._import_parts(alias.name.split("."), scope)
                 else:
                     scope.variables.setdefault(alias.name.split(".")[0], Lib(alias.name.split(".")[0]))
             return
@@ -446,6 +450,19 @@ class Interpreter(Iteration):
                 scope.variables[name] = Unknown(full)  # a part of the project that is not there, which may send
             else:
                 scope.variables[name] = described.value(self, Lib(canonical(full)))
+
+    def _import_parts(self, names: list[str], scope: Scope) -> None:
+        """`import a.b.c`: each part is loaded and is an attribute of the one before; the name of the first is bound."""
+        holder = scope
+        for count, name in enumerate(names, 1):
+            full = ".".join(names[:count])
+            source = self.project.resolve_import(full, 0, scope.source)
+            if source is not None:
+                made = self.load(source, full)
+            else:  # a folder without an __init__.py
+                made = self.modules.setdefault(f"package {full}", Scope({"__name__": full}, scope.source))
+            holder.variables[name] = made
+            holder = made
 
 
 def _is_success(code: tuple[Any, ...]) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ddp_audit.explore.exact import calls, containers, generators, tensors, training
+from ddp_audit.explore.exact import calls, containers, enums, generators, tensors, training
 from ddp_audit.explore.exact.state import INFERRED, State
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -19,9 +19,13 @@ from ddp_audit.explore.exact.values import (
     Method,
     Module,
     Raised,
+    Several,
     Tensor,
     Unknown,
     describe,
+    first_unknown,
+    is_local,
+    is_quiet,
     is_unknown,
     unknown,
 )
@@ -29,6 +33,35 @@ from ddp_audit.folding import MOST_ITEMS, TooLarge, check_key
 
 _IN_A_STATEMENT = 64  # elements that count as a statement where a value is listed
 MOST_YIELDED = 256  # elements taken from a generator function at once
+
+
+class Measured:
+    """The elements of a value. `whole` says, once they were asked for, whether their number is that of a real run."""
+
+    def __init__(self, it: Iteration, over: Any, node: ast.AST | None) -> None:
+        self.whole = True
+        self.over = over
+        self._it, self._node = it, node
+
+    def __iter__(self) -> Iterator[Any]:
+        elements = self._it.iterate(self.over, self._node)
+        while True:
+            before = self._it.shortened
+            element = next(elements, _END)
+            self.whole = self.whole and self._it.shortened == before
+            if element is _END:
+                return
+            yield element
+
+
+def several(elements: list[Any], *sources: Any) -> Several:
+    """The list that some elements stand for whose number is not known."""
+    element = elements[0] if elements else unknown(*sources, why="an element")
+    root = first_unknown(*sources, element)
+    return Several("a list", is_local(*sources, element), quiet=is_quiet(element), source=root, element=element)
+
+
+_END = object()
 
 
 class Iteration(State):
@@ -71,20 +104,29 @@ class Iteration(State):
             yield from over.elements(self.whole)
         elif isinstance(over, training.Stream):
             yield from over.rest(self.whole)
+        elif isinstance(over, Class) and over.members:
+            yield from enums.members(over)
+        elif isinstance(over, Several):
+            yield from self.some(over.element, node)
         else:
             yield from self.some(unknown(over, why="an element"), node)
+
+    def measured(self, over: Any, node: ast.AST | None = None) -> Measured:
+        """The elements of a value, and whether they are as many as there are."""
+        return Measured(self, over, node)
 
     def listed(self, over: Any) -> list[Any] | Unknown:
         """The elements of a value as a list; an unknown where there are more than one may hold. Counts as a part of a statement."""
         found: list[Any] = []
-        for element in self.iterate(over):
+        elements = self.measured(over)
+        for element in elements:
             if len(found) >= MOST_ITEMS:
                 return self.refused(f"a container of more than {MOST_ITEMS:,} elements", over)
             found.append(element)
             if not len(found) % _IN_A_STATEMENT:
                 self.tick()
         self.makes(len(found))
-        return found
+        return found if elements.whole else several(found, over)
 
     def hashed(self, kind: Any, items: list[Any]) -> Any:
         """A set of elements or a dict of pairs; an unknown where a key is one, or one that is too large or cannot be a key."""
@@ -136,11 +178,13 @@ class Iteration(State):
         """A few elements of something whose length is not known."""
         start = len(self.events)
         self.losses += 1
+        self.shortened += 1
         window, line = self.windows[-1] if self.windows else (1, self.frames[-1].line)
         times = self.enough(window)
         for _ in range(times):
             yield element
-        self.bound(self.ran(times, f"{self.frames[-1].source.path}:{getattr(node, 'lineno', line)}"), start)
+        place = self.frames[-1].source.path, getattr(node, "lineno", line)
+        self.bound(self.ran(times, f"{place[0]}:{place[1]}"), start, place)
 
     def registered(self) -> None:
         """Parameters or modules were added to a module, or replaced."""

@@ -20,6 +20,7 @@ from ddp_audit.explore.exact.values import (
     dtype_of,
     tensors_in,
 )
+from ddp_audit.knowledge.traffic import may_send
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -72,7 +73,8 @@ def outside_attribute(it: Interpreter, module: Module, name: str) -> Any:
         return Native(lambda *args, **kwargs: known(it, module, list(args), kwargs), name)
     if name.startswith("register_"):
         return Native(lambda *args, **kwargs: tensors.hooked(it, args))
-    return Unknown(name)
+    outside = module.cls.outside_bases() if isinstance(module.cls, Class) else {str(module.cls)}
+    return Unknown(name, quiet=not any(map(may_send, outside)))
 
 
 def set_attribute(it: Interpreter, module: Module, name: str, value: Any) -> None:
@@ -166,7 +168,7 @@ def _load(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, An
 
 
 def _parameters(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return Unknown("parameters") if module_is_opaque(module) else [p for _, p in module.named_parameters()]
+    return Unknown("parameters", quiet=True) if module_is_opaque(module) else [p for _, p in module.named_parameters()]
 
 
 def module_is_opaque(module: Module) -> bool:
@@ -175,7 +177,7 @@ def module_is_opaque(module: Module) -> bool:
 
 
 def _named(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return Unknown("parameters") if module_is_opaque(module) else list(module.named_parameters())
+    return Unknown("parameters", quiet=True) if module_is_opaque(module) else list(module.named_parameters())
 
 
 def _state(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

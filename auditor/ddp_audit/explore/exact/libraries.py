@@ -11,16 +11,21 @@ from ddp_audit.events import COLLECTIVE, Event
 from ddp_audit.explore.exact import (
     calls,
     collectives,
+    copies,
     data,
     described,
     early,
     hooks,
+    iterators,
     layer_table,
     optimizers,
     python_names,
+    records,
     settings,
     standard,
+    standard_collections,
     tensors,
+    texts,
     totals,
     training,
 )
@@ -78,6 +83,8 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
         return standard.Environment(it.environment)
     if full == "sys.argv":
         return [it.frames[0].source.path, *it.arguments] if it.frames else [*it.arguments]
+    if full == "sys.modules":
+        return standard.Modules(it.modules)
     if full == "torch.__version__":
         return it.machine.torch or f"{it.torch_version()[0]}.{it.torch_version()[1]}.0"
     if full.endswith("__version__"):
@@ -88,7 +95,7 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
 def call(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a thing of a library."""
     early.given(it, name, args, kwargs)
-    known = _CALLS.get(name) or standard.CALLS.get(name)
+    known = _CALLS.get(name) or python_names.CALLS.get(name)
     if known is None and (may_send(name) or not _are_harmless(name, (*args, *kwargs.values()))):
         it.opaque(name)
         totals.forgotten((*args, *kwargs.values()))
@@ -210,6 +217,10 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
         return Lib(name.replace("_wrapper", "_hook")) if inner == "allreduce_hook" else Unknown(f"{last}({inner})")
     if name.count(".") == 2:
         return collectives.call(it, last, args, kwargs)
+    if name == "torch.distributed.algorithms.join.Join":
+        joined = args[0] if args else kwargs.get("joinables")
+        if isinstance(joined, (list, tuple)) and len(joined) == 1 and isinstance(joined[0], training.Wrapper):
+            return training.join(it, joined[0], args[1:], {k: v for k, v in kwargs.items() if k != "joinables"})
     if any(word in name for word in ("checkpoint", "tensor", "pipelining", "elastic", "optim", "algorithms")):
         if "checkpoint" in name or "algorithms.join" in name:
             it.bound(f"{name} is not followed")
@@ -288,6 +299,21 @@ def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> 
     return tuple(Tensor(t.shape, t.dtype, kept, True) for t in asked) if asked else Unknown("gradients", True)
 
 
+def _functional_gradient(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Native:
+    """`torch.func.grad(f)`: a function that runs f and gives gradients like the arguments that it names."""
+    numbers = kwargs.get("argnums", args[1] if len(args) > 1 else 0)
+
+    def run(*given: Any, **named: Any) -> Any:
+        calls.call(it, args[0] if args else kwargs.get("func"), list(given), named)
+        chosen = tuple(given[n] for n in numbers) if isinstance(numbers, tuple) else given[numbers] if len(given) > numbers else ()
+        made = tensors.fresh(chosen)
+        for tensor in tensors_in(made):
+            tensor.deps, tensor.local = frozenset(), True
+        return made
+
+    return Native(run)
+
+
 def _spawn(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
     given = functions.given("torch.multiprocessing.spawn", args, kwargs)
@@ -317,8 +343,10 @@ _CALLS: dict[str, Model] = {
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _convert, "torch.compile": _compile, "torch.jit.script": _compile,
     "torch.device": _device, "torch.set_grad_enabled": _grad_mode, "torch.autograd.set_grad_enabled": _grad_mode,
     "torch.autograd.backward": _backward, "torch.autograd.grad": _autograd_grad,
-    "torch.multiprocessing.spawn": _spawn, "torch.Generator": lambda it, a, k: Unknown("a generator"),
+    "torch.func.grad": _functional_gradient, "torch.multiprocessing.spawn": _spawn,
+    "torch.Generator": lambda it, a, k: Unknown("a generator"),
     "torch.autograd.set_detect_anomaly": _no_mode, "torch.nn.DataParallel": lambda it, a, k: a[0] if a else Unknown(),
+    f"{_DATA}get_worker_info": lambda it, a, k: None,  # what a loader's workers share out is what one process would read
     "torch.is_tensor": lambda it, a, k: isinstance(a[0], Tensor) if a and not isinstance(a[0], Unknown) else Unknown(),
     f"{_DATA}DataLoader": lambda it, a, k: data.loader(it, a, k), f"{_DATA}BatchSampler": _batches,
     f"{_DATA}random_split": lambda it, a, k: data.random_split(it, a, k),
@@ -327,4 +355,4 @@ _CALLS: dict[str, Model] = {
     **{f"{_DATA}{kind}": _dataset(kind) for kind in ("TensorDataset", "Subset", "ConcatDataset", "StackDataset")},
 }  # fmt: skip
 
-__all__ = ["Class", "Device", "Lib", "attribute", "call"]
+__all__ = ["Class", "Device", "Lib", "attribute", "call", "copies", "iterators", "records", "standard_collections", "texts"]

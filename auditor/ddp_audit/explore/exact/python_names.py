@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, generators, optimizers, totals, training
+from ddp_audit.explore.exact.iteration import several
 from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
@@ -22,6 +22,7 @@ from ddp_audit.explore.exact.values import (
     Module,
     Native,
     Raised,
+    Several,
     Tensor,
     Unknown,
     error,
@@ -120,7 +121,8 @@ def _shown(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return args[0] if args else kwargs.get("iterable", Unknown())
 
 
-def _listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
+def listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
+    """The elements of a value as a list; an unknown where nothing of it is known."""
     return unknown(value) if isinstance(value, (Unknown, Lib)) else it.listed(value)
 
 
@@ -128,7 +130,7 @@ def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
     def made(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args:
             return kind()
-        items = _listed(it, args[0])
+        items = listed(it, args[0])
         if isinstance(items, Unknown):
             return items
         return it.hashed(kind, items) if kind in (set, frozenset) else kind(items)
@@ -136,13 +138,16 @@ def _sequence(kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
     return made
 
 
-def _sorted(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    items = _listed(it, args[0]) if args else []
-    if isinstance(items, Unknown) or is_unknown(items):
+def in_order(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """`sorted(..)`; what cannot be compared stays in the order that it has."""
+    items = listed(it, args[0]) if args else []
+    if isinstance(items, Unknown):
         return items
     key = kwargs.get("key")
     try:
-        chosen = None if key is None else [calls.call(it, key, [item], {}) for item in items]
+        chosen = None if key is None else [applied(it, key, item) for item in items]
+        if is_unknown(items if chosen is None else chosen):
+            return items
         weigh(items if chosen is None else chosen)
         pairs = sorted(range(len(items)), key=(lambda i: items[i]) if chosen is None else (lambda i: chosen[i]))
     except TooLarge as reason:
@@ -154,32 +159,14 @@ def _sorted(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _reversed(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    items = _listed(it, args[0])
+    items = listed(it, args[0])
     return items if isinstance(items, Unknown) else items[::-1]
 
 
 CALLS |= {
     "builtins.list": _sequence(list), "builtins.tuple": _sequence(tuple), "builtins.set": _sequence(set),
-    "builtins.frozenset": _sequence(frozenset), "builtins.sorted": _sorted, "builtins.reversed": _reversed,
-    "collections.deque": _sequence(list),
+    "builtins.frozenset": _sequence(frozenset), "builtins.sorted": in_order, "builtins.reversed": _reversed,
 }  # fmt: skip
-
-
-@model("builtins.dict", "collections.OrderedDict")
-def _dict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], Unknown):
-        return unknown(args[0])
-    if args and isinstance(args[0], dict):
-        return OrderedDict(args[0], **kwargs)
-    pairs = _listed(it, args[0]) if args else []
-    made = pairs if isinstance(pairs, Unknown) else it.hashed(dict, pairs)
-    return OrderedDict(made, **kwargs) if isinstance(made, dict) else made
-
-
-@model("collections.defaultdict")
-def _defaultdict(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    factory = args[0] if args else None
-    return defaultdict(lambda: calls.call(it, factory, [], {}))
 
 
 def _number(name: str, kind: Any) -> Callable[[Any, Args, Kwargs], Any]:
@@ -272,13 +259,21 @@ for _name in ("abs", "round", "divmod", "ord", "chr", "pow", "hex", "bytes", "by
 
 def _extreme(name: str) -> Callable[[Any, Args, Kwargs], Any]:
     def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        items = _listed(it, args[0]) if len(args) == 1 else args
-        if isinstance(items, Unknown) or is_unknown(items) or "key" in kwargs:
+        items = listed(it, args[0]) if len(args) == 1 else args
+        if isinstance(items, Unknown):
             return unknown(items, why="a number")
+        if not items:
+            if "default" in kwargs:
+                return kwargs["default"]
+            raise error("ValueError", f"{name}() iterable argument is empty")
+        key = kwargs.get("key")
+        keys = items if key is None else [applied(it, key, item) for item in items]
+        if is_unknown(keys):
+            return unknown(keys, why="a number")
         try:
-            return it.fold(name, items)
+            return items[keys.index(it.fold(name, keys))]
         except (TypeError, ValueError):
-            return kwargs.get("default", Unknown("a number"))
+            return unknown(items, why="a number")
 
     return run
 
@@ -290,9 +285,9 @@ CALLS |= {"builtins.min": _extreme("min"), "builtins.max": _extreme("max")}
 def _sum(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     import ast
 
-    items = _listed(it, args[0])
+    items = listed(it, args[0])
     if isinstance(items, Unknown):
-        return items
+        return unknown(items, why="a sum")
     total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
     for item in items:
         total = (
@@ -305,7 +300,7 @@ def _sum(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _quantifier(decisive: bool) -> Callable[[Any, Args, Kwargs], Any]:
     def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        items = _listed(it, args[0])
+        items = listed(it, args[0])
         if isinstance(items, Unknown):
             return items
         answers = [it.known_truth(item) for item in items]
@@ -321,21 +316,26 @@ CALLS |= {"builtins.any": _quantifier(True), "builtins.all": _quantifier(False)}
 
 @model("builtins.map")
 def _map(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    items = _listed(it, args[1]) if len(args) == 2 else Unknown()
-    return items if isinstance(items, Unknown) else [_applied(it, args[0], item) for item in items]
+    items = listed(it, args[1]) if len(args) == 2 else Unknown()
+    if isinstance(items, Several):
+        return several([applied(it, args[0], items.element)], items)
+    return items if isinstance(items, Unknown) else [applied(it, args[0], item) for item in items]
 
 
-def _applied(it: Interpreter, function: Any, item: Any) -> Any:
+def applied(it: Interpreter, function: Any, item: Any) -> Any:
+    """What a function gives for one element."""
     it.tick()  # a function of a library does not count itself, and a list may be long
     return calls.call(it, function, [item], {})
 
 
 @model("builtins.filter")
 def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    items = _listed(it, args[1])
+    items = listed(it, args[1])
+    if isinstance(items, Several):
+        applied(it, args[0], items.element) if args[0] is not None else None
     if isinstance(items, Unknown):
         return items
-    keep = [item if args[0] is None else _applied(it, args[0], item) for item in items]
+    keep = [item if args[0] is None else applied(it, args[0], item) for item in items]
     return [item for item, wanted in zip(items, keep, strict=True) if it.known_truth(wanted) is not False]
 
 

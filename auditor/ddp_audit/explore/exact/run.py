@@ -267,14 +267,15 @@ def together(job: Job, runs: Mapping[int, Interpreter]) -> Run:
         raised = differs.raised
         cut = {rank: why for rank, why in cut.items() if rank not in raised}
     why = _nothing(runs) if differs is None else ""
-    inferred = any(it.raised and (it.inferred or it.doubts) for it in runs.values())
+    lost = {rank for rank, it in runs.items() if it.raised and (it.inferred or it.doubts)}
+    inferred = bool(lost)
     astray = differs is None and (inferred or any(it.astray for it in runs.values()))
     assumptions: dict[tuple[str, int, str], Assumption] = {}
     for it in runs.values():
         for key, assumption in it.assumptions.items():
             assumptions.setdefault(key, assumption)
     return Run(
-        job.world_size, sequences, outcome, _kind(outcome, sequences, cut, astray, raised, why),
+        job.world_size, sequences, outcome, _kind(outcome, sequences, {*cut, *lost}, astray, raised, why),
         raised, cut,
         {rank: it.uncertain for rank, it in runs.items() if it.uncertain is not None},
         sorted(assumptions.values(), key=lambda a: (a.path, a.line, a.text)),
@@ -302,21 +303,24 @@ def _nothing(runs: Mapping[int, Interpreter]) -> str:
 def _kind(
     outcome: Outcome,
     sequences: Mapping[int, Sequence[Event]],
-    cut: Mapping[int, str],
+    lost: Set[int],
     astray: bool,
     raised: Mapping[int, str],
     why: str,
 ) -> str:
-    """The outcome; a wait for a rank that was followed no further is none, nor is an end past what was not followed."""
+    """The outcome; a wait for a rank that was followed no further is none, nor is an end past what was not followed.
+
+    `lost` are ranks that were followed no further, or ended by an exception that may not come.
+    """
     if outcome.kind == COMPLETES:
         if why:
             return NOTHING
         if raised and not astray:
             return FAILS
-        return OPEN if cut or astray else COMPLETES
+        return OPEN if lost or astray else COMPLETES
     if outcome.kind == HANGS:
         arrived = [rank for rank, position in outcome.positions.items() if position >= len(sequences[rank])]
-        if any(rank in cut for rank in arrived):
+        if any(rank in lost for rank in arrived):
             return OPEN
     return outcome.kind
 

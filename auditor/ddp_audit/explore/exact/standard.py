@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import posixpath
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, layer_table, training
+from ddp_audit.explore.exact import calls, expressions, generators
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, leave, model
 from ddp_audit.explore.exact.state import OpenOption
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
+    Class,
     Context,
     Function,
     Generating,
+    Instance,
     Lib,
+    Method,
     Module,
     Native,
     Opened,
+    Scope,
     Unknown,
     is_local,
     unknown,
@@ -60,33 +64,25 @@ class Environment:
             self.values[key] = value
 
 
+class Modules:
+    """sys.modules: the files that were run, by the name that each has."""
+
+    def __init__(self, scopes: dict[str, Scope]) -> None:
+        self.scopes = scopes
+
+    def __getitem__(self, name: Any) -> Any:
+        found = [scope for scope in self.scopes.values() if scope.variables.get("__name__") == name]
+        return found[0] if len(found) == 1 else Unknown("a module")
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """A method of a dict: `get`."""
+        return Native(lambda key, default=None: self[key]) if name == "get" else Unknown(name)
+
+
 @model("random.Random")
 def _random(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A generator with a seed of its own draws what that seed says."""
     return random.Random(args[0]) if args and isinstance(args[0], (int, str)) else Unknown("a generator", True)
-
-
-@model("functools.partial")
-def _partial(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    function, given, named = args[0], args[1:], dict(kwargs)
-    return Native(lambda *more, **extra: calls.call(it, function, [*given, *more], {**named, **extra}))
-
-
-@model("functools.wraps", "functools.update_wrapper")
-def _identity(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return Native(lambda function, *rest: function)
-
-
-@model("functools.cache", "functools.lru_cache")
-def _cached(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """`@cache` and `@lru_cache`, and `@lru_cache(maxsize=n)`, whose limit is taken to be enough."""
-
-    def memoised(function: Any) -> Any:
-        if isinstance(function, Function):
-            function.kept = {}
-        return function
-
-    return memoised(args[0]) if args and isinstance(args[0], Function) else Native(memoised)
 
 
 @model("atexit.register")
@@ -121,19 +117,33 @@ class ExitStack:
         return Native(lambda *args: None)
 
     def _enter(self, it: Interpreter, context: Any) -> Any:
-        if not isinstance(context, Context):
-            return context
         before = it.grad
+        value, leave = self._entered(it, context)
 
         def restore() -> None:
             it.grad = before
-            if context.leave is not None:
-                context.leave()
+            if leave is not None:
+                leave()
 
         self.entered.append(Context(leave=restore))
+        return value
+
+    def _entered(self, it: Interpreter, context: Any) -> tuple[Any, Callable[[], Any] | None]:
+        """What entering a context gives, and how it is left."""
+        if isinstance(context, Generating):
+            running = generators.running_of(it, context)
+            return running.next(), running.next
+        if isinstance(context, (Instance, Module)) and isinstance(context.cls, Class):
+            enter, leave = context.cls.find("__enter__"), context.cls.find("__exit__")
+            value = calls.call(it, Method(enter, context), [], {}) if isinstance(enter, Function) else context
+            if not isinstance(leave, Function):
+                return value, None
+            return value, lambda: calls.call(it, Method(leave, context), [None, None, None], {})
+        if not isinstance(context, Context):
+            return context, None
         if context.grad is not None:
             it.grad = context.grad
-        return context.value if context.enter is None else context.enter()
+        return context.value if context.enter is None else context.enter(), context.leave
 
     def close(self, it: Interpreter) -> None:
         """Leaves everything that was entered, the last first."""
@@ -221,24 +231,6 @@ def _machine(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Unknown("a number")
 
 
-@model("copy.deepcopy", "copy.copy")
-def _copy(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-
-    value = args[0] if args else Unknown()
-    copied = value.module if isinstance(value, training.Wrapper) else value
-    for _ in copied.walk() if isinstance(copied, Module) else ():
-        it.tick()
-    if isinstance(value, Module):
-        return layer_table.clone(value)
-    if isinstance(value, training.Wrapper) and isinstance(value.module, Module):
-        return layer_table.clone(value.module)
-    if isinstance(value, (list, dict)) and all(
-        isinstance(v, PLAIN) for v in (value.values() if isinstance(value, dict) else value)
-    ):
-        return value.copy()
-    return value
-
-
 # ---- argparse
 
 
@@ -320,53 +312,6 @@ def _parser(it: Interpreter, args: Args, kwargs: Kwargs) -> Parser:
         if isinstance(parent, Parser):
             options |= parent.options
     return Parser(options)
-
-
-@model("itertools.cycle")
-def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-
-    def again() -> Iterator[Any]:
-        first: list[Any] = []  # which come again where what is asked has no second time
-        for element in it.iterate(args[0]):
-            it.tick()
-            first.append(element)
-            yield element
-        while first:
-            for element in first if isinstance(args[0], (Generating, training.Stream)) else it.iterate(args[0]):
-                it.tick()
-                yield element
-
-    return training.Stream(again())
-
-
-@model("itertools.islice")
-def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice
-
-    bounds = args[1:]
-    if any(not isinstance(b, (int, type(None))) or (b or 0) < 0 for b in bounds) or not bounds:
-        return unknown(*args)
-    return training.Stream(islice(it.iterate(args[0]), *bounds))
-
-
-@model("itertools.count")
-def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return range(args[0] if args and isinstance(args[0], int) else 0, 10**9)
-
-
-@model("itertools.chain")
-def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
-    return [element for part in parts for element in ([part] if isinstance(part, Unknown) else part)]
-
-
-@model("itertools.product")
-def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice, product
-
-    parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
-    known = [part for part in parts if not isinstance(part, Unknown)]
-    return list(islice(product(*known), 10_000)) if len(known) == len(parts) and not kwargs else unknown(*args)
 
 
 __all__ = ["CALLS", "Environment", "Namespace", "Parser"]

@@ -127,13 +127,20 @@ class Doubt:
     """Why what a rank does after its first `at` events may not be what a real run does.
 
     `kind` is assumed (an open condition, whose place is `key`), bounded (a loop of unknown length was cut), opaque (what may send
-    was not followed) or inferred (an exception that no statement of the program raises).
+    was not followed) or inferred (an exception that no statement of the program raises). `since` is the number of events before the
+    loop that was cut.
     """
 
     kind: str
     at: int
     what: str
     key: tuple[str, int, str] | None = None
+    since: int | None = None
+
+    @property
+    def begun(self) -> int:
+        """The number of events before what is not known began."""
+        return self.at if self.since is None else self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +210,7 @@ class State:
     at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them otherwise
+    shortened: int = 0  # counts walks over something whose length is not known
     losses: int = 0  # counts what was not followed: calls of unknowns, open conditions, loops of unknown length
     guards: list[Taken] = field(default_factory=list)  # conditions around the statement that runs, across calls
     answers: dict[tuple[str, int, str, int], bool] = field(default_factory=dict)  # every condition, as it was taken
@@ -287,23 +295,24 @@ class State:
             self.bounds.setdefault(f"{what}, at {place}, is not computed")
         return Unknown(what, is_local(*args))
 
-    def bound(self, what: str, since: int | None = None) -> None:
+    def bound(self, what: str, since: int | None = None, place: tuple[str, int] | None = None) -> None:
         """Notes a bound that was hit: from here on a real run may do something else.
 
-        `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds.
+        `since` is the number of events before a loop that was cut short; where it issued none, what follows still holds. `place` is
+        that of the loop.
         """
         if since is None and self.frames:
             what = f"{place_of(self.frames[-1].source.path, self.frames[-1].line)}: {what}"
         self.bounds.setdefault(what)
         self.astray = self.astray or since is None
-        self.doubt(OPAQUE if since is None else BOUNDED, what)
+        self.doubt(OPAQUE if since is None else BOUNDED, what, None if place is None else (*place, "loop"), since)
         if self.uncertain is None and (since is None or len(self.events) > since):
             self.uncertain = len(self.events)
 
-    def doubt(self, kind: str, what: str, key: tuple[str, int, str] | None = None) -> None:
+    def doubt(self, kind: str, what: str, key: tuple[str, int, str] | None = None, since: int | None = None) -> None:
         """Notes that what follows rests on something that is not known."""
         if (kind, what) not in self.doubts:
-            self.doubts[kind, what] = Doubt(kind, len(self.events), what, key)
+            self.doubts[kind, what] = Doubt(kind, len(self.events), what, key, since)
 
     def torch_version(self) -> tuple[int, int]:
         """The version of torch, which is assumed where nobody named one."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import hooks, layers, totals, training
+from ddp_audit.explore.exact import hooks, layers, named, parts, totals, training
 from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.values import DTYPES, Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
 from ddp_audit.machine.graph import next_number, ready_together
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
 _FROM_SIZES = ("zeros", "ones", "empty", "rand", "randn")
-_MOST_CHUNKS = 4_096  # of a tensor that is split
 _SAME_SHAPE = frozenset({
     "contiguous", "abs", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "softmax", "log_softmax", "clamp", "clip", "neg", "cos",
     "sin", "pow", "square", "add", "sub", "mul", "div", "masked_fill", "normal_", "fill_", "zero_", "copy_", "add_", "sub_", "mul_",
@@ -102,6 +101,8 @@ def fresh(value: Any) -> Any:
             return value
         case Tensor():
             return Tensor(value.shape, value.dtype, value.deps, value.local)
+        case named.Record():
+            return named.Record.of([fresh(part) for part in value], value.names, value.cls)
         case tuple() | list():
             return type(value)([fresh(part) for part in value])
         case dict():
@@ -312,9 +313,12 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         case "float" | "double" | "half" | "long" | "int" | "bool" | "bfloat16" | "byte":
             return Native(lambda *a, **k: totals.copied(tensor, like(it, tensor, dtype=DTYPES[name])))
         case "split" | "chunk" | "unbind":
-            return Native(lambda *a, **k: _parts(it, tensor, name, list(a), k))
+            return Native(lambda *a, **k: parts.of(it, tensor, name, list(a), k))
         case "is_cuda":
             return False
+        case "is_floating_point" | "is_complex":
+            kind = "float" if name == "is_floating_point" else "complex"
+            return Native(lambda: Unknown(name) if tensor.dtype is None else kind in tensor.dtype)
         case "register_hook" if not isinstance(tensor, Param):
             return Native(lambda hook: hooks.on_tensor(it, tensor, hook))
         case "retain_grad" | "record_stream":
@@ -366,26 +370,6 @@ def _size(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if at is None:
         return tensor.shape
     return tensor.shape[at] if isinstance(at, int) and -len(tensor.shape) <= at < len(tensor.shape) else Unknown("a size")
-
-
-def _parts(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """split, chunk and unbind: as many parts as can be known."""
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-    size = tensor.shape[dim] if tensor.shape is not None and isinstance(dim, int) and tensor.shape else None
-    wanted = args[0] if args else None
-    if name == "chunk" and isinstance(wanted, int) and not 0 < wanted <= _MOST_CHUNKS:
-        return Unknown("chunks", tensor.local)
-    if name == "chunk" and isinstance(wanted, int) and size is not None and size % wanted == 0 and isinstance(dim, int):
-        at = dim % len(tensor.shape or ())
-        shape = (*(tensor.shape or ())[:at], size // wanted, *(tensor.shape or ())[at + 1 :])
-        return tuple(like(it, tensor, shape=shape) for _ in range(wanted))
-    if name == "chunk" and isinstance(wanted, int):
-        return tuple(like(it, tensor, shape=None) for _ in range(wanted))
-    if name == "split" and isinstance(wanted, int) and size is not None and wanted > 0:
-        return (
-            tuple(like(it, tensor, shape=None) for _ in range(-(-size // wanted))) if size // wanted < _MOST_CHUNKS else Unknown()
-        )
-    return like(it, tensor, shape=None)
 
 
 def _reduced(tensor: Tensor, args: list[Any], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
@@ -448,9 +432,13 @@ def _sequence(name: str, args: list[Any], kwargs: dict[str, Any], dtype: str | N
         return Tensor(size_of(sides), dtype or "float32", frozenset(), False)
     if name == "linspace":
         return Tensor(size_of(args[2:3]) if len(args) > 2 else None, dtype or "float32", frozenset(), False)
-    if not args or not all(isinstance(a, int) for a in args):
+    bounds = args or [kwargs[n] for n in ("start", "end", "step") if n in kwargs]
+    if not bounds or not all(isinstance(n, (int, float)) and math.isfinite(n) for n in bounds):
         return Tensor(None, dtype or "int64", frozenset(), False)
-    return Tensor((len(range(*args)),), dtype or "int64", frozenset(), False)
+    start, end, step = (*bounds, 1) if len(bounds) == 2 else (0, bounds[0], 1) if len(bounds) == 1 else bounds[:3]
+    size = max(0, math.ceil((end - start) / step)) if step else None
+    kind = "int64" if all(isinstance(n, int) for n in bounds) else "float32"
+    return Tensor(None if size is None else (size,), dtype or kind, frozenset(), False)
 
 
 def _shape_of(data: Any) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.folding import MOST_ITEMS, Effort
+from ddp_audit.knowledge.traffic import may_send
 from ddp_audit.lineage import lineage
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ _EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
     "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
 }  # fmt: skip
+_HARMLESS = frozenset({"a text", "a number", "a length", "a size", "a range", "a path", "a sum"})  # whatever they were made of
 _DEEPEST = 6  # containers within each other that are looked into
+_MOST_LOOKED_AT = 16  # elements of a list among which the first unknown is looked for
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
@@ -35,6 +38,7 @@ class Unknown:
     """A value that is not known. `local` says that it may differ between ranks, `truth` how it was taken as a condition.
 
     `quiet` says that it comes from a library that sends nothing, so that a call of it, or of a method of it, sends nothing either.
+    `source` is the first unknown that it was computed from, None where it is that itself.
     """
 
     why: str = ""
@@ -42,6 +46,7 @@ class Unknown:
     truth: bool | None = None
     quiet: bool = False
     total: Any = None  # the sum over the ranks that it holds (totals.Total)
+    source: Unknown | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +54,13 @@ class Opened(Unknown):
     """A file of the machine that was opened to read; what is read of it is not known, but for plain values in a pickle."""
 
     path: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Several(Unknown):
+    """A list of which is not known how many elements it has. `element` is one of them, and stands for all."""
+
+    element: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +185,8 @@ class Class:
     source: SourceFile
     fields: list[tuple[str, ast.expr | None]] | None = None  # of a dataclass
     scope: Any = None
+    annotated: list[tuple[str, ast.expr | None]] = field(default_factory=list)  # names with a type in its body, and their values
+    members: dict[str, Any] = field(default_factory=dict)  # of an enumeration, by name
 
     def find(self, name: str) -> Any:
         """An attribute, here or in a base of the project; MISSING where there is none."""
@@ -213,7 +227,7 @@ class Scope:
     enclosing: set[str] = field(default_factory=set)  # declared nonlocal
     receiver: Any = None
     owner: Class | None = None
-    yielded: Callable[[Any], None] | None = None
+    yielded: Callable[[Any], Any] | None = None
     is_class: bool = False
 
     @property
@@ -257,14 +271,16 @@ class Generating:
     kwargs: dict[str, Any]
     receiver: Any = None
     running: Any = None  # generators.Running, where it was asked for single elements
+    sent: Any = None  # what its `yield` gives next
 
 
 @dataclass(slots=True, eq=False)
 class Native:
-    """A callable that the interpreter brings: called with positional and keyword arguments."""
+    """A callable that the interpreter brings: called with positional and keyword arguments. `inner` is what it calls in turn."""
 
     call: Callable[..., Any]
     name: str = ""
+    inner: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -446,7 +462,17 @@ def dtype_of(value: Any) -> str | None:
 
 def unknown(*values: Any, why: str = "") -> Unknown:
     """An unknown that was computed from values."""
-    return Unknown(why, is_local(*values), quiet=all(map(is_quiet, values)))
+    quiet = why in _HARMLESS or all(map(is_quiet, values))
+    return Unknown(why, is_local(*values), quiet=quiet, source=first_unknown(*values))
+
+
+def first_unknown(*values: Any) -> Unknown | None:
+    """What the first unknown among values, and the first elements of lists and tuples, comes from."""
+    for value in values:
+        for element in (value,) if not isinstance(value, (list, tuple)) else value[:_MOST_LOOKED_AT]:
+            if isinstance(element, Unknown):
+                return element.source or element
+    return None
 
 
 def is_quiet(value: Any, depth: int = 0) -> bool:
@@ -455,6 +481,8 @@ def is_quiet(value: Any, depth: int = 0) -> bool:
         return value.quiet
     if isinstance(value, (*PLAIN, Tensor, range, slice, Error)):
         return True
+    if isinstance(value, Lib):
+        return not may_send(value.name)
     if isinstance(value, (list, tuple, set, frozenset, dict)):
         items = list(value.values()) if isinstance(value, dict) else list(value)
         return depth < 4 and all(is_quiet(item, depth + 1) for item in items[:64])

@@ -1,0 +1,94 @@
+"""Objects of project classes that are dicts, such as configurations whose keys are read as attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact.values import MISSING, Class, Function, Method, Native, Unknown
+
+if TYPE_CHECKING:
+    from ddp_audit.explore.exact.interpreter import Interpreter
+
+_DICTS = frozenset({"builtins.dict", "collections.OrderedDict", "collections.UserDict", "typing.Dict"})
+
+
+class OwnDict(dict[Any, Any]):
+    """A dict of a project class. `attrs` are its attributes, which may be the dict itself (`self.__dict__ = self`)."""
+
+    cls: Class
+    attrs: dict[Any, Any]
+
+    def attribute(self, it: Interpreter, name: str) -> Any:
+        """An attribute, a method of its class or of dicts, or what its `__getattr__` gives."""
+        if name == "__dict__":
+            return self.attrs
+        if name in self.attrs:
+            return self.attrs[name]
+        found = self.cls.find(name)
+        if found is not MISSING:
+            return calls.bound(it, found, self)
+        if hasattr(dict, name) and not name.startswith("__"):
+            return calls.native_method(it, self, name)
+        return self._by_key(it, "__getattr__", dict.__getitem__, name, name)
+
+    def set_attribute(self, it: Interpreter, name: str, value: Any) -> None:
+        """`owner.name = value`."""
+        if name == "__dict__" and isinstance(value, dict):
+            self.attrs = value
+        elif self.cls.find("__setattr__") is MISSING:
+            self.attrs[name] = value
+        else:
+            self._by_key(it, "__setattr__", dict.__setitem__, name, name, value)
+
+    def _by_key(self, it: Interpreter, method: str, plain: Any, name: str, *given: Any) -> Any:
+        """What a method for attributes gives: a function of the project, or a method of dict under that name."""
+        found = self.cls.find(method)
+        if isinstance(found, Function):
+            return calls.call(it, Method(found, self), list(given), {})
+        if isinstance(found, Unknown) or found is MISSING:
+            return Unknown(name)
+        try:  # `__getattr__ = dict.get` and its like
+            return plain(self, *given)
+        except KeyError:
+            return None if getattr(found, "name", "").endswith(".get") else Unknown(name)
+
+
+def is_dict(cls: Class) -> bool:
+    """Whether objects of a class are dicts."""
+    return bool(cls.outside_bases() & _DICTS)
+
+
+def make(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, Any]) -> OwnDict:
+    """An object of a class that descends from dict."""
+    made = OwnDict()
+    made.cls, made.attrs = cls, {}
+    init = cls.find("__init__")
+    if isinstance(init, Function):
+        calls.invoke(it, init, args, kwargs, made)
+    else:
+        filled(it, made, args, kwargs)
+    return made
+
+
+def filled(it: Interpreter, made: OwnDict, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """What `dict.__init__` puts into it."""
+    made.update(kwargs)
+    for given in args[:1]:
+        pairs = (
+            given if isinstance(given, dict) else it.hashed(dict, listed) if isinstance(listed := it.listed(given), list) else {}
+        )
+        made.update(pairs if isinstance(pairs, dict) else {})
+
+
+def of_super(it: Interpreter, owner: OwnDict, name: str) -> Any:
+    """`super().name` in a method of its class."""
+    if name == "__init__":
+        return Native(lambda *args, **kwargs: filled(it, owner, list(args), kwargs))
+    if name == "__setitem__":
+        return Native(owner.__setitem__)
+    if name == "__getitem__":
+        return Native(lambda key: owner[key] if not isinstance(key, Unknown) and key in owner else Unknown("a value"))
+    if name in ("__setattr__", "__delattr__"):
+        return Native(lambda key, value=None: owner.attrs.__setitem__(key, value))
+    return calls.native_method(it, owner, name)
