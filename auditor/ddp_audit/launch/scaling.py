@@ -14,6 +14,7 @@ from ddp_audit.launch.model import Launch
 from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
 from ddp_audit.patterns import pattern
+from ddp_audit.program.code import code_within
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.nodes import Check, FloorDivision
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
@@ -272,19 +273,19 @@ def conditions(program: Program) -> list[tuple[Value, str]]:
 
 def assigned_number(program: Program, node: Node, name: str, value: Any) -> Number | None:
     """A constant by the assignment above a node, in its file, that gives a name this value; None where none is found."""
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    code = [
+        one for one in code_within(program, node.span.path, 1, node.span.line - 1) if isinstance(one, (ast.Assign, ast.AnnAssign))
+    ]
+    above = [(one.lineno, one.value) for one in code if one.value is not None and name in _plain_targets(one)]
+    if not above or fold(above[-1][1], {}) != value:
         return None
-    lines = program.sources.get(node.span.path, [])
-    for number in range(node.span.line - 1, 0, -1):
-        match = re.match(rf"\s*{name}\s*(?::[^=]+)?=(?!=)(.*)", lines[number - 1])
-        if match is None:
-            continue
-        try:
-            given = fold(ast.parse(match.group(1).strip(), mode="eval").body, {})
-        except SyntaxError:
-            return None
-        return Number(name, value, f"{node.span.path}:{number}", node.span.path, number) if given == value else None
-    return None
+    line = above[-1][0]
+    return Number(name, value, f"{node.span.path}:{line}", node.span.path, line)
+
+
+def _plain_targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _branch_guards(items: Sequence[Item], found: list[Guard]) -> list[Guard]:

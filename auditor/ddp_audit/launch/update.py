@@ -150,13 +150,9 @@ class Constants:
 
 
 def _assigned(program: Program) -> Iterator[tuple[str, Number]]:
-    text = program.documents.get(program.entry, "")
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return
+    source = program.files.get(program.entry)
     known: dict[str, Any] = {}
-    for node in tree.body:
+    for node in source.tree.body if source is not None else ():
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]

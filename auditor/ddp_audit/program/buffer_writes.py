@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.code import calls_of, names_in, speaks_of
 from ddp_audit.program.model import BufferWrite
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 _IN_PLACE = pattern(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
-_SHARES = pattern(r"gather|all_reduce|reduce_|broadcast|all_to_all|scatter_object|\bdist\.")
+_SHARES = ("gather", "all_reduce", "reduce_", "broadcast", "all_to_all", "scatter_object")
 
 
 def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:
@@ -25,8 +26,9 @@ def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:
 def _in_class(info: ClassInfo) -> list[BufferWrite]:
     """Writes in forward and the methods that it calls; none where the class speaks of collectives, which make values equal."""
     source = info.frame.source
-    text = "\n".join(source.lines[info.node.lineno - 1 : info.node.end_lineno])
-    if "register_buffer" not in text or "forward" not in info.methods or _SHARES.search(text):
+    if "forward" not in info.methods or not calls_of(info, "register_buffer"):
+        return []
+    if speaks_of(info, *_SHARES) or "dist" in names_in(info.node):
         return []
     names = {
         call.args[0].value

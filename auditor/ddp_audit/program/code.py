@@ -75,14 +75,16 @@ class _Index:
 def speaks_of(where: Program | ClassInfo, *parts: str, path: str | None = None) -> bool:
     """Whether a name in the files read, in one of them or in a class of the project has one of some parts in it."""
     if isinstance(where, ClassInfo):
-        return any(part in name for name in _of_class(where).names for part in parts)
+        there = any(part in where.frame.source.text for part in parts)
+        return there and any(part in name for name in _of_class(where).names for part in parts)
     return any(part in name for _, index in _indexes(where, parts, path) for name in index.names for part in parts)
 
 
 def calls_of(where: Program | ClassInfo, *names: str, path: str | None = None) -> list[Written[ast.Call]]:
     """The calls of functions and methods by their last names: `backward`, `random.getstate`."""
     if isinstance(where, ClassInfo):
-        found = [(where.frame.source, _of_class(where))]
+        source = where.frame.source
+        found = [(source, _of_class(where))] if any(name.rpartition(".")[2] in source.text for name in names) else []
     else:
         found = list(_indexes(where, [name.rsplit(".", 1)[-1] for name in names], path))
     endings = tuple("." + name for name in names)

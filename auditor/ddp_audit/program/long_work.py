@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.code import names_in
 from ddp_audit.program.nodes import LongWork
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import RANK, Ext, Func, Value, World, evaluate, options
@@ -64,12 +65,8 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
 
 def _looks_first(function: Value) -> bool:
     """Whether a function of the project looks whether its work is done already."""
-    for option in options(function):
-        if isinstance(option, Func) and isinstance(option.definition, FunctionInfo):
-            node, lines = option.definition.node, option.definition.frame.source.lines
-            if any(_DONE.search(line) for line in lines[node.lineno - 1 : node.end_lineno]):
-                return True
-    return False
+    found = [option.definition for option in options(function) if isinstance(option, Func)]
+    return any(_DONE.search(name) for info in found if isinstance(info, FunctionInfo) for name in names_in(info.node))
 
 
 def lets_main_first(text: str) -> bool:

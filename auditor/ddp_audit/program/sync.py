@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ddp_audit.patterns import pattern
+from ddp_audit.program.code import calls_of
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.nodes import Backward, Forward, SyncFlag
 from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
@@ -64,8 +65,8 @@ def late_flags(program: Program) -> list[tuple[SyncFlag, Forward, Backward]]:
 
 def arms_reducer_by_hand(program: Program, flag: Node) -> bool:
     """Whether the code around an assignment of the flag calls reducer.prepare_for_backward itself, as libraries do."""
-    lines = program.sources.get(flag.span.path, [])
-    return any("prepare_for_backward" in line for line in lines[max(0, flag.span.line - 15) : flag.span.line + 15])
+    calls = calls_of(program, "prepare_for_backward", path=flag.span.path)
+    return any(-15 <= call.line - flag.span.line <= 15 for call in calls)
 
 
 def switches(program: Program, forward: Node) -> list[Switch]:
