@@ -96,9 +96,9 @@ def place_for_seeds(program: Program, seed: Seed) -> str:
 def _is_imported(program: Program, node: Seed) -> bool:
     """Whether a spawned process comes there too: it imports the script, with all that is not under `if __name__ == "__main__"`."""
     place = node.calls[0] if node.calls else node.span
-    if place.path not in program.documents:
+    if place.path not in program.files:
         return False
-    for statement in ast.parse(program.documents[place.path]).body:
+    for statement in program.files[place.path].tree.body:
         if statement.lineno <= place.line <= (statement.end_lineno or 0) and isinstance(statement, ast.If):
             return not any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(statement.test))
     return True
