@@ -58,8 +58,8 @@ ONE_STREAM = {
     "transform": f"from torchvision import transforms\nfrom torchvision.datasets import CIFAR10\n{SETUP}torch.manual_seed(1)\n{MODEL}"
     f"data = CIFAR10('x', transform=transforms.Compose([transforms.RandomCrop(32)]))\n{SAMPLED}{LOOP}",
     "parent": "def run(rank):\n    dist.init_process_group('gloo', rank=rank, world_size=2)\n    model = DDP(torch.nn.Linear(4, 1))\n"
-    "    for i in range(3):\n        model(torch.ones(4)).sum().backward()\ntorch.manual_seed(1)\n"
-    "torch.multiprocessing.spawn(run, nprocs=2)\n",
+    "    for i in range(3):\n        model(torch.ones(4)).sum().backward()\n"
+    "if __name__ == '__main__':\n    torch.manual_seed(1)\n    torch.multiprocessing.spawn(run, nprocs=2)\n",
 }
 STREAMS_APART = {
     "by rank": f"{SETUP}torch.manual_seed(dist.get_rank())\n{MODEL}{NOISE}",
