@@ -11,7 +11,7 @@ from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import RandomSite
 from ddp_audit.program.names import called, kind_of_class
-from ddp_audit.program.nodes import RandomNumbers, Seed
+from ddp_audit.program.nodes import RandomNumbers, RandomStateRestored, Seed
 from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo, Frame
@@ -96,6 +96,29 @@ def _seed_own(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
 
 
 BY_METHOD.update(manual_seed=_seed_own, seed=_seed_own)
+
+
+def _restored(stream: str) -> Contract:
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        state = args[0] if args else next(iter(kwargs.values()), Unknown())
+        lw.emit(node, RandomStateRestored(state=state, stream=stream))
+        return Const(value=None)
+
+    return call
+
+
+BY_NAME.update(
+    {
+        name: _restored(stream)
+        for stream, names in {
+            "torch": ("torch.set_rng_state", "torch.random.set_rng_state"),
+            "cuda": ("torch.cuda.set_rng_state", "torch.cuda.set_rng_state_all", "torch.cuda.random.set_rng_state"),
+            "numpy": ("numpy.random.set_state",),
+            "random": ("random.setstate",),
+        }.items()
+        for name in names
+    }
+)
 
 
 def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> None:

@@ -67,6 +67,15 @@ class Seed(Node):
 
 
 @dataclass(eq=False, repr=False, kw_only=True, match_args=False)
+class RandomStateRestored(Node):
+    """`torch.set_rng_state` and its like."""
+
+    kind: ClassVar[str] = "random-state"
+    state: Value
+    stream: str  # torch, cuda, numpy or random
+
+
+@dataclass(eq=False, repr=False, kw_only=True, match_args=False)
 class Drawing(CallNode):
     """Something random is drawn."""
 
