@@ -1,6 +1,7 @@
 """The tests that run each line of the audited modules, measured once and kept under `build/mutation/`.
 
-A module that has changed since is looked up as a whole: all tests that ran any of its lines. Tests that start other processes count
+A module that has changed since is looked up as a whole, and so is a line that runs at import: all tests that ran any line of
+it. Tests that start other processes count
 where their own process runs the line.
 """
 
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
-from mutants import MODULES, ROOT, modules
+from mutants import MODULES, ROOT, modules, runs_at_import
 
 BUILD = ROOT / "build" / "mutation"
 TESTS = (
@@ -48,7 +49,7 @@ class CoverageMap:
     def tests_of(self, module: str, first: int, last: int) -> list[tuple[str, float]]:
         """Tests with the seconds that each takes."""
         lines = self._lines.get(module, {})
-        if self._texts.get(module) == _digest(module):
+        if self._texts.get(module) == _digest(module) and not runs_at_import(module, first):
             found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
         else:
             found = {test for tests in lines.values() for test in tests}

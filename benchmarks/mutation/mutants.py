@@ -98,9 +98,33 @@ def sample(piece: int, of: int) -> list[Mutant]:
     return [_described(places[place], place) for place in drawn[piece - 1 :: of]]
 
 
+def find(module: str, operator: str, before: str, after: str) -> Mutant | None:
+    """A mutant that was made before, wherever its line is now; None where there is no such line any more."""
+    text = (ROOT / module).read_text(encoding="utf-8")
+    if before not in text:
+        return None
+    positions = cosmic_ray.plugins.get_operator(f"core/{operator}")().mutation_positions
+    places = [where for node in ast_nodes(get_ast(text)) for where in positions(node)]
+    lines = text.splitlines()
+    for occurrence, (start, end) in enumerate(places):
+        if before in (line.strip() for line in lines[start[0] - 1 : end[0]]):
+            found = _described((text, operator, occurrence, (start[0], end[0])), (module, *start, *end))
+            if found.key == (module, before, after):
+                return found
+    return None
+
+
 def modules() -> list[str]:
     """The paths of the modules, from the root of the repository."""
     return sorted({str(path.relative_to(ROOT)) for pattern in MODULES for path in ROOT.glob(pattern)})
+
+
+def runs_at_import(module: str, line: int) -> bool:
+    """Whether a line runs when its module is imported: it is in no function."""
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+    bodies = ((node.body[0].lineno, node.end_lineno or 0) for node in functions if isinstance(node.body, list))
+    return not any(first <= line <= last for first, last in bodies)
 
 
 def same_meaning() -> dict[tuple[str, str, str], str]:
@@ -147,12 +171,14 @@ def _mixed(path: str, operator: str, place: tuple[int, ...]) -> bytes:
 
 
 def _annotations(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations stand: no code runs there."""
+    """Where annotations and decorators of classes stand: no code of meaning runs there."""
     found = []
     for node in ast.walk(ast.parse(text)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cast":
             parts.append(node.args[0])
+        if isinstance(node, ast.ClassDef):  # how a data class is made
+            parts.extend(node.decorator_list)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             parts.append(node)
         for part in parts:

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from coverage_map import BUILD, CoverageMap
-from mutants import ROOT, Mutant, same_meaning, sample
+from coverage_map import BUILD, TESTS, CoverageMap
+from mutants import ROOT, Mutant, find, same_meaning, sample
 
 NOTICED, UNNOTICED, TOO_LONG, NOT_RUN, SAME = "noticed", "unnoticed", "too long", "not run", "same meaning"
 _OUTCOMES = BUILD / "outcomes.json"
@@ -48,7 +48,7 @@ _PARTS = (
 )
 # Rounds of tests: seconds that they take by the map, and which of them. Most mutants are noticed in the first. Tests that start
 # ranks come last: they cost far more than the map says, as it counts what several of them share once.
-_ROUNDS = ((3.0, "not traced"), (30.0, "not traced"), (120.0, "traced"))
+_ROUNDS = ((3.0, "not traced"), (8.0, "not traced"), (120.0, "traced"))
 _QUICK_ROUNDS = 2
 _MOST_MEMORY = 6 << 30
 _AIM = 0.05
@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes = {}
     with _copy_of_the_tree() as tree:
         _import_what_is_slow()
+        if _run(["--collect-only", *TESTS], "", tree, 60.0) != 0:
+            print((tree / "output.txt").read_text(encoding="utf-8", errors="replace"))
+            raise SystemExit("the tests cannot be collected without a mutant")
         for mutant in chosen:
             outcomes[mutant] = _outcome(mutant, tests, tree, _ROUNDS[:_QUICK_ROUNDS] if options.quick else _ROUNDS)
             place = f"{mutant.module}:{mutant.first}"
@@ -225,8 +228,9 @@ def _keep(mutant: Mutant, outcome: str, piece: int) -> None:
 def _unnoticed_before() -> list[Mutant]:
     """What went unnoticed, as far as it can still be made."""
     known = json.loads(_OUTCOMES.read_text(encoding="utf-8"))
-    wanted = {(e["module"], e["before"], e["after"]): e["piece"] for e in known if e["outcome"] in (UNNOTICED, NOT_RUN)}
-    return [mutant for mutant in sample(1, 1) if mutant.key in wanted]
+    wanted = [entry for entry in known if entry["outcome"] in (UNNOTICED, NOT_RUN)]
+    found = (find(entry["module"], entry["operator"], entry["before"], entry["after"]) for entry in wanted)
+    return [mutant for mutant in found if mutant is not None]
 
 
 def _page(known: Sequence[dict[str, object]]) -> str:

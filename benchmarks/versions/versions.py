@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def installed(version: str) -> Path | None:
     """The folder of a version, made where it is not there; None where it cannot be had."""
-    folder = _BUILD / f"torch-{version}"
+    folder = _BUILD / f"torch-{version}" / "site-packages"
     if not (folder / "torch").is_dir():
         pip = [
             sys.executable,

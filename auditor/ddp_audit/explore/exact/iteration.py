@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from ddp_audit.explore.exact.values import (
     Function,
     Generating,
     Instance,
+    Lib,
     Method,
     Module,
     Raised,
@@ -238,10 +240,20 @@ class Iteration(State):
         try:
             inside(value)
         except Raised as raised:
-            told = [unknown(), raised.value, unknown()]
+            told = [_kind_of(raised.value), raised.value, unknown()]
             swallowed = calls.call(self.whole, Method(leave, context), told, {}) if isinstance(leave, Function) else None
+            if self.known_truth(swallowed) is None:
+                self.whole.bound("whether a context manager lets an exception pass is not known")
             if self.known_truth(swallowed) is not True:
                 raise
             return
         if isinstance(leave, Function):
             calls.call(self.whole, Method(leave, context), [None, None, None], {})
+
+
+def _kind_of(value: Any) -> Any:
+    """The class of an exception, as the program names it."""
+    if isinstance(value, Instance):
+        return value.cls
+    is_known = isinstance(value, Error) and isinstance(getattr(builtins, value.name, None), type)
+    return Lib(f"builtins.{value.name}") if is_known else unknown(value)

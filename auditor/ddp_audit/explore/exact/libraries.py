@@ -149,7 +149,8 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if last in _MODES and name.count(".") == 1:
         if args and isinstance(args[0], (Function, Method)):
             return Context(grad=_MODES[last]) if not isinstance(args[0], Function) else _with_mode(args[0], _MODES[last])
-        return Context(grad=_MODES[last] if not (args and args[0] is False) else None)
+        off = last == "inference_mode" and kwargs.get("mode", args[0] if args else True) is False  # which turns gradients on
+        return Context(grad=True if off else _MODES[last])
     if name.startswith("torch.nn.functional."):
         return tensors.function(it, last, args, kwargs)
     if name.startswith("torch.nn.init."):

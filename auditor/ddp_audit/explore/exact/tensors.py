@@ -409,7 +409,12 @@ def flattened(shape: tuple[int, ...] | None, start: int = 0, end: int = -1) -> t
 
 
 def _product(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    return (*a[:-1], b[-1]) if a and b and len(b) >= 2 and len(a) >= len(b) - 1 else None
+    if not a or not b or len(b) < 2:
+        return None
+    if len(b) == 2 or len(a) == 1:
+        return (*b[:-2], *a[:-1], b[-1])
+    batch = _broadcast(a[:-2], b[:-2])
+    return None if batch is None else (*batch, a[-2], b[-1])
 
 
 def _joined(parts: Any, dim: Any) -> tuple[int, ...] | None:
