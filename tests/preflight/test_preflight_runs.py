@@ -418,6 +418,33 @@ def test_a_launcher_that_starts_all_nodes(job: Job) -> None:
     assert report["ranks"]["1"]["arguments"] == ["--lr", "1"]
 
 
+@pytest.mark.parametrize(("nnodes", "codes"), [(2, (0,)), (3, (1,))])
+def test_a_launcher_that_is_started_on_each_node(job: Job, nnodes: int, codes: tuple[int, ...]) -> None:
+    srun = job.root / "srun"
+    srun.write_text(
+        SRUN.replace("PORT", str(job.port)).replace(
+            "\nwait\n", "\ncode=0\nfor job in 1 2; do wait %$job || code=1; done\nexit $code\n"
+        )
+    )
+    srun.chmod(0o755)
+    meet = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--nproc-per-node", "1")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nnodes", str(nnodes), *meet, "train.py")
+    done = subprocess.run(
+        [sys.executable, "-m", *PREFLIGHT, "--wait", "5", "--", str(srun), "-N2", "--ntasks-per-node=1", *torchrun],
+        cwd=job.root / "node0",
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode in codes, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert len(report["meeting"]["nodes"]) == 2
+    assert ("node-missing" in problems(report)) is (nnodes == 3)
+    assert report["whole"] is (nnodes == 2)
+
+
 def test_a_script_that_starts_its_own_processes(job: Job) -> None:
     script = """\
 import torch.distributed as dist

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from ddp_audit.cli.parser import Subparsers, Usage
 
@@ -77,12 +79,61 @@ def run(args: argparse.Namespace) -> int:
     from ddp_audit.report.columns import say
 
     need_torch()
+    inner = _on_each_node(args, command)
+    if inner is not None:
+        return _passed_on(inner, is_json=args.format == "json")
     report = _report(args, command)
     if args.format == "json":
         print(json.dumps(as_object(report), indent=2, ensure_ascii=False))
     else:
         say(lines(report))
     return report.exit_code
+
+
+def _on_each_node(args: argparse.Namespace, command: list[str]) -> list[str] | None:
+    """The command that makes the checks on every node, where srun or mpirun starts a launcher there; else None."""
+    from ddp_audit.launch import LaunchError
+    from ddp_audit.preflight.command import on_each_node, read_launch, wrapped_at
+
+    try:
+        at = wrapped_at(command, read_launch(command))
+    except LaunchError:
+        return None  # said where the command is read for its own sake
+    if at is None:
+        return None
+    options = [word for name in ("data", "shared") for value in getattr(args, name) for word in (f"--{name}", value)]
+    options += ["--quick"] * args.quick + (["--backend", args.backend] if args.backend else [])
+    numbers = ["--wait", f"{args.wait:g}", "--timeout", f"{args.timeout:g}"]
+    return on_each_node(command, at, [*options, *numbers, "--dir", args.dir, "--format", args.format])
+
+
+def _passed_on(command: list[str], *, is_json: bool) -> int:
+    """Runs the preflights of all nodes. As JSON the report of the node of rank 0 stands for all, where there is one."""
+    from ddp_audit.trace.launcher import LaunchError, resolve
+
+    try:
+        words = resolve(command)
+    except LaunchError as error:
+        raise Usage(str(error)) from None
+    sys.stdout.flush()
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if is_json else None, text=True, check=False)
+    reports = list(_objects(done.stdout)) if is_json else []
+    if reports:
+        print(json.dumps(next((one for one in reports if one.get("whole")), reports[0]), indent=2, ensure_ascii=False))
+    return done.returncode if done.returncode in (0, 1) and (reports or not is_json) else 2
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that stand one after the other in a text."""
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except ValueError:
+            return
+        if isinstance(found, dict):
+            yield found
+        at = text.find("{", end)
 
 
 def _report(args: argparse.Namespace, command: list[str]) -> Report:

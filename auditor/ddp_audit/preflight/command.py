@@ -53,6 +53,23 @@ def spawning(launch: Launch, settings: str) -> list[str]:
     return [*start, str(BOOT / f"{PROBE}.py"), settings, *launch.script_args]
 
 
+def wrapped_at(command: Sequence[str], launch: Launch) -> int | None:
+    """Where the launcher stands that srun or mpirun starts on each node; None where it is no word of the command."""
+    for at in range(1, len(command)) if launch.through else ():
+        try:
+            inner = read_command(command[at:])
+        except LaunchError:
+            continue
+        if not inner.through and (inner.kind, inner.script) == (launch.kind, launch.script):
+            return at
+    return None
+
+
+def on_each_node(command: Sequence[str], at: int, options: Sequence[str]) -> list[str]:
+    """The command with a preflight on each node in place of the launcher there, which then meets the others."""
+    return [*command[:at], sys.executable, "-m", "ddp_audit", "preflight", *options, "--", *command[at:]]
+
+
 def probe_environment() -> dict[str, str]:
     """The environment in which Python processes find the probe."""
     environment = dict(os.environ)

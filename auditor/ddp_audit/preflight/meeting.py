@@ -157,47 +157,38 @@ def _missing(meeting: Meeting, roll: Roll) -> Problem:
 
 
 def _unreached(meeting: Meeting, roll: Roll) -> Problem:
-    me = name_of(roll.nodes[0])
-    after = f"after {roll.waited:.0f} s"
-    if roll.failure == REFUSED:
-        return Problem(
+    """Why this node did not reach the one that hosts the roll."""
+    me, after = name_of(roll.nodes[0]), f"after {roll.waited:.0f} s"
+    kind, what, fix = {
+        REFUSED: (
             "port-refused",
-            ERROR,
-            f"{_capital(me)} reaches the machine {meeting.address}, but nobody listens at port {meeting.port} {after}.",
+            f"reaches the machine {meeting.address}, but nobody listens at port {meeting.port} {after}",
             "Check that node 0 is started, and that its port is the same.",
-            nodes=(me,),
-        )
-    if roll.failure == UNKNOWN:
-        return Problem(
+        ),
+        UNKNOWN: (
             "address-unknown",
-            ERROR,
-            f"{_capital(me)} cannot resolve the name {meeting.address}: {plain(roll.detail)}.",
+            f"cannot resolve the name {meeting.address}: {plain(roll.detail)}",
             "Name node 0 as this node knows it, or by its IP address.",
-            nodes=(me,),
-        )
-    if roll.failure == STRANGER:
-        return Problem(
+        ),
+        STRANGER: (
             "stranger-at-port",
-            ERROR,
-            f"Another program listens at {meeting.place}: it does not answer {me} as a preflight does.",
+            f"finds another program at {meeting.place}: it does not answer as a preflight does",
             "Choose a free port, or start the preflight on node 0 and not the job.",
-            nodes=(me,),
-        )
-    if roll.failure == LOST:
-        return Problem(
+        ),
+        LOST: (
             "host-lost",
-            ERROR,
-            f"The preflight at {meeting.place} ended before it sent {me} the list of nodes.",
+            f"lost the preflight at {meeting.place}: it ended before it sent the list of nodes",
             "Look at what node 0 printed.",
-            nodes=(me,),
-        )
-    return Problem(
-        "address-unreachable",
-        ERROR,
-        f"{_capital(me)} does not reach {meeting.place} {after}: {plain(roll.detail)}.",
-        "Check the address, the route and the firewall between the nodes.",
-        nodes=(me,),
+        ),
+    }.get(
+        roll.failure,
+        (
+            "address-unreachable",
+            f"does not reach {meeting.place} {after}: {plain(roll.detail)}",
+            "Check the address, the route and the firewall between the nodes.",
+        ),
     )
+    return Problem(kind, ERROR, f"{_capital(me)} {what}.", fix, nodes=(me,))
 
 
 def _count(node: dict[str, Any]) -> str:
