@@ -66,6 +66,7 @@ ALIKE = {
     "printed by one rank": _flag(f"{SET}micro == a - 1", "if rank == 0:", "    print(micro)"),
     "block": _block("model.no_sync() if micro < a - 1 else contextlib.nullcontext()"),
     "reduced first": _flag("total = x.sum()", "dist.all_reduce(total)", f"{SET}bool(total.item() > 0) or micro == a - 1"),
+    "the last of each rank's own number": _flag(f"{SET}micro == a - 1").replace("a = 4", "a = 4 + rank"),
     "in an epoch of all": _flag(f"{SET}micro == a - 1 or it == 0"),
 }
 

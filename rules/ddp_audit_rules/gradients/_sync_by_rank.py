@@ -85,6 +85,8 @@ def _by_rank(program: Program, forwards: Sequence[Forward]) -> Parted | None:
             ranks = [World(w.rank, w.world_size, w.local_world_size, supposed) for w in job]
             if not all(_is_inside(loop, world, names, supposed) for loop in loops for world in ranks):
                 continue
+            if any(len({iterations(loop, world, names) for world in ranks}) > 1 for loop in loops):
+                continue  # each rank may reduce the last of its own number of passes
             found = _disagreement(program, forwards, flags, own, ranks, group)
             if found is not None:
                 return found

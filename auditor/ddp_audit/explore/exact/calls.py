@@ -179,6 +179,8 @@ def _invoke(it: Interpreter, function: Function, args: list[Any], kwargs: dict[s
 
 def _run(it: Interpreter, function: Function, scope: Scope) -> Any:
     it.tick()
+    for functions in it.running:
+        functions.add(function.node)
     before, asked = it.grad, it.asked_early
     if function.grad is not None:
         it.grad = function.grad

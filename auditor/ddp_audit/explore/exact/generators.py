@@ -26,6 +26,7 @@ class Running:
 
     def __init__(self, it: Interpreter, made: Generating) -> None:
         self.at = 0  # events before it was left standing
+        self.drawn = 0  # elements that it was asked for
         self.place = place_of(made.function.scope.source.path, made.function.node.lineno)
         self._it = it
         self._made = made
@@ -38,6 +39,7 @@ class Running:
 
     def next(self) -> Any:
         """The next element, END where there is none. Raises what the function raises, and Cut where too many generators wait."""
+        self.drawn += 1
         if self._is_over:
             return END
         if self._is_running:

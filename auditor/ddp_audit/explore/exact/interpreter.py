@@ -16,6 +16,7 @@ from ddp_audit.explore.exact import calls, definitions, described, early, expres
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
+from ddp_audit.explore.exact.stride import Stride, passes_of
 from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
@@ -227,8 +228,12 @@ class Interpreter(Iteration):
         over = expressions.evaluate(self, node.iter, scope)
         left: list[str | None] = [None]
         self.windows.append((self._window(node, scope), node.lineno))
+        total = passes_of(over)
+        stride = Stride(self, node, scope, total) if total else None
 
         def body(element: Any) -> bool:
+            if stride is not None and stride.skips(element):
+                return True
             self.tick()
             self.took(node.iter, True)
             self.assign(node.target, element, scope)
@@ -236,6 +241,8 @@ class Interpreter(Iteration):
             if gone in (BREAK, RETURN):
                 left[0] = gone
                 return False
+            if stride is not None:
+                stride.played()
             return True
 
         self.at(node.iter)
@@ -245,6 +252,8 @@ class Interpreter(Iteration):
                 self.took(node.iter, False)
         finally:
             self.windows.pop()
+            if stride is not None:
+                stride.left()
         if left[0] == RETURN:
             return RETURN
         return self.block(node.orelse, scope) if left[0] is None and node.orelse else None

@@ -49,12 +49,14 @@ MAX_DEPTH = 30  # calls of project functions within one another
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where a run is cut: `steps` optimizer steps, `events` collectives, `ticks` statements; `unknown_loop` iterations of a loop
-    whose length is not known, or two windows and a part of one where it repeats itself after some."""
+    whose length is not known, or two windows and a part of one where it repeats itself after some. Without `strides` every pass of
+    a loop is played (see `stride`)."""
 
     steps: int | None = None
     events: int = 2_000
     ticks: int = 400_000
     unknown_loop: int = 3
+    strides: bool = True
 
 
 ASSUMED_TORCH = (2, 13)  # where nobody says which: the version that the model of DDP follows
@@ -117,7 +119,7 @@ class Assumption:
     local: bool
 
 
-_TICKS_OF_AN_EVENT = 2  # what it costs to make an event and to match it, in statements
+TICKS_OF_AN_EVENT = 2  # what it costs to make an event and to match it, in statements
 ALWAYS = -1  # as the time at which an open condition is taken the other way
 ASSUMED, BOUNDED, OPAQUE, INFERRED = "assumed", "bounded", "opaque", "inferred"
 
@@ -237,6 +239,7 @@ class State:
     line: int = 0  # of the statement that runs
     too_large: set[str] = field(default_factory=set)  # the kinds of values that were not computed for their size
     generators: list[Any] = field(default_factory=list)  # that stand still (generators.Running)
+    running: list[set[ast.AST]] = field(default_factory=list)  # the functions that ran in each pass that is watched (stride)
 
     def __post_init__(self) -> None:
         self.groups = Groups(self.rank, self.world_size)
@@ -255,6 +258,10 @@ class State:
     def tick(self) -> None:
         """Counts a statement. Raises Cut where there were too many."""
         self.ticks += 1
+        self.within_ticks()
+
+    def within_ticks(self) -> None:
+        """Raises Cut where too many statements were counted."""
         if self.ticks > self.limits.ticks:
             raise Cut(f"more than {self.limits.ticks:,} statements ran")
 
@@ -349,7 +356,7 @@ class State:
 
     def emit(self, made: list[Event]) -> None:
         """Adds events at the place that the program is in."""
-        self.ticks += _TICKS_OF_AN_EVENT * len(made)
+        self.ticks += TICKS_OF_AN_EVENT * len(made)
         site = Site(self.frames[-1].source.path, self.frames[-1].line, self.frames[-1].function)
         stack = tuple(Site(f.source.path, f.line, f.function) for f in reversed(self.frames))
         end = self.frames[-1].end

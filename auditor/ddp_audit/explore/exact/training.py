@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from ddp_audit.explore.exact.values import (
     Output,
     Param,
     Raised,
+    Stream,
     Tensor,
     Unknown,
     Use,
@@ -476,24 +477,6 @@ def zero_grad(it: Interpreter, params: Any, set_to_none: bool) -> None:
     for wrapper in it.wrappers:
         if inside is None or inside & set(wrapper.names):
             wrapper.ddp.zero_grad(set_to_none=set_to_none)
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """An iterator: `iter(x)`."""
-
-    source: Iterator[Any]
-    name: str = ""
-
-    def rest(self, it: Interpreter) -> Iterator[Any]:
-        """What is left of it."""
-        return self.source
-
-    def next(self, fallback: Callable[[], Any]) -> Any:
-        """The next element, or what `fallback` gives at the end."""
-        for element in self.source:
-            return element
-        return fallback()
 
 
 __all__ = [

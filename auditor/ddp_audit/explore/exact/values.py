@@ -275,6 +275,29 @@ class Generating:
 
 
 @dataclass(slots=True, eq=False)
+class Stream:
+    """An iterator: `iter(x)`. `drawn` counts how often it was asked."""
+
+    source: Iterator[Any]
+    name: str = ""
+    drawn: int = 0
+
+    def rest(self, it: Interpreter) -> Iterator[Any]:
+        """What is left of it."""
+        for element in self.source:
+            self.drawn += 1
+            yield element
+        self.drawn += 1
+
+    def next(self, fallback: Callable[[], Any]) -> Any:
+        """The next element, or what `fallback` gives at the end."""
+        self.drawn += 1
+        for element in self.source:
+            return element
+        return fallback()
+
+
+@dataclass(slots=True, eq=False)
 class Native:
     """A callable that the interpreter brings: called with positional and keyword arguments. `inner` is what it calls in turn."""
 
