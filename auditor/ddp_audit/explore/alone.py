@@ -32,6 +32,7 @@ class Lone:
     prediction: Prediction
     sent: int  # buffer broadcasts that the ranks which make the forward issue there
     without: Prediction | None = None  # the same run where the forward sends nothing, for one that stops
+    stands: bool = False  # whether a rank stands in such a broadcast in the end
 
     @property
     def goes_on(self) -> bool:
@@ -40,10 +41,16 @@ class Lone:
 
     @property
     def is_cause(self) -> bool:
-        """Whether the run stops because of the forward: without its own broadcast it would not stop there."""
+        """Whether the run stops because of the forward: without its own broadcast it would go on, or not stop there.
+
+        Where the run stops without it too, that has a cause of its own, which the broadcast may only bring forward: then a rank
+        has to stand in it.
+        """
         if self.goes_on or not self.sent or self.without is None:
             return False
-        return _stops(self.prediction) != _stops(self.without)
+        if self.without.outcome.kind == COMPLETES and not self.without.raised:
+            return True
+        return self.stands and _stops(self.prediction) != _stops(self.without)
 
 
 def _stops(prediction: Prediction) -> object:
@@ -108,7 +115,7 @@ def _whole(exploration: Exploration, node: Node, earlier: Sequence[Node]) -> lis
     prediction = Prediction(run.sequences, run.outcome, run.raised)
     other = None if prediction.outcome.kind == COMPLETES else exploration.without({*passed, here})
     without = None if other is None else Prediction(other.sequences, other.outcome, other.raised)
-    return [Lone(ALWAYS, prediction, _sent(prediction, here), without)]
+    return [Lone(ALWAYS, prediction, _sent(prediction, here), without, _stands(prediction, here))]
 
 
 def _run(
@@ -124,11 +131,20 @@ def _run(
     here = _line(node)
     goes_on = prediction.outcome.kind == COMPLETES and not prediction.raised
     without = None if goes_on else exploration.predict(replace(scenario, without=passed | {node.span}))
-    return Lone(ALWAYS if place is None else _time(prediction, here), prediction, _sent(prediction, here), without)
+    when = ALWAYS if place is None else _time(prediction, here)
+    return Lone(when, prediction, _sent(prediction, here), without, _stands(prediction, here))
 
 
 def _sent(prediction: Prediction, here: tuple[str, int]) -> int:
     return max(sum(e.origin == DDP_BUFFERS and _at(e, here) for e in events) for events in prediction.sequences.values())
+
+
+def _stands(prediction: Prediction, here: tuple[str, int]) -> bool:
+    """Whether some rank waits in a broadcast of buffers of the forward when the run stops."""
+    if prediction.outcome.kind == COMPLETES:
+        return False
+    last = [(events, prediction.outcome.positions[rank]) for rank, events in prediction.sequences.items()]
+    return any(at < len(events) and events[at].origin == DDP_BUFFERS and _at(events[at], here) for events, at in last)
 
 
 def _at(event: Event, here: tuple[str, int]) -> bool:

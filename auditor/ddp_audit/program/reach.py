@@ -81,6 +81,8 @@ def local_taint(value: Value) -> Taint:
             return frozenset().union(*(local_taint(arg) for arg in args))
         case Expr(op="not", args=(inner,)):
             return local_taint(inner)
+        case Expr(op="<" | "<=" | ">" | ">=", args=args) if holds(value, world) is None and _has_limits(args):
+            return frozenset({RANK})
         case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=", args=args) if holds(value, world) is None:
             counters = [_is_counter(arg) for arg in args if not isinstance(arg, Const)]
             if all(counters) or (any(counters) and DATA not in value.taint):
@@ -88,6 +90,27 @@ def local_taint(value: Value) -> Taint:
     if not isinstance(value, Expr) and _is_counter(value):
         return frozenset()
     return differs(value, worlds())
+
+
+def limits_by_rank(test: Value) -> bool:
+    """Whether a condition compares a counter with a number that is known and differs between the ranks of a job."""
+    match test:
+        case Expr(op="not", args=(inner,)):
+            return limits_by_rank(inner)
+        case Expr(op="and" | "or", args=args):
+            return any(limits_by_rank(arg) for arg in args)
+        case Expr(op="<" | "<=" | ">" | ">=", args=args):
+            return _has_limits(args)
+    return False
+
+
+def _has_limits(args: Sequence[Value]) -> bool:
+    numbers = [[[evaluate(arg, w) for w in job] for job in worlds_by_size(None)] for arg in args]
+    known = [all(type(value) in (int, float) for job in of_one for value in job) for of_one in numbers]
+    if sorted(known) != [False, True]:
+        return False
+    limit, counted = numbers[known.index(True)], args[known.index(False)]
+    return any(len(set(job)) > 1 for job in limit) and _is_counter(counted)
 
 
 def _is_counter(value: Value) -> bool:

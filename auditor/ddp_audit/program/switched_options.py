@@ -22,7 +22,10 @@ def the_option(guards: Iterable[Guard]) -> Option | None:
     (name,) = found
     default = next(value for guard in against for value in default_values(guard.test, name))
     kind = bool if isinstance(default, bool) else None if default is None else type(default)
-    others = [other for other in _OTHERS if kind is None or type(other) is kind or (kind is float and type(other) is int)]
+    compared = [value for guard in against for value in _compared(guard.test, name)]
+    others = [
+        other for other in (*compared, *_OTHERS) if kind is None or type(other) is kind or (kind is float and type(other) is int)
+    ]
     for other in others:
         if all(truth(with_option(g.test, name, other), World(0, 2, 2)) == g.polarity for g in against):
             return Option(name, default, None if default is None else other)
@@ -51,6 +54,18 @@ def default_values(value: Value, name: str) -> Iterator[Any]:
         case Expr(args=parts) | Items(items=parts):
             for part in parts:
                 yield from default_values(part, name)
+
+
+def _compared(value: Value, name: str) -> Iterator[Any]:
+    """The constants that an option is compared with, and those in lists of such."""
+    match value:
+        case Const(default=Default(name=of), formula=Expr() as formula) if of == name:
+            yield from _compared(formula, name)
+        case Const(value=own, default=None) if isinstance(own, (str, int, float)):
+            yield own
+        case Expr(args=parts) | Items(items=parts):
+            for part in parts:
+                yield from _compared(part, name)
 
 
 def with_option(value: Value, name: str, other: Any) -> Value:

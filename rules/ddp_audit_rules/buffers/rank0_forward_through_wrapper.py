@@ -107,16 +107,19 @@ dist.destroy_process_group()
         buffers = program.buffers_of(wrap)
         if not buffers or others_forward_too(program, node):
             return None
-        times = [time for time in lone_forward(context.exploration, node, stopped) if time.goes_on or time.is_cause]
+        every = lone_forward(context.exploration, node, stopped)
+        times = [time for time in every if time.goes_on or time.is_cause]
         if not any(time.sent for time in times):
             return None
         if len(stopped) < _MOST_STOPPED and not all(time.goes_on for time in times):
             stopped.append(node)
-        return self._finding(program, node, wrap, buffers, times)
+        return self._finding(program, node, wrap, buffers, times, stops_anyway=len(times) < len(every))
 
-    def _finding(self, program: Program, node: Node, wrap: Node, buffers: list[BufferSite], times: list[Lone]) -> Finding:
+    def _finding(
+        self, program: Program, node: Node, wrap: Node, buffers: list[BufferSite], times: list[Lone], *, stops_anyway: bool
+    ) -> Finding:
         stops = [time for time in times if not time.goes_on]
-        surely = len(stops) == len(times) or any(time.when != REBUILD for time in stops)
+        surely = (len(stops) == len(times) and not stops_anyway) or any(time.when != REBUILD for time in stops)
         conditional = all(buffer.guards for buffer in buffers)
         guard = next(g for g in node.guards if g.taint)
         who = guard.ranks().removeprefix("only ")

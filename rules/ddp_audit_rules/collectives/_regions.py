@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import Backward, Collective, Forward, Guard, Jump, Node, Program, Step
-from ddp_audit.tree.questions import forwards_behind, function_at, local_taint
+from ddp_audit.tree.questions import forwards_behind, function_at, limits_by_rank, local_taint, worlds_by_size
 from ddp_audit.tree.values import ERROR, RANK, Alt, Const, Expr, Taint, Value, options
 
 
@@ -38,8 +38,15 @@ def own_taint(guard: Guard) -> Taint:
     if ERROR in taint:
         return frozenset()
     if taint == {RANK} and guard.ranks() in ("all ranks", "some ranks"):
-        return taint if guard.ranks() == "some ranks" and _is_set_by_rank(guard.test) else frozenset()
+        parts = _is_set_by_rank(guard.test) or limits_by_rank(guard.test) or _is_of_some_ranks(guard)
+        return taint if guard.ranks() == "some ranks" and parts else frozenset()
     return taint
+
+
+def _is_of_some_ranks(guard: Guard) -> bool:
+    """Whether some ranks of a job never pass, and what is not known decides for the others: `rank == 0 and best < 2`."""
+    answers = [[guard.admits(world) for world in job] for job in worlds_by_size(guard.world_size)]
+    return all(False in job and None in job for job in answers)
 
 
 def _is_set_by_rank(test: Value) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
-from ddp_audit.tree.questions import DISTRIBUTED, every, loaders_in, local_taint, names_in, rows, worlds_by_size
+from ddp_audit.tree.questions import DISTRIBUTED, every, limits_by_rank, loaders_in, local_taint, names_in, rows, worlds_by_size
 from ddp_audit.tree.values import (
     CLOCK,
     DATA,
@@ -68,6 +68,8 @@ def _why(loop: Loop, made: dict[tuple[object, ...], LoaderMade], jobs: Jobs) -> 
         taint = local_taint(loop.over)
         if CLOCK in taint:
             return "by each rank's own clock", True
+        if limits_by_rank(loop.over):
+            return "by a limit that differs between ranks", True
         return ("by this rank's own data", True) if DATA in taint else ("", False)
     if "islice(" in loop.text or _has_range(loop.over):
         return "", False

@@ -58,7 +58,7 @@ def first_unsynced(program: Program, wrap: Node) -> Node | None:
         names = set().union(*(atoms(opened(test)) or set() for test in tests))
         options = {name: _window(program, name.removeprefix("option ")) for name in names if name.startswith("option ")}
         world = World(0, 2, 2, {**{name: 0 for name in names if name.startswith("loop:")}, **options})
-        reached = passes(forward.guards, world)
+        reached = passes(tuple(g for g in forward.guards if g.admits(world) is not True), world)
         if reached is not False:
             return forward if reached and found and is_off(found, world) else None
     return None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.optimizers import Optimizer
 
 _COMPARED = ("lr", "weight_decay", "momentum", "betas", "eps", "dampening", "alpha")
+_CLIPS = ("max_norm", "clip_value")
 _MOST_CHANGES = 16  # of one setting that are kept
 
 
@@ -68,6 +69,19 @@ def unequal(runs: Mapping[int, Interpreter]) -> list[Unequal]:
             if any(value != known[0] for value in known[1:]) or (known and own):
                 found.append(Unequal(setting, dict(zip(runs, map(_shown, values), strict=True))))
                 break
+    return found + _clipped_alone(runs)
+
+
+def _clipped_alone(runs: Mapping[int, Interpreter]) -> list[Unequal]:
+    """What gradients are clipped to on some ranks, where others that step too do not clip at all."""
+    found = []
+    for option in _CLIPS if all(it.steps for it in runs.values()) else ():
+        own = {rank: [setting for setting in it.settings if setting.name == option] for rank, it in runs.items()}
+        clipping = [rank for rank, settings in own.items() if settings]
+        if clipping and len(clipping) < len(runs):
+            setting = own[clipping[0]][0]
+            shown = {rank: _shown(runs[rank].settings[own[rank][0]][0]) if own[rank] else "none" for rank in runs}
+            found.append(Unequal(setting, shown))
     return found
 
 
