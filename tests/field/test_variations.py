@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from more_variations import MORE_VARIATIONS
 from variations import VARIATIONS, Variation
 
 from ddp_audit.audit import Options, audit
@@ -24,7 +25,7 @@ def _said(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> list[tupl
     return [(f.code, f.span.line) for f in result.findings if f.severity != "info" and f.span.path == "train.py"]
 
 
-@pytest.mark.parametrize("variation", VARIATIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("variation", [*VARIATIONS, *MORE_VARIATIONS], ids=lambda one: one.name)
 def test_variation(variation: Variation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = (EXAMPLE / "train.py").read_text()
     text = base.replace("import os\n", "import contextlib\nimport os\n", 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddp_audit.tree.nodes import Backward, Collective, Guard, Jump, Node, Program, Step, Wrap
 from ddp_audit.tree.questions import forwards_behind, local_taint
-from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL, Const, Taint
+from ddp_audit.tree.values import CLOCK, DATA, RANDOM, RANK, SIGNAL, Const, Taint
 from ddp_audit_rules.collectives._regions import is_together, left_out, own_taint
+from ddp_audit_rules.facts.streams import seeds_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,18 +20,23 @@ class Skip:
     guard: Guard
     taint: Taint
     region: Node  # the first thing that the ranks do together and that this one skips or leaves
+    streams_differ: bool = False  # whether the program seeds its random numbers by rank
 
     @property
     def confidence(self) -> str:
         """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks."""
         shape = any(word in self.guard.text for word in (".size(", ".shape", "len(", "numel("))
-        return "possible" if shape or not self.taint & {RANK, DATA, CLOCK, SIGNAL} else "likely"
+        really = {RANK, DATA, CLOCK, SIGNAL, *([RANDOM] if self.streams_differ else [])}
+        return "possible" if shape or not self.taint & really else "likely"
 
 
 def skips(program: Program) -> Iterator[Skip]:
     """Every such place, jumps first."""
-    yield from _jumps(program)
-    yield from _enclosed(program)
+    seeded = [library for library in ("torch", "numpy", "random") if seeds_of(program, library)]
+    seeds = [[seed for seed in seeds_of(program, library) if "seed" in seed.args] for library in seeded]
+    by_rank = bool(seeds) and all(any(RANK in seed.args["seed"].taint for seed in of_one) for of_one in seeds)
+    for skip in (*_jumps(program), *_enclosed(program)):
+        yield replace(skip, streams_differ=by_rank)
 
 
 def _jumps(program: Program) -> Iterator[Skip]:
