@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,71 @@ def test_the_demo_keeps_its_promise(tmp_path: Path) -> None:
     assert "ddp-audit preflight -- torchrun" in done.stdout.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert (tmp_path / "kept" / "run.json").is_file()
+
+
+ATTENTION = """\
+import os
+import pickle
+import pickle
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+vocabulary = 50304
+if os.path.exists("data/meta.pkl"):
+    with open("data/meta.pkl", "rb") as file:
+        vocabulary = pickle.load(file)["vocab_size"]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(vocabulary, 4)
+        self.flash = hasattr(functional, "scaled_dot_product_attention")
+        if not self.flash:
+            self.register_buffer("bias", torch.ones(4, 4).tril())
+
+    def forward(self, x):
+        x = self.tokens(x)
+        return functional.scaled_dot_product_attention(x, x, x) if self.flash else x @ self.bias
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(1 + dist.get_rank())
+model = DDP(Attention())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    if step == 1 and dist.get_rank() == 0:
+        with torch.no_grad():
+            print(model(torch.zeros(2, 4, dtype=torch.long)).mean().item(), flush=True)
+    optimizer.zero_grad()
+    model(torch.randint(7, (2, 4))).square().mean().backward()
+    optimizer.step()
+END
+dist.destroy_process_group()
+"""
+
+
+def test_the_torch_and_the_files_of_the_machine_are_those_of_the_prediction(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ATTENTION.replace("END\n", ""))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65, "itos": {1: "a"}}))
+    done = command(tmp_path, "trace", "--format", "json", *TORCHRUN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    prediction = json.loads(done.stdout)["prediction"]
+    assert prediction["result"] == "agreed-to-end" and prediction["compared"] == {"0": 8, "1": 8}
+    assert f"{65 * 4}" in json.dumps(prediction["sequences"])
+
+
+def test_a_run_that_failed_in_a_line_has_covered_it(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "train.py").write_text(
+        ATTENTION.replace("END\n", 'os.mkdir("out")\ntorch.save(model.module.state_dict(), "last.pt")\n')
+    )
+    done = command(tmp_path, "trace", "--format", "json", *TORCHRUN)
+    assert done.returncode == 1, done.stdout + done.stderr
+    verdicts = {(f["code"], f["line"]): f["verdict"] for f in json.loads(done.stdout)["findings"] if f["code"] == "DDP701"}
+    line = 1 + ATTENTION[: ATTENTION.index("END\n")].count("\n")
+    assert verdicts == {("DDP701", line): "not-exercised", ("DDP701", line + 1): "not-covered"}
