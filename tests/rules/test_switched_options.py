@@ -127,3 +127,59 @@ def test_nothing_stands_behind_an_assertion_for_one_process(asserted: str, tmp_p
     assert findings("DDP115", audited(tmp_path, head + body)) == []
     (finding,) = findings("DDP115", audited(tmp_path, head + body.replace(asserted, "assert rank >= 0")))
     assert finding.option is not None and finding.option.name == "eval"
+
+
+RESUME = """\
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+init_from = "scratch"
+out_dir = "out"
+exec(open("configurator.py").read())
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+net = torch.nn.Linear(4, 4)
+if init_from == "scratch":
+    print("from scratch")
+elif init_from == "resume":
+    LOADED
+elif init_from.startswith("gpt2"):
+    OTHERS
+net.cuda()
+model = DDP(net)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    model(torch.randn(8, 4).cuda()).sum().backward()
+    opt.step()
+    opt.zero_grad()
+    if rank == 0:
+        torch.save({"model": SAVED}, os.path.join(out_dir, "ckpt.pt"))
+dist.destroy_process_group()
+"""
+LOAD = 'checkpoint = torch.load(os.path.join(out_dir, "ckpt.pt"), map_location="cpu")\n    net.load_state_dict(checkpoint["model"])'
+BEHIND = {
+    "map_location": (LOAD.replace(', map_location="cpu"', ""), "pass", "model.module.state_dict()", "DDP603", "resume"),
+    "module.": (LOAD.replace('["model"])', '["model"], strict=False)'), "pass", "model.state_dict()", "DDP703", "resume"),
+    "a barrier": (f"if rank:\n        dist.barrier()\n    {LOAD}", "pass", "model.module.state_dict()", "DDP201", "resume"),
+    "a barrier of the third": ("pass", "if rank:\n        dist.barrier()", "model.module.state_dict()", "DDP201", "gpt2"),
+}
+
+
+@pytest.mark.parametrize("form", BEHIND)
+def test_an_option_that_is_compared_is_named_with_what_it_is_compared_with(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded, others, saved, code, value = BEHIND[form]
+    text = RESUME.replace("LOADED", loaded).replace("OTHERS", others).replace("SAVED", saved)
+    context = audited(tmp_path, text, {"configurator.py": "import sys\n"})
+    (finding,) = findings(code, context)
+    assert finding.option is not None and (finding.option.name, finding.option.value) == ("init_from", value)
+    assert finding.message.startswith(f"If `init_from` is {value!r} (default: 'scratch'): ")
+
+
+def test_the_right_way_behind_an_option_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = RESUME.replace("LOADED", LOAD).replace("OTHERS", "dist.barrier()").replace("SAVED", "model.module.state_dict()")
+    context = audited(tmp_path, text, {"configurator.py": "import sys\n"})
+    assert [f for code in ("DDP201", "DDP603", "DDP703") for f in findings(code, context, "possible")] == []

@@ -8,13 +8,28 @@ from typing import Any
 
 from ddp_audit.findings import Option
 from ddp_audit.program.model import Guard
-from ddp_audit.program.values import RANK, Const, Default, Expr, Items, Value, World, defaults_in, holds, truth, worlds
+from ddp_audit.program.values import (
+    RANK,
+    Const,
+    Default,
+    Expr,
+    Items,
+    Made,
+    Unknown,
+    Value,
+    World,
+    defaults_in,
+    holds,
+    truth,
+    worlds,
+)
 
 _OTHERS = (True, 1, 2, 10, "on", False, 0, -1)  # what an option may be set to; the first that makes a condition hold is named
 
 
 def the_option(guards: Iterable[Guard]) -> Option | None:
     """The one option whose default all of the guards against defaults contradict; None where they rest on more, or on none."""
+    guards = tuple(guards)
     against = [guard for guard in guards if guard.against_default]
     found = {default.name: default for guard in against for default in defaults_in(guard.test)}
     if len(found) != 1 or not all(any(True for _ in defaults_in(guard.test)) for guard in against):
@@ -22,7 +37,8 @@ def the_option(guards: Iterable[Guard]) -> Option | None:
     (name,) = found
     default = next(value for guard in against for value in default_values(guard.test, name))
     kind = bool if isinstance(default, bool) else None if default is None else type(default)
-    compared = [value for guard in against for value in _compared(guard.test, name)]
+    asked = [guard.test for guard in guards if guard.polarity and isinstance(guard.test, Unknown)]  # `mode.startswith("gpt2")`
+    compared = [value for test in (*asked, *(guard.test for guard in against)) for value in _compared(test, name)]
     others = [
         other for other in (*compared, *_OTHERS) if kind is None or type(other) is kind or (kind is float and type(other) is int)
     ]
@@ -63,6 +79,9 @@ def _compared(value: Value, name: str) -> Iterator[Any]:
             yield from _compared(formula, name)
         case Const(value=own, default=None) if isinstance(own, (str, int, float)):
             yield own
+        case Unknown(by=Made(args=parts)) if any(default.name == name for part in parts for default in defaults_in(part)):
+            for part in parts:
+                yield from _compared(part, name)
         case Expr(args=parts) | Items(items=parts):
             for part in parts:
                 yield from _compared(part, name)

@@ -10,7 +10,7 @@ from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Collective
 from ddp_audit.tree.questions import OneSided, anchor, one_sided, reduce_op
-from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL
+from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL, Unknown
 from ddp_audit_rules.facts.parted import counts_at, has_diverged, parted
 
 
@@ -110,7 +110,8 @@ dist.destroy_process_group()
         alone = span == node.span and isinstance(node, Collective) and part.counterpart is None and len(node.rank_guards) == 1
         of_rank = RANK in part.taint and guard.ranks() not in ("some ranks", "all ranks")
         fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
-        switched = [g for g in node.guards if g.against_default]  # the ranks were compared with the option as it is named
+        # The ranks were compared with the option as it is named. Conditions that are not known may ask for it too.
+        switched = [g for g in node.guards if g.against_default or isinstance(g.test, Unknown)]
         return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=switched, fix=fix)
 
     def _against(self, part: OneSided, here: str) -> str:
