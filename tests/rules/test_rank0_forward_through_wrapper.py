@@ -258,3 +258,43 @@ def test_each_of_several_lone_forwards_is_found(tmp_path: Path) -> None:
     text = trained("model = DDP(Masked())", before=lone, after="    dist.barrier()\n" + lone)
     places = [text.split("\n")[finding.span.line - 1].strip() for finding in findings(tmp_path, text)]
     assert sorted(places) == sorted(["a = model(torch.ones(8, 4))", "b = model.forward(torch.ones(8, 4))"] * 2)
+
+
+ACCUMULATED = """\
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    if step % EVERY == 0 and dist.get_rank() == 0:
+        with torch.no_grad():
+            model(torch.randn(8, 4))
+    for micro in range(2):
+        model.require_backward_grad_sync = FLAG
+        model(torch.randn(8, 4)).mean().div(2).backward()
+    opt.step(); opt.zero_grad()
+    END
+dist.destroy_process_group()
+"""
+LAST = "micro == 1"
+
+
+@pytest.mark.parametrize("every", ["4", "int(input())"])
+@pytest.mark.parametrize(
+    ("flag", "end", "cause"),
+    [
+        (f"{LAST} or dist.get_rank() > 0", "pass", "DDP120"),
+        (f"{LAST} and dist.get_rank() == 0", "pass", "DDP120"),
+        (LAST, "if step == 5 and dist.get_rank(): break", "DDP203"),
+        (LAST, "dist.all_reduce(torch.ones(1 + dist.get_rank()))", "DDP207"),
+    ],
+)
+def test_the_evaluation_is_not_to_blame_for_what_happens_without_it(
+    every: str, flag: str, end: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(ACCUMULATED.replace("EVERY", every).replace("FLAG", flag).replace("END", end))
+    found = {f.code: f.severity for f in audit(["train.py"], Options()).findings if f.severity != "info"}
+    assert cause in found and found.get("DDP401") != "error", found
