@@ -33,8 +33,7 @@ class Skip:
 def skips(program: Program) -> Iterator[Skip]:
     """Every such place, jumps first."""
     seeded = [library for library in ("torch", "numpy", "random") if seeds_of(program, library)]
-    seeds = [[seed for seed in seeds_of(program, library) if "seed" in seed.args] for library in seeded]
-    by_rank = bool(seeds) and all(any(RANK in seed.args["seed"].taint for seed in of_one) for of_one in seeds)
+    by_rank = bool(seeded) and all(any(RANK in seed.seed.taint for seed in seeds_of(program, library)) for library in seeded)
     for skip in (*_jumps(program), *_enclosed(program)):
         yield replace(skip, streams_differ=by_rank)
 
