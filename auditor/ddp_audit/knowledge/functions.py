@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ddp_audit.knowledge.reading import HERE, parse
 
 AnyValue = TypeVar("AnyValue")
-FILES = ("torch", "distributed", "data")
+FILES = ("torch", "distributed", "data", "files")
 
 
 @functools.cache

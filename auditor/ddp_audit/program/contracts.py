@@ -1,8 +1,8 @@
 """What calls of libraries mean: dispatch by full name, by method name, and the contracts of Python's own library.
 
-A contract is a function (lowering, call, arguments, keyword arguments) -> value. They stand in `contracts_python.py`,
-`contracts_config.py`, `contracts_torch.py` and `contracts_data.py`, which register them here when they are imported. A
-call without a contract gives an unknown value that carries the taint and the forwards of its arguments.
+A contract is a function (lowering, call, arguments, keyword arguments) -> value. They stand in the files `contracts_*.py`, and
+`registry.py` lists them all. A call without a contract gives an unknown value that carries the taint and the forwards of its
+arguments.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given
@@ -43,9 +44,27 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 Contract = Callable[["Lowering", ast.Call, list[Value], dict[str, Value]], Value]
-BY_NAME: dict[str, Contract] = {}  # by full name of a library's function or class
-BY_METHOD: dict[str, Callable[[Lowering, ast.Call, Bound, list[Value], dict[str, Value]], Value | None]] = {}
-FAMILIES: list[Callable[[Lowering, ast.Call, str, list[Value], dict[str, Value]], Value | None]] = []  # where BY_NAME has none
+MethodContract = Callable[["Lowering", ast.Call, Bound, list[Value], dict[str, Value]], "Value | None"]
+Family = Callable[["Lowering", ast.Call, str, list[Value], dict[str, Value]], "Value | None"]
+
+
+@dataclass(slots=True)
+class Contracts:
+    """Contracts by the full name of a library's function or class, by the name of a method, and for families of names."""
+
+    names: dict[str, Contract] = field(default_factory=dict)
+    methods: dict[str, MethodContract] = field(default_factory=dict)
+    families: list[Family] = field(default_factory=list)  # asked where `names` has none
+
+    def of(self, *full_names: str) -> Callable[[Contract], Contract]:
+        """Return a decorator that makes a function the contract of some names."""
+
+        def register(function: Contract) -> Contract:
+            self.names.update(dict.fromkeys(full_names, function))
+            return function
+
+        return register
+
 
 _TAINTED: tuple[tuple[str, Taint], ...] = (
     ("time.", frozenset({CLOCK})),
@@ -66,16 +85,6 @@ _TAINTED: tuple[tuple[str, Taint], ...] = (
 _COLLECTIVE_WORDS = ("all_reduce", "all_gather", "broadcast(", "reduce_scatter", "all_to_all", "barrier(")
 
 
-def contract(*full_names: str) -> Callable[[Contract], Contract]:
-    """Registers a contract for library names."""
-
-    def register(function: Contract) -> Contract:
-        BY_NAME.update(dict.fromkeys(full_names, function))
-        return function
-
-    return register
-
-
 def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: Taint = UNIFORM, name: str = "?") -> Unknown:
     """An unknown value that carries what its arguments carry. `name` is what made it."""
     values = [*args, *kwargs.values()]
@@ -94,16 +103,16 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
         from ddp_audit.program.contracts_torch import note_current_device
 
         note_current_device(lw, node, kwargs["device"])
-    known = BY_NAME.get(function.name)
+    known = lw.contracts.names.get(function.name)
     if known is not None:
         return known(lw, node, args, kwargs)
-    for family in FAMILIES:
+    for family in lw.contracts.families:
         made = family(lw, node, function.name, args, kwargs)
         if made is not None:
             return made
     last = function.name.rsplit(".", 1)[-1]
     if not function.name.startswith(("torch.", "builtins.")):
-        method = BY_METHOD.get(last)
+        method = lw.contracts.methods.get(last)
         if method is not None and last in ("no_sync", "backward"):
             result = method(lw, node, Bound(receiver=Unknown(), name=last), args, kwargs)
             if result is not None:
@@ -140,7 +149,7 @@ def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
         touched = _whole_module(lw, node, bound)
         if touched is not None:
             return touched
-    known = BY_METHOD.get(bound.name)
+    known = lw.contracts.methods.get(bound.name)
     if known is not None:
         result = known(lw, node, bound, args, kwargs)
         if result is not None:

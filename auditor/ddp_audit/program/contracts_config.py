@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
+from ddp_audit.program.contracts import Contracts
 from ddp_audit.program.model import ConfigValue
 from ddp_audit.program.nodes import LocalRankOption, ParseArguments
 from ddp_audit.program.state import Frame
@@ -26,7 +27,8 @@ from ddp_audit.program.values import (
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
-from ddp_audit.program.contracts import BY_METHOD, contract
+
+CONTRACTS = Contracts()
 
 
 def option(lw: Lowering, name: str, value: Any, frame: Frame, node: ast.expr | ast.stmt) -> Value:
@@ -54,7 +56,7 @@ def loaded(lw: Lowering, key: str, node: ast.expr) -> Value | None:
     return option(lw, key, None, lw.here, node)
 
 
-@contract("builtins.exec")
+@CONTRACTS.of("builtins.exec")
 def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`exec(open('configurator.py').read())`: the module's plain constants become defaults that the job may override."""
     frame = lw.here.top
@@ -66,7 +68,7 @@ def _exec(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return Unknown()
 
 
-@contract("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
+@CONTRACTS.of("argparse.ArgumentParser", "configargparse.ArgumentParser", "configargparse.ArgParser")
 def _parser(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key = ("parser", lw.span(node), lw.way())
     lw.parsers.setdefault(key, {})
@@ -175,7 +177,7 @@ def _set_defaults(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
     return Const(value=None)
 
 
-BY_METHOD.update(
+CONTRACTS.methods.update(
     add_argument=_add_argument, parse_args=_parse_args, parse_known_args=_parse_args, set_defaults=_set_defaults,
     add_argument_group=_same_parser, add_mutually_exclusive_group=_same_parser,
 )  # fmt: skip

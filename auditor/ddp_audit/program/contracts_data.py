@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, named
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import library_of, note_random, stream_of
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
@@ -46,10 +46,12 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
+CONTRACTS = Contracts()
+
 # ---- data
 
 
-@contract("torch.utils.data.DistributedSampler")
+@CONTRACTS.of("torch.utils.data.DistributedSampler")
 def _sampler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.utils.data.DistributedSampler", args, kwargs)
     made = Obj(
@@ -77,10 +79,10 @@ def _plain_sampler(name: str, source: str) -> Contract:
     return make
 
 
-BY_NAME.update({name: _plain_sampler(name, source) for name, source in named("sampler").items()})
+CONTRACTS.names.update({name: _plain_sampler(name, source) for name, source in named("sampler").items()})
 
 
-@contract("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
+@CONTRACTS.of("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader")
 def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.utils.data.DataLoader", args, kwargs)
     made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=arguments, text=lw.text(node))
@@ -96,10 +98,10 @@ def _set_epoch(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
     return Const(value=None)
 
 
-BY_METHOD["set_epoch"] = _set_epoch
+CONTRACTS.methods["set_epoch"] = _set_epoch
 
 
-@contract("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation",
+@CONTRACTS.of("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation",
           "random.sample", "numpy.random.choice")  # fmt: skip
 def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     generator = kwargs.get("generator")
@@ -133,7 +135,9 @@ def _own_indices(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return None
 
 
-BY_METHOD.update(dict.fromkeys(("integers", "randint", "choice", "choices", "sample", "randrange", "permutation"), _own_indices))
+CONTRACTS.methods.update(
+    dict.fromkeys(("integers", "randint", "choice", "choices", "sample", "randrange", "permutation"), _own_indices)
+)
 
 
 def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
@@ -144,7 +148,7 @@ def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
 # ---- data sets
 
 
-@contract("torch.utils.data.TensorDataset", "torch.utils.data.Subset", "torch.utils.data.ConcatDataset",
+@CONTRACTS.of("torch.utils.data.TensorDataset", "torch.utils.data.Subset", "torch.utils.data.ConcatDataset",
           "torch.utils.data.StackDataset")  # fmt: skip
 def _dataset(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return library_dataset(lw, node, called(node).rsplit(".", 1)[-1], args, kwargs)
@@ -163,7 +167,7 @@ def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], k
     )
 
 
-@contract("torch.utils.data.random_split")
+@CONTRACTS.of("torch.utils.data.random_split")
 def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     whole = library_dataset(lw, node, "random_split", args, kwargs)
     arguments = given("torch.utils.data.random_split", args, kwargs)
@@ -177,7 +181,7 @@ def _random_split(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[
 # ---- files, devices, seeds, processes
 
 
-@contract("atexit.register")
+@CONTRACTS.of("atexit.register")
 def _at_exit(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A function that runs when the interpreter ends, after an exception too: as a finally block would."""
     from ddp_audit.program.calls import dispatch
@@ -196,10 +200,10 @@ def _callback(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     return None if target is None or target.key not in lw.exit_stacks else _at_exit(lw, node, args, kwargs)
 
 
-BY_METHOD["callback"] = _callback
+CONTRACTS.methods["callback"] = _callback
 
 
-@contract("torch.save")
+@CONTRACTS.of("torch.save")
 def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = _with_path(given("torch.save", args, kwargs))
     content = arguments.get("obj")
@@ -208,7 +212,7 @@ def _save(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return Const(value=None)
 
 
-@contract("torch.load")
+@CONTRACTS.of("torch.load")
 def _load(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = _with_path(given("torch.load", args, kwargs))
     number = lw.emit(node, Load(args=arguments))
@@ -221,13 +225,15 @@ def _with_path(arguments: dict[str, Value]) -> dict[str, Value]:
     return {"path" if name == "f" else name: value for name, value in arguments.items()}
 
 
-@contract("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device")
+@CONTRACTS.of(
+    "torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx", "torch.cuda.device"
+)
 def _set_device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit(node, DeviceChoice(index=args[0] if args else Unknown(), via="set_device"))
     return Obj(key=("nullcontext",), kind="context", info="")
 
 
-@contract("torch.device")
+@CONTRACTS.of("torch.device")
 def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     parts = [*args, *kwargs.values()]
     index = args[1] if len(args) > 1 else kwargs.get("index", args[0] if args else Unknown())
@@ -236,7 +242,7 @@ def _device(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, V
     return Expr(op="device", args=tuple(parts), taint=join_taint(*parts), text=lw.text(node))
 
 
-@contract(
+@CONTRACTS.of(
     "torch.get_rng_state",
     "torch.cuda.get_rng_state",
     "torch.cuda.get_rng_state_all",
@@ -247,7 +253,7 @@ def _rng_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
     return Unknown(taint=frozenset({RANDOM}), text="rng_state")
 
 
-@contract("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+@CONTRACTS.of("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.multiprocessing.spawn", args, kwargs)
     function, handed = arguments.get("fn"), arguments.get("args")
@@ -261,7 +267,7 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return Unknown()
 
 
-@contract("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
+@CONTRACTS.of("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, handed = kwargs.get("target"), kwargs.get("args")
     if "Process" in called(node):
@@ -278,7 +284,7 @@ def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return Obj(key=("process", lw.span(node)), kind="process", text="process")
 
 
-@contract("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")
+@CONTRACTS.of("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")
 def _fire(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from ddp_audit.program.classes import instantiate
     from ddp_audit.program.functions import call_function

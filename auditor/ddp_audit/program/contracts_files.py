@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic, method_made
+from ddp_audit.knowledge.functions import described, given, named
+from ddp_audit.program.contracts import Contract, Contracts, generic, method_made
 from ddp_audit.program.names import called
 from ddp_audit.program.nodes import FileAccess, FileContent
 from ddp_audit.program.operations import bounded
@@ -28,6 +29,8 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
+CONTRACTS = Contracts()
+
 _Method = Callable[["Lowering", ast.Call, Bound, list[Value], dict[str, Value]], "Value | None"]
 
 
@@ -48,7 +51,7 @@ def _is_true(value: Value | None) -> bool:
 # ---- open files
 
 
-@contract("builtins.open", "io.open", "gzip.open", "codecs.open")
+@CONTRACTS.of("builtins.open", "io.open", "gzip.open", "codecs.open")
 def _open(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     mode = constant(_given(args, kwargs, 1, "mode")) if len(args) > 1 or "mode" in kwargs else "r"
     return _opened(lw, node, args[0] if args else kwargs.get("file", Unknown()), mode)
@@ -98,7 +101,7 @@ def _write_row(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
     return Unknown(text=lw.text(node))
 
 
-@contract("pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "joblib.dump", "toml.dump")
+@CONTRACTS.of("pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "joblib.dump", "toml.dump")
 def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target = _given(args, kwargs, 1, "stream")
     if _is_open_file(target):
@@ -108,27 +111,26 @@ def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return generic(args, kwargs, lw.text(node))
 
 
-@contract("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "imageio.imwrite", "cv2.imwrite")
-def _array(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "write", _given(args, kwargs, 0, "file"), args[1] if len(args) > 1 else None)
-    return Const(value=None)
+def _touching(name: str) -> Contract:
+    """The contract of a function that touches a file, as its description says."""
+    table = described()[name]
+
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        arguments = given(name, args, kwargs)
+        inside = table.get("content")
+        content = Const(value=None) if inside == "" else arguments.get(inside or "")
+        safe = _is_true(arguments.get(table.get("safe-if", "")))
+        note(lw, node, table["file"], arguments.get(table["path"], Unknown()), content, safe)
+        if table.get("gives") == "none":
+            return Const(value=None)
+        if table["file"] == "download":
+            return Unknown(text=lw.text(node))
+        return generic(args, kwargs, lw.text(node), frozenset({FILES}) if table["file"] == "exists" else UNIFORM, name)
+
+    return call
 
 
-@contract("matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "soundfile.write", "torchaudio.save", "scipy.io.wavfile.write")
-def _output(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A picture or a sound of what this process computed."""
-    path = next(iter(args), None) or next(
-        (kwargs[name] for name in ("fname", "file", "uri", "filename") if name in kwargs), Unknown()
-    )
-    note(lw, node, "output", path)
-    return Const(value=None)
-
-
-@contract("torchvision.utils.save_image", "torchvision.io.write_png", "torchvision.io.write_jpeg", "torchvision.io.write_video")
-def _image(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    named = next((kwargs[name] for name in ("fp", "filename") if name in kwargs), Unknown())
-    note(lw, node, "output", args[1] if len(args) > 1 else named)
-    return Const(value=None)
+CONTRACTS.names.update({name: _touching(name) for name in named("file")})
 
 
 def _save_pretrained(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -147,40 +149,10 @@ def _save_figure(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return Const(value=None)
 
 
-@contract("safetensors.torch.save_file", "torch.jit.save")
-def _tensors(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "write", _given(args, kwargs, 1, "filename"), args[0] if args else None)
-    return Const(value=None)
-
-
-@contract("numpy.load", "numpy.loadtxt", "numpy.memmap", "pandas.read_csv", "pandas.read_parquet", "safetensors.torch.load_file")
-def _read(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "read", _given(args, kwargs, 0, "file"))
-    return generic(args, kwargs, lw.text(node), name=called(node))
-
-
-@contract("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download")
-def _download(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "download", _given(args, kwargs, 1, "filename"))
-    return Unknown(text=lw.text(node))
-
-
 # ---- folders and whole files
 
 
-@contract("os.makedirs", "os.mkdir")
-def _make_folder(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(
-        lw,
-        node,
-        "mkdir",
-        _given(args, kwargs, 0, "name"),
-        safe=_is_true(kwargs.get("exist_ok", args[2] if len(args) > 2 else None)),
-    )
-    return Const(value=None)
-
-
-@contract("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
+@CONTRACTS.of("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
 def _summary(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Makes its folder, where it is not there, and a file of its own in it."""
     given = _given(args, kwargs, 0, "log_dir" if "log_dir" in kwargs else "logdir")
@@ -189,40 +161,10 @@ def _summary(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return generic(args, kwargs, lw.text(node), name="SummaryWriter")
 
 
-@contract("os.remove", "os.unlink", "os.rmdir", "shutil.rmtree")
-def _remove(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "remove", _given(args, kwargs, 0, "path"), safe=_is_true(kwargs.get("ignore_errors")))
-    return Const(value=None)
-
-
-@contract("os.rename", "os.replace", "shutil.move")
-def _move(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "move", _given(args, kwargs, 0, "src"))
-    return Const(value=None)
-
-
-@contract("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree")
-def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    note(lw, node, "write", _given(args, kwargs, 1, "dst"), Const(value=None))
-    return Const(value=None)
-
-
-def _exists(name: str) -> Contract:
-    def ask(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        note(lw, node, "exists", _given(args, kwargs, 0, "path"))
-        return generic(args, kwargs, lw.text(node), frozenset({FILES}), name)
-
-    return ask
-
-
-for _name in ("os.path.exists", "os.path.isfile", "os.path.isdir"):
-    BY_NAME[_name] = _exists(_name)
-
-
 # ---- paths
 
 
-@contract("os.path.join", "posixpath.join")
+@CONTRACTS.of("os.path.join", "posixpath.join")
 def _join(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     pieces: list[Value] = []
     for arg in args:
@@ -265,7 +207,7 @@ def is_path(value: Value) -> bool:
     return False
 
 
-BY_METHOD.update(
+CONTRACTS.methods.update(
     save_pretrained=_save_pretrained, savefig=_save_figure,
     writerow=_write_row, writerows=_write_row, write=_write, writelines=_write,
     mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),

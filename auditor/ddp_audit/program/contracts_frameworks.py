@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.framework import ObjectKind, frameworks
 from ddp_audit.program import contracts_reports
-from ddp_audit.program.contracts import BY_METHOD, contract, numbered
+from ddp_audit.program.contracts import Contracts, numbered
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
 from ddp_audit.program.nodes import Collective, Prepare
@@ -16,6 +16,8 @@ from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_obje
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _GIVE_ITSELF = ("to", "cuda", "cpu", "eval", "train")  # methods of a metric
 _WHOLE_STATE = ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
@@ -100,7 +102,7 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
     return None
 
 
-@contract(*(f"torch.distributed.checkpoint.state_dict.{name}" for name in _WHOLE_STATE))
+@CONTRACTS.of(*(f"torch.distributed.checkpoint.state_dict.{name}" for name in _WHOLE_STATE))
 def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
     name = called(node).rsplit(".", 1)[-1]
@@ -110,7 +112,7 @@ def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
 
 
 _KINDS = [kind for framework in frameworks().values() for kind in framework.objects]
-BY_METHOD.update(
+CONTRACTS.methods.update(
     dict.fromkeys((name for kind in _KINDS for name in kind.prepares), _prepare)
     | dict.fromkeys((name for kind in _KINDS for name in kind.collective), _collective)
     | dict.fromkeys((name for kind in _KINDS for name in kind.logs), _log)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_list
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
@@ -17,6 +17,8 @@ from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Va
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _WRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "add_", "trunc_normal_", "set_")
 _REPARAMETRISES = (
@@ -55,13 +57,13 @@ def _modules(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
     return Obj(key=(bound.name, owner.key), kind="parameters", info=owner, cls=named, text=lw.text(node))
 
 
-@contract("builtins.filter")
+@CONTRACTS.of("builtins.filter")
 def _filter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`filter(test, values)`: some of the values."""
     return args[1] if len(args) > 1 and owners_of(args[1])[0] else generic(args, kwargs, lw.text(node))
 
 
-@contract("itertools.chain")
+@CONTRACTS.of("itertools.chain")
 def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`chain(a, b)`: parameters of several modules are kept apart; other things count as the first."""
     if any(owners_of(a)[0] for a in args):
@@ -164,7 +166,7 @@ def _reparametrised(name: str) -> Contract:
 
 
 for _name in _REPARAMETRISES:
-    BY_NAME[_name] = _reparametrised(_name)
+    CONTRACTS.names[_name] = _reparametrised(_name)
 
 
 # ---- weights loaded, drawn and written
@@ -206,7 +208,7 @@ def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     return _write(lw, node, bound, args, kwargs) if bound.name == "mul_" else None
 
 
-BY_METHOD.update(
+CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
     apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,

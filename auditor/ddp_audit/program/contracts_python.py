@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
+from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import ClassInfo
@@ -36,7 +37,8 @@ from ddp_audit.source.told import has_name
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, contract, generic
+
+CONTRACTS = Contracts()
 
 
 def _unary(op: str) -> Contract:
@@ -50,10 +52,10 @@ def _unary(op: str) -> Contract:
 
 
 for _name in ("int", "bool", "float", "str", "abs"):
-    BY_NAME[f"builtins.{_name}"] = _unary(_name)
+    CONTRACTS.names[f"builtins.{_name}"] = _unary(_name)
 
 
-@contract("builtins.divmod")
+@CONTRACTS.of("builtins.divmod")
 def _divmod(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`divmod(a, b)`: `a // b` and `a % b`."""
     if len(args) != 2:
@@ -68,10 +70,10 @@ def _is_integer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
     return operation("==", operation("int", number), number, text=lw.text(node)) if isinstance(number, (Const, Expr)) else None
 
 
-BY_METHOD["is_integer"] = _is_integer
+CONTRACTS.methods["is_integer"] = _is_integer
 
 
-@contract("builtins.len")
+@CONTRACTS.of("builtins.len")
 def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if args else Unknown()
     if isinstance(value, Items) and not value.many:
@@ -88,13 +90,13 @@ def _taint_of_length(value: Value) -> Taint:
     return (value.taint - elements).union(*(one.count.taint for one in lists if isinstance(one, Items) and one.count is not None))
 
 
-@contract("builtins.min", "builtins.max")
+@CONTRACTS.of("builtins.min", "builtins.max")
 def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     name = names.called(node)
     return operation(name, *args, text=lw.text(node)) if len(args) == 2 else generic(args, kwargs, lw.text(node))
 
 
-@contract("builtins.range", "tqdm.trange", "tqdm.auto.trange")
+@CONTRACTS.of("builtins.range", "tqdm.trange", "tqdm.auto.trange")
 def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     bounds = [Const(value=0), *args] if len(args) == 1 else args
     missing = (Unknown(text=lw.text(node)), Unknown(text=lw.text(node)), Const(value=1))
@@ -106,7 +108,7 @@ def _range(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return Obj(key=key, kind="range", cls=(start, step), info=count, taint=taint, text=lw.text(node))
 
 
-@contract("builtins.enumerate")
+@CONTRACTS.of("builtins.enumerate")
 def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     inner = args[0] if args else Unknown()
     start = args[1] if len(args) > 1 else kwargs.get("start", Const(value=0))
@@ -114,12 +116,12 @@ def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
     return bounded(Obj(key=key, kind="enumerate", cls=start, info=inner, taint=taint, text=lw.text(node)))
 
 
-@contract("builtins.zip", "itertools.zip_longest")
+@CONTRACTS.of("builtins.zip", "itertools.zip_longest")
 def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return bounded(Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node)))
 
 
-@contract("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.reversed",
+@CONTRACTS.of("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.reversed",
           "itertools.cycle", "itertools.islice",
           "rich.progress.track", "builtins.list", "builtins.tuple")  # fmt: skip
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -128,7 +130,7 @@ def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return args[0]
 
 
-@contract("builtins.iter")
+@CONTRACTS.of("builtins.iter")
 def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     loader = the_object(args[0], "loader") if len(args) == 1 else None
     if loader is not None:
@@ -136,12 +138,12 @@ def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return _same(lw, node, args, kwargs)
 
 
-@contract("builtins.sorted")
+@CONTRACTS.of("builtins.sorted")
 def _sorted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return order.in_order(args[0]) if args else Unknown()
 
 
-@contract("builtins.dict")
+@CONTRACTS.of("builtins.dict")
 def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args:
         return args[0] if isinstance(args[0], Items) else generic(args, kwargs)
@@ -150,19 +152,19 @@ def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return Items(items=values, keys=keys, kind="dict", taint=join_taint(*values), deps=join_deps(*values))
 
 
-@contract("builtins.set", "builtins.frozenset")
+@CONTRACTS.of("builtins.set", "builtins.frozenset")
 def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     inner = args[0] if args else Items()
     return Items(items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True)
 
 
-@contract("builtins.next")
+@CONTRACTS.of("builtins.next")
 def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     element, _, _ = iteration.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
     return element
 
 
-@contract("builtins.getattr")
+@CONTRACTS.of("builtins.getattr")
 def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) >= 2 and isinstance(args[1], Const) and isinstance(args[1].value, str):
         target = the_object(args[0])
@@ -177,7 +179,7 @@ def _getattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return generic(args, kwargs, lw.text(node))
 
 
-@contract("builtins.setattr")
+@CONTRACTS.of("builtins.setattr")
 def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 3 and isinstance(args[1], Const) and isinstance(args[1].value, str):
         fake = ast.copy_location(ast.Attribute(value=node.args[0], attr=args[1].value, ctx=ast.Store()), node)
@@ -185,7 +187,7 @@ def _setattr(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     return Const(value=None)
 
 
-@contract("builtins.map")
+@CONTRACTS.of("builtins.map")
 def _map(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`map(function, values)`: the function is followed once, for what stands for all values."""
     from ddp_audit.program.calls import dispatch
@@ -197,7 +199,7 @@ def _map(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     return Items(items=(result,), kind="list", many=True, taint=result.taint, deps=result.deps)
 
 
-@contract("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
+@CONTRACTS.of("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
 def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     answer = _answered(names.called(node), *args[:2]) if len(args) == 2 else None
     if answer is not None:
@@ -229,7 +231,7 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
     return False if parallel and isinstance(subject.cls, ClassInfo) else None
 
 
-@contract("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
+@CONTRACTS.of("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
 def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     name = names.called(node)
     if name == "vars" and args:
@@ -251,14 +253,14 @@ def _super(lw: Lowering) -> Value:
     return Bound(receiver=receiver, name="super", text="super()")
 
 
-@contract("functools.partial")
+@CONTRACTS.of("functools.partial")
 def _partial(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return Unknown()
     return Obj(key=("partial", lw.span(node)), kind="partial", info=(args[0], args[1:], kwargs), text=lw.text(node))
 
 
-@contract("signal.signal")
+@CONTRACTS.of("signal.signal")
 def _signal_handler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A handler runs when its own process gets the signal: from now on what it changes may be another thing on each rank."""
     from ddp_audit.program.calls import dispatch
@@ -278,7 +280,7 @@ def _signal_handler(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dic
     return Unknown(text=lw.text(node))
 
 
-@contract("os.environ.update")
+@CONTRACTS.of("os.environ.update")
 def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(kwargs)
     if args and isinstance(args[0], Items) and args[0].keys is not None:
@@ -288,7 +290,7 @@ def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: di
     return Const(value=None)
 
 
-@contract("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
+@CONTRACTS.of("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
         if len(args) > 1 and names.called(node).endswith("setdefault"):
@@ -297,7 +299,7 @@ def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     return Unknown(text=lw.text(node))
 
 
-@contract("contextlib.ExitStack")
+@CONTRACTS.of("contextlib.ExitStack")
 def _exit_stack(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     made = Obj(key=("exit-stack", lw.span(node)), kind="context", info="", text=lw.text(node))
     lw.exit_stacks[made.key] = len(lw.guards)
@@ -317,12 +319,12 @@ def _enter_context(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value]
     return contexts.entered(args[0])
 
 
-@contract("contextlib.nullcontext", "contextlib.suppress")
+@CONTRACTS.of("contextlib.nullcontext", "contextlib.suppress")
 def _nullcontext(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Obj(key=("nullcontext",), kind="context", info="", text=lw.text(node))
 
 
-@contract("copy.deepcopy", "copy.copy")
+@CONTRACTS.of("copy.deepcopy", "copy.copy")
 def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Obj) and args[0].kind in ("module", "ddp"):
         inner = args[0]
@@ -385,7 +387,9 @@ def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     return bounded(Expr(op="format", args=tuple(pieces), taint=join_taint(*pieces), text=lw.text(node)))
 
 
-BY_METHOD.update(get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format, sort=_sort)
+CONTRACTS.methods.update(
+    get=_items_method, items=_items_method, values=_items_method, keys=_items_method, format=_format, sort=_sort
+)
 
 
-BY_METHOD["enter_context"] = _enter_context
+CONTRACTS.methods["enter_context"] = _enter_context

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import lookup
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic
+from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.made import behind
 from ddp_audit.program.model import RandomSite
 from ddp_audit.program.names import called, kind_of_class
@@ -20,6 +20,8 @@ from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _TORCH = (
     "rand", "randn", "rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson",
@@ -82,7 +84,7 @@ def _own_generator(name: str) -> Contract:
     return call
 
 
-BY_NAME.update({name: _own_generator(name) for name in OWN_GENERATORS})
+CONTRACTS.names.update({name: _own_generator(name) for name in OWN_GENERATORS})
 
 
 def _seed_own(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -95,7 +97,7 @@ def _seed_own(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     return Unknown(taint=bound.receiver.taint | given.taint, text=lw.text(node), by=Made(bound.name, (bound.receiver, given)))
 
 
-BY_METHOD.update(manual_seed=_seed_own, seed=_seed_own)
+CONTRACTS.methods.update(manual_seed=_seed_own, seed=_seed_own)
 
 
 def _restored(stream: str) -> Contract:
@@ -138,7 +140,7 @@ def _draw(name: str) -> Contract:
     return call
 
 
-BY_NAME.update((name, _draw(name)) for name in DRAWS if name not in _INDICES)
+CONTRACTS.names.update((name, _draw(name)) for name in DRAWS if name not in _INDICES)
 
 
 def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -147,7 +149,7 @@ def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     return None
 
 
-BY_METHOD.update(dict.fromkeys(_IN_PLACE, _in_place))
+CONTRACTS.methods.update(dict.fromkeys(_IN_PLACE, _in_place))
 
 
 def _shuffle(name: str) -> Contract:
@@ -162,7 +164,7 @@ def _shuffle(name: str) -> Contract:
     return call
 
 
-BY_NAME.update({name: _shuffle(name) for name in ("random.shuffle", "numpy.random.shuffle")})
+CONTRACTS.names.update({name: _shuffle(name) for name in ("random.shuffle", "numpy.random.shuffle")})
 
 
 def _seed(streams: tuple[str, ...]) -> Contract:
@@ -192,7 +194,7 @@ _SEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
            "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything", "pytorch_lightning.seed_everything",
            "pytorch_lightning.utilities.seed.seed_everything", "lightning_fabric.seed_everything"),
 }  # fmt: skip
-BY_NAME.update({name: _seed(streams) for streams, functions in _SEEDS.items() for name in functions})
+CONTRACTS.names.update({name: _seed(streams) for streams, functions in _SEEDS.items() for name in functions})
 
 
 def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -203,7 +205,7 @@ def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
     return None
 
 
-BY_METHOD["sort"] = _sort
+CONTRACTS.methods["sort"] = _sort
 
 
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:

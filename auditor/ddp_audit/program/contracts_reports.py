@@ -7,13 +7,15 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, Contract, generic, numbered
+from ddp_audit.program.contracts import Contract, Contracts, generic, numbered
 from ddp_audit.program.contracts_files import printed
 from ddp_audit.program.nodes import ReportedValue
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _FUNCTIONS = ("wandb.log", "swanlab.log", "mlflow.log_metric", "mlflow.log_metrics", "logging.info", "loguru.logger.info",
               "tqdm.tqdm.write")  # fmt: skip
@@ -54,5 +56,5 @@ def method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     return None
 
 
-BY_NAME.update({name: _function(name) for name in _FUNCTIONS} | {"builtins.print": _print})
-BY_METHOD.update(dict.fromkeys(_METHODS, method))
+CONTRACTS.names.update({name: _function(name) for name in _FUNCTIONS} | {"builtins.print": _print})
+CONTRACTS.methods.update(dict.fromkeys(_METHODS, method))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
 from ddp_audit.patterns import pattern
-from ddp_audit.program.contracts import contract
+from ddp_audit.program.contracts import Contracts
 from ddp_audit.program.nodes import SchedulerMade
 from ddp_audit.program.operations import operation
 from ddp_audit.program.values import (
@@ -18,6 +18,8 @@ from ddp_audit.program.values import (
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _FUNCTION = pattern(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
 _FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
@@ -38,7 +40,7 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     return made
 
 
-@contract("math.ceil", "math.floor")
+@CONTRACTS.of("math.ceil", "math.floor")
 def _whole(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     name = ast.unparse(node.func).rsplit(".", 1)[-1]
     return operation(name, args[0], text=lw.text(node)) if args else Unknown(text=lw.text(node))

@@ -12,7 +12,7 @@ from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given
 from ddp_audit.patterns import pattern
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
-from ddp_audit.program.contracts import BY_METHOD, BY_NAME, FAMILIES, Contract, contract, generic, method_made, wrap
+from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.names import called
@@ -60,6 +60,8 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
+CONTRACTS = Contracts()
+
 # Methods that are collective by contract, whatever object they are called on, though their name does not say so.
 _HIDDEN_METHODS = {name: what for one in frameworks().values() for name, what in one.methods.items()}
 _MPI_METHODS = (
@@ -97,19 +99,19 @@ _SAME_OBJECT = (
 # ---- process groups and collectives
 
 
-@contract("torch.distributed.init_process_group")
+@CONTRACTS.of("torch.distributed.init_process_group")
 def _init(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit(node, Init(args=given("torch.distributed.init_process_group", args, kwargs)))
     return Const(value=None)
 
 
-@contract("torch.distributed.destroy_process_group")
+@CONTRACTS.of("torch.distributed.destroy_process_group")
 def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit(node, Destroy())
     return Const(value=None)
 
 
-@contract("torch.distributed.get_rank")
+@CONTRACTS.of("torch.distributed.get_rank")
 def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args or "group" in kwargs:
         group = args[0] if args else kwargs["group"]
@@ -117,22 +119,22 @@ def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return leaf("rank")
 
 
-@contract("torch.distributed.get_world_size")
+@CONTRACTS.of("torch.distributed.get_world_size")
 def _world_size(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Unknown(text=lw.text(node)) if args or "group" in kwargs else leaf("world_size")
 
 
-@contract("torch.distributed.is_initialized", "torch.distributed.is_available", "torch.distributed.is_torchelastic_launched")
+@CONTRACTS.of("torch.distributed.is_initialized", "torch.distributed.is_available", "torch.distributed.is_torchelastic_launched")
 def _true(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Const(value=True, text=lw.text(node))
 
 
-@contract("torch.distributed.get_node_local_rank")
+@CONTRACTS.of("torch.distributed.get_node_local_rank")
 def _local_rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return leaf("local_rank")
 
 
-@contract("torch.cuda.device_count", "torch.accelerator.device_count")
+@CONTRACTS.of("torch.cuda.device_count", "torch.accelerator.device_count")
 def _device_count(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return leaf("device_count")
 
@@ -185,7 +187,7 @@ def _reduce_into(lw: Lowering, target: ast.expr, arguments: dict[str, Value]) ->
         lw.assign(target, Unknown(taint=value.taint, deps=value.deps, text=value.text, by=reduced))
 
 
-BY_NAME.update({name: _collective(name) for name in functions.named("collective")})
+CONTRACTS.names.update({name: _collective(name) for name in functions.named("collective")})
 
 
 def _point_to_point(name: str) -> Contract:
@@ -201,17 +203,17 @@ def _point_to_point(name: str) -> Contract:
     return call
 
 
-BY_NAME.update({name: _point_to_point(name) for name in functions.named("message")})
+CONTRACTS.names.update({name: _point_to_point(name) for name in functions.named("message")})
 
 
-@contract("torch.distributed.P2POp")
+@CONTRACTS.of("torch.distributed.P2POp")
 def _operation(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One message of a batch: which function, which buffer, to or from whom."""
     arguments = given("torch.distributed.P2POp", args, kwargs)
     return Obj(key=("p2p-op", lw.span(node)), kind="p2p-op", made=lw.span(node), info=arguments, text=lw.text(node))
 
 
-@contract("torch.distributed.new_group", "torch.distributed.split_group", "torch.distributed.new_subgroups")
+@CONTRACTS.of("torch.distributed.new_group", "torch.distributed.split_group", "torch.distributed.new_subgroups")
 def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.distributed.new_group", args, kwargs)
     group = Obj(key=("group", lw.span(node)), kind="group", info=arguments.get("ranks"), text=lw.text(node))
@@ -222,7 +224,7 @@ def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 # ---- gradients, modules, optimizers
 
 
-@contract("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
+@CONTRACTS.of("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
 def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     name = called(node).rsplit(".", 1)[-1]
     effect = "enable_grad" if name == "enable_grad" else "no_grad"
@@ -236,27 +238,27 @@ def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
     return Obj(key=("grad", effect), kind="context", info=effect, text=lw.text(node))
 
 
-@contract("torch.nn.parallel.DistributedDataParallel")
+@CONTRACTS.of("torch.nn.parallel.DistributedDataParallel")
 def _ddp(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return wrap(lw, node, args, kwargs, "ddp")
 
 
-@contract("apex.parallel.DistributedDataParallel")
+@CONTRACTS.of("apex.parallel.DistributedDataParallel")
 def _other_wrapper(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return wrap(lw, node, args, kwargs, "other")
 
 
-@contract("torch.distributed.fsdp.FullyShardedDataParallel")
+@CONTRACTS.of("torch.distributed.fsdp.FullyShardedDataParallel")
 def _fsdp(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return wrap(lw, node, args, kwargs, "fsdp")
 
 
-@contract("torch.nn.DataParallel")
+@CONTRACTS.of("torch.nn.DataParallel")
 def _data_parallel(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Obj(key=("data-parallel", lw.span(node)), kind="other-wrapper", info=args[0] if args else None, text=lw.text(node))
 
 
-@contract("torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+@CONTRACTS.of("torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
           "apex.parallel.convert_syncbn_model")  # fmt: skip
 def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
@@ -267,7 +269,7 @@ def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     return args[0]
 
 
-@contract("torch.compile")
+@CONTRACTS.of("torch.compile")
 def _compiled(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The same module or function; of a module another view, whose state has the prefix `_orig_mod.`."""
     value = args[0] if args else kwargs.get("model")
@@ -278,7 +280,7 @@ def _compiled(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
     return value
 
 
-@contract("torch.nn.modules.utils.consume_prefix_in_state_dict_if_present")
+@CONTRACTS.of("torch.nn.modules.utils.consume_prefix_in_state_dict_if_present")
 def _strip_prefix(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     lw.emit(node, RenamedKeys(target=args[0] if args else kwargs.get("state_dict")))
     return Const(value=None)
@@ -500,15 +502,15 @@ def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     return Const(value=None)
 
 
-BY_NAME["torch.nn.utils.clip_grad_norm_"] = BY_NAME["torch.nn.utils.clip_grad_value_"] = _clip
-BY_METHOD.update(
+CONTRACTS.names["torch.nn.utils.clip_grad_norm_"] = CONTRACTS.names["torch.nn.utils.clip_grad_value_"] = _clip
+CONTRACTS.methods.update(
     clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward, state_dict=_state_dict,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
     **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
-FAMILIES.append(by_prefix)
+CONTRACTS.families.append(by_prefix)
 
 
 __all__ = ["Guard", "by_prefix"]

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.patterns import pattern
 from ddp_audit.program import (
     contexts,
-    contracts_data,  # noqa: F401  registers contracts
-    contracts_files,  # noqa: F401
-    contracts_frameworks,  # noqa: F401
-    contracts_python,  # noqa: F401
     contracts_reports,
-    contracts_torch,  # noqa: F401
     guard_functions,
     iteration,
     names,

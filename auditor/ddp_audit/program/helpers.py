@@ -34,5 +34,5 @@ def told_call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
     if kind == "wrap":
         return contracts.wrap(lw, node, args, kwargs, "ddp")
     if kind == "barrier":
-        return contracts.BY_NAME["torch.distributed.barrier"](lw, node, [], {})
+        return lw.contracts.names["torch.distributed.barrier"](lw, node, [], {})
     return told_value(lw, node) if kind else None

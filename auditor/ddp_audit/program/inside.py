@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddp_audit.program.contracts import BY_NAME, Contract, generic
+from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.model import Inside
 from ddp_audit.program.modules import Key, module_of, unwrapped
@@ -25,6 +25,8 @@ from ddp_audit.program.values import Const, Obj, Unknown, Value
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
+
+CONTRACTS = Contracts()
 
 _KEPT = ("block", "guards", "loops", "calls", "no_sync", "tries", "here", "grad", "steps", "quiet_calls", "call_counts", "looking")
 _STEPS = 6_000  # of one forward
@@ -107,4 +109,4 @@ def _checkpoint(name: str) -> Contract:
 
 
 for _name in ("checkpoint", "checkpoint_sequential"):
-    BY_NAME[f"torch.utils.checkpoint.{_name}"] = _checkpoint(_name)
+    CONTRACTS.names[f"torch.utils.checkpoint.{_name}"] = _checkpoint(_name)

@@ -6,11 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import (
-    contracts_data,  # noqa: F401  registers contracts
-    contracts_files,  # noqa: F401
-    contracts_frameworks,  # noqa: F401
-    contracts_python,  # noqa: F401
-    contracts_torch,  # noqa: F401
     names,
 )
 from ddp_audit.program.functions import call_function

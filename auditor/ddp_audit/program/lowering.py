@@ -20,17 +20,10 @@ from ddp_audit.program import (
     conditions,
     contexts,
     contracts_config,
-    contracts_data,  # noqa: F401  registers contracts
-    contracts_files,  # noqa: F401
-    contracts_frameworks,  # noqa: F401
-    contracts_modules,  # noqa: F401
-    contracts_python,  # noqa: F401
-    contracts_torch,  # noqa: F401
     distributed_runs,
     expressions,
     flight,
     flow,
-    inside,  # noqa: F401  registers contracts
     iteration,
     lookup,
     names,
@@ -45,6 +38,7 @@ from ddp_audit.program.matched import as_branches
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, Program
 from ddp_audit.program.nodes import Check, FloorDivision, Jump, LoadState
 from ddp_audit.program.operations import operation, why_too_large
+from ddp_audit.program.registry import CONTRACTS
 from ddp_audit.program.slots import Key, Slots
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
@@ -103,6 +97,7 @@ class Lowering:
         self.worlds = worlds(world_size)
         self.overrides = overrides
         self.told = told or Told()
+        self.contracts = CONTRACTS
         self.expressions = expressions.TOLD if self.told.names or self.told.stubs else expressions.KINDS
         self.defaults_hold = defaults_hold
         self.state = self.root = Slots()
