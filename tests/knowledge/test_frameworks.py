@@ -9,8 +9,8 @@ import pytest
 
 import ddp_audit_rules
 from ddp_audit.knowledge.framework import QUESTIONS, Answers, answers_of, framework_of, frameworks, marks, one
+from ddp_audit.knowledge.libraries import may_send, unfollowed
 from ddp_audit.knowledge.reading import KnowledgeError
-from ddp_audit.knowledge.traffic import may_send, unfollowed
 from ddp_audit.rule import Rule
 
 KNOWN = tuple(frameworks().values())

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ddp_audit.knowledge.reading import HERE, parse
 
 AnyValue = TypeVar("AnyValue")
-FILES = ("torch", "distributed", "data", "files")
+FILES = ("torch", "distributed", "data", "files", "random")
 
 
 @functools.cache
@@ -23,7 +23,9 @@ def described() -> Mapping[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for file in FILES:
         for module, names in parse((HERE / f"{file}.toml").read_text(encoding="utf-8")).items():
-            found |= {f"{module}.{name}": table for name, table in names.items()}
+            for name, table in names.items():
+                full = f"{module}.{name}"
+                found[full] = {**found.get(full, {}), **table}
     return found
 
 
@@ -31,6 +33,17 @@ def described() -> Mapping[str, Mapping[str, Any]]:
 def named(key: str) -> Mapping[str, Any]:
     """Return the names of which the files say something under a key, each with what they say."""
     return {name: table[key] for name, table in described().items() if key in table}
+
+
+@functools.lru_cache(maxsize=4096)
+def reasons(name: str) -> frozenset[str]:
+    """Return why what a function gives can differ between ranks, where that does not come from its arguments."""
+    known = named("adds")
+    found = known.get(name)
+    while found is None and "." in name:
+        name = name.rpartition(".")[0]
+        found = known.get(f"{name}.*")
+    return frozenset(found or ())
 
 
 @functools.cache
@@ -58,4 +71,4 @@ def given(name: str, args: Sequence[AnyValue], kwargs: Mapping[str, AnyValue]) -
     return {**dict(zip(parameters(name), args, strict=False)), **kwargs}
 
 
-__all__ = ["FILES", "defaults", "described", "given", "named", "parameters"]
+__all__ = ["FILES", "defaults", "described", "given", "named", "parameters", "reasons"]

@@ -13,16 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddp_audit.knowledge.functions import given
+from ddp_audit.knowledge.functions import given, reasons
 from ddp_audit.patterns import pattern
 from ddp_audit.program import names
 from ddp_audit.program.nodes import DeviceChoice, UnfollowedCall, Wrap
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import element_of, note_use
 from ddp_audit.program.values import (
-    CLOCK,
-    FILES,
-    RANDOM,
     UNIFORM,
     Bound,
     Ext,
@@ -66,22 +63,6 @@ class Contracts:
         return register
 
 
-_TAINTED: tuple[tuple[str, Taint], ...] = (
-    ("time.", frozenset({CLOCK})),
-    ("datetime.", frozenset({CLOCK})),
-    ("random.", frozenset({RANDOM})),
-    ("numpy.random.", frozenset({RANDOM})),
-    ("uuid.", frozenset({RANDOM})),
-    ("tempfile.", frozenset({RANDOM, FILES})),
-    ("os.path.exists", frozenset({FILES})),
-    ("os.path.isfile", frozenset({FILES})),
-    ("os.path.isdir", frozenset({FILES})),
-    ("os.listdir", frozenset({FILES})),
-    ("os.scandir", frozenset({FILES})),
-    ("os.getpid", frozenset({CLOCK})),
-    ("glob.", frozenset({FILES})),
-    ("socket.", frozenset({FILES})),
-)
 _COLLECTIVE_WORDS = ("all_reduce", "all_gather", "broadcast(", "reduce_scatter", "all_to_all", "barrier(")
 
 
@@ -120,9 +101,8 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
     guess = _rank_call(last)
     if guess is not None and not function.name.startswith(("os.", "builtins.")):
         return guess
-    for prefix, taint in _TAINTED:
-        if function.name.startswith(prefix):
-            return generic(args, kwargs, lw.text(node), taint, function.name)
+    if taint := reasons(function.name):
+        return generic(args, kwargs, lw.text(node), taint, function.name)
     if lw.in_question(function.name):
         lw.emit(node, UnfollowedCall(name=function.name))
     result = generic(args, kwargs, lw.text(node), name=function.name)

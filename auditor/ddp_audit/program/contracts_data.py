@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, named
 from ddp_audit.program.contracts import Contract, Contracts, generic
-from ddp_audit.program.contracts_random import library_of, note_random, stream_of
+from ddp_audit.program.contracts_random import DRAWS, library_of, note_random, stream_of
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
 from ddp_audit.program.nodes import (
@@ -101,8 +101,6 @@ def _set_epoch(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kw
 CONTRACTS.methods["set_epoch"] = _set_epoch
 
 
-@CONTRACTS.of("torch.randint", "numpy.random.randint", "random.randint", "torch.randperm", "numpy.random.permutation",
-          "random.sample", "numpy.random.choice")  # fmt: skip
 def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     generator = kwargs.get("generator")
     name = library_of(lw.eval(node.func))
@@ -114,6 +112,9 @@ def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     else:
         note_random(lw, node, name, kwargs)
     return generic(args, kwargs, lw.text(node), frozenset({RANDOM}), name or "?")
+
+
+CONTRACTS.names.update(dict.fromkeys((name for name, what in DRAWS.items() if what == "indices"), _draw))
 
 
 def _counts_a_set(lw: Lowering, node: ast.Call, args: list[Value]) -> bool:

@@ -6,6 +6,7 @@ import ast
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.functions import named
 from ddp_audit.program import lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.made import behind
@@ -23,16 +24,7 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_TORCH = (
-    "rand", "randn", "rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson",
-)  # fmt: skip
-_NUMPY = ("rand", "randn", "random", "random_sample", "uniform", "normal", "standard_normal", "beta", "binomial", "poisson")
-_PYTHON = ("random", "uniform", "gauss", "normalvariate", "betavariate", "choice", "choices", "randrange", "triangular")
-_INDICES = ("torch.randint", "torch.randperm", "numpy.random.randint", "numpy.random.permutation", "numpy.random.choice",
-            "random.randint", "random.sample")  # fmt: skip
-DRAWS = frozenset(
-    [*(f"torch.{n}" for n in _TORCH), *(f"numpy.random.{n}" for n in _NUMPY), *(f"random.{n}" for n in _PYTHON), *_INDICES]
-)
+DRAWS = named("draws")  # by full name: numbers, or indices
 _IN_PLACE = ("random_", "bernoulli_", "exponential_")  # normal_ and uniform_ are among the writes of parameters
 _TRANSFORMS = ("torchvision.transforms.", "albumentations.")
 _EACH_TIME = ("forward", "__getitem__", "__getitems__", "__iter__", "get")
@@ -44,13 +36,7 @@ def library_of(function: Value) -> str:
     return function.name if isinstance(function, Ext) else ""
 
 
-OWN_GENERATORS = (
-    "torch.Generator",
-    "numpy.random.default_rng",
-    "numpy.random.RandomState",
-    "numpy.random.Generator",
-    "random.Random",
-)
+OWN_GENERATORS = frozenset(named("generator"))
 _UNSEEDED = 67_280_421_310_721  # c10/core/GeneratorImpl.h: what every torch.Generator() starts from
 
 
@@ -140,7 +126,7 @@ def _draw(name: str) -> Contract:
     return call
 
 
-CONTRACTS.names.update((name, _draw(name)) for name in DRAWS if name not in _INDICES)
+CONTRACTS.names.update((name, _draw(name)) for name, what in DRAWS.items() if what == "numbers")
 
 
 def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -182,19 +168,7 @@ def _seed(streams: tuple[str, ...]) -> Contract:
 
 
 _ALL = ("random", "numpy", "torch", "cuda")
-_SEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("torch", "cuda"): ("torch.manual_seed", "torch.random.manual_seed", "torch.seed", "torch.random.seed"),
-    ("torch",): ("torch.default_generator.manual_seed",),
-    ("cuda",): ("torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "torch.cuda.seed", "torch.cuda.seed_all",
-                "torch.cuda.random.manual_seed", "torch.cuda.random.manual_seed_all"),
-    ("numpy",): ("numpy.random.seed",),
-    ("random",): ("random.seed",),
-    _ALL: ("accelerate.utils.set_seed", "accelerate.utils.random.set_seed", "transformers.set_seed",
-           "transformers.trainer_utils.set_seed", "diffusers.training_utils.set_seed", "lightning.seed_everything",
-           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything", "pytorch_lightning.seed_everything",
-           "pytorch_lightning.utilities.seed.seed_everything", "lightning_fabric.seed_everything"),
-}  # fmt: skip
-CONTRACTS.names.update({name: _seed(streams) for streams, functions in _SEEDS.items() for name in functions})
+CONTRACTS.names.update({name: _seed(tuple(streams)) for name, streams in named("seeds").items()})
 
 
 def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given
-from ddp_audit.patterns import pattern
+from ddp_audit.knowledge.libraries import has_batchnorm
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
 from ddp_audit.program.contracts_reports import note_report
@@ -76,9 +76,6 @@ _MPI_METHODS = (
     "gather",
     "scatter",
     "reduce",
-)
-_WITH_BATCHNORM = pattern(
-    r"torchvision\.models\.(resnet|wide_resnet|resnext|densenet|mobilenet|efficientnet|regnet|shufflenet|mnasnet|googlenet|inception)"
 )
 _SAME_OBJECT = (
     "to",
@@ -298,7 +295,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     if name.startswith(("torchvision.models.", "timm.create_model", "timm.models.")):
         made = Obj(key=key, kind="module", cls=name, made=span, text=lw.text(node))
         lw.program.modules.objects[key] = made
-        if _WITH_BATCHNORM.match(name):
+        if has_batchnorm(name):
             _add_buffer(lw, node, made, "running_mean", name)
         return made
     if name.startswith("torchvision.datasets.") and name.rsplit(".", 1)[-1][:1].isupper():

@@ -11,21 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.libraries import since
+
 if TYPE_CHECKING:
     from ddp_audit.knowledge.framework import Framework
     from ddp_audit.knowledge.stubs import Stub
-
-# Names of torch that scripts look for, by the first version that has them (release notes of torch).
-SINCE = {
-    "torch.nn.functional.scaled_dot_product_attention": (2, 0),
-    "torch.compile": (2, 0),
-    "torch.distributed.run": (1, 10),
-    "torch.inference_mode": (1, 9),
-    "torch.distributed.checkpoint": (1, 13),
-    "torch.distributed.device_mesh": (2, 2),
-    "torch.distributed.init_device_mesh": (2, 3),
-    "torch.amp.GradScaler": (2, 3),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +43,5 @@ def kind_of(told: Told, node: ast.expr) -> str:
 
 def has_name(told: Told, name: str) -> bool | None:
     """Whether the torch that was named has a name; None where that is not known."""
-    since = SINCE.get(name)
-    return None if told.torch is None or since is None else told.torch >= since
+    first = since(name)
+    return None if told.torch is None or first is None else told.torch >= first

@@ -7,7 +7,7 @@ import builtins
 from typing import Any
 
 from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Method, Native, Unknown
-from ddp_audit.knowledge.traffic import may_send
+from ddp_audit.knowledge.libraries import may_send
 
 ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.abort", "os.kill"})
 _MOST_CALLS = 60  # that are looked at in a function that a library is given

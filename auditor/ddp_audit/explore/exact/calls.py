@@ -54,7 +54,7 @@ from ddp_audit.explore.exact.values import (
     matches,
     unknown,
 )
-from ddp_audit.knowledge.traffic import may_send, unfollowed
+from ddp_audit.knowledge.libraries import may_send, unfollowed
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

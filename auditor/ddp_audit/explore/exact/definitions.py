@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ddp_audit.explore.exact import calls, described, enums, expressions
 from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Context, Function, Lib, Method, Native, Scope, Unknown, unknown
-from ddp_audit.knowledge.traffic import may_send
+from ddp_audit.knowledge.libraries import may_send
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -20,7 +20,7 @@ from ddp_audit.explore.exact.values import (
     dtype_of,
     tensors_in,
 )
-from ddp_audit.knowledge.traffic import may_send
+from ddp_audit.knowledge.libraries import may_send
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -46,7 +46,7 @@ from ddp_audit.explore.exact.values import (
     unknown,
 )
 from ddp_audit.knowledge import functions
-from ddp_audit.knowledge.traffic import may_send, unfollowed
+from ddp_audit.knowledge.libraries import has_batchnorm, may_send, unfollowed
 from ddp_audit.program.lookup import canonical
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 Model = Callable[["Interpreter", list[Any], dict[str, Any]], Any]
 _MODES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
-_WITH_BATCHNORM = ("resnet", "resnext", "densenet", "mobilenet", "efficientnet", "regnet", "shufflenet", "mnasnet", "googlenet",
-                   "inception")  # fmt: skip
 _QUESTIONS = frozenset({
     "is_tensor", "is_grad_enabled", "is_autocast_enabled", "get_default_dtype", "get_num_threads", "initial_seed",
     "is_inference_mode_enabled", "get_rng_state", "get_float32_matmul_precision", "compiled_with_cxx11_abi",
@@ -129,12 +127,12 @@ def _called(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any])
     if name.startswith("math."):
         return _math(it, name, args)
     if name.startswith(("torchvision.models.", "timm.")):
-        return Module(name, opaque=True, opaque_buffers=any(word in name for word in _WITH_BATCHNORM) or name.startswith("timm."))
+        return Module(name, opaque=True, opaque_buffers=has_batchnorm(name) or name.startswith("timm."))
     it.exhaust((*args, *kwargs.values()))
     deps = frozenset().union(*(t.deps for t in tensors_in([*args, *kwargs.values()])))
     if deps:
         return Tensor(None, None, deps, True)
-    if name.startswith(("random.", "numpy.random.", "time.", "uuid.", "datetime.", "tempfile.", "socket.")):
+    if functions.reasons(name):
         return Unknown("a value", True)
     result = unknown(*args, *kwargs.values(), why=last)
     return result

@@ -30,8 +30,8 @@ from ddp_audit.explore.exact.values import (
     unknown,
 )
 from ddp_audit.folding import TooLarge, weigh
+from ddp_audit.knowledge.libraries import since
 from ddp_audit.program.lookup import canonical
-from ddp_audit.source.told import SINCE
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -386,8 +386,8 @@ def _setattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
 @model("builtins.hasattr")
 def _hasattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[0], Lib) and isinstance(args[1], str):
-        since = SINCE.get(canonical(f"{args[0].name}.{args[1]}"))
-        return Unknown("whether it has an attribute", quiet=True) if since is None else it.torch_version() >= since
+        first = since(canonical(f"{args[0].name}.{args[1]}"))
+        return Unknown("whether it has an attribute", quiet=True) if first is None else it.torch_version() >= first
     if isinstance(args[0], Unknown) or not isinstance(args[1], str):
         return Unknown("whether it has an attribute")
     return not isinstance(calls.attribute(it, args[0], args[1]), Unknown)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.folding import MOST_ITEMS, Effort
-from ddp_audit.knowledge.traffic import may_send
+from ddp_audit.knowledge.libraries import may_send
 from ddp_audit.lineage import lineage
 
 if TYPE_CHECKING:

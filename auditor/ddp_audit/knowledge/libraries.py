@@ -1,6 +1,6 @@
-"""Which calls of libraries communicate between the ranks by themselves, where no model issues their collectives.
+"""What is said of libraries by name alone (`libraries.toml`): above all which calls communicate by themselves, unmodelled.
 
-`libraries.toml` and the `runs` of the frameworks say it. A prediction that passed over such a call would say that a script which
+The `runs` of the frameworks say so too. A prediction that passed over such a call would say that a script which
 leaves its training to a library sends nothing.
 """
 
@@ -51,3 +51,17 @@ def unfollowed(name: str) -> str:
         if last.endswith(known[1:]) if known.startswith("*") else last == known:
             return f"{name} communicates by itself, and what is sent from there on is not followed"
     return ""
+
+
+def has_batchnorm(name: str) -> bool:
+    """Return whether a model of torchvision, by its full name, has BatchNorm layers."""
+    return name.startswith("torchvision.models.") and any(word in name for word in _libraries()["torchvision"]["batchnorm"])
+
+
+def since(name: str) -> tuple[int, int] | None:
+    """Return the first version of torch that has a name; None where that is not known."""
+    version = _libraries()["torch-since"].get(name)
+    if version is None:
+        return None
+    major, minor = version.split(".")
+    return int(major), int(minor)
