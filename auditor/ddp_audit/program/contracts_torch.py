@@ -376,6 +376,13 @@ def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     return Const(value=None)
 
 
+@CONTRACTS.of("torch.autograd.backward")
+def _autograd_backward(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    arguments = given("torch.autograd.backward", args, kwargs)
+    lw.emit("backward", node, target=arguments.get("tensors"), args=kwargs)
+    return Const(value=None)
+
+
 def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     flight.touch_gradients(lw, node)
     receiver = the_object(bound.receiver)

@@ -285,7 +285,8 @@ def _no_mode(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Contex
 
 
 def _backward(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> None:
-    training.backward(it, list(tensors_in(args[:1])), kwargs.get("retain_graph") is True)
+    given = functions.given("torch.autograd.backward", args, kwargs)
+    training.backward(it, list(tensors_in(given.get("tensors"))), given.get("retain_graph") is True)
 
 
 def _autograd_grad(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
