@@ -156,6 +156,7 @@ WRONG = {
     "['a']\nf = { adds = 'luck' }": "'adds' of 'a.f' has 'luck'; the reasons are rank, local data, files, clock, random numbers, an exception",
     "[framework]\nname = 'x'\nruns = ['y']": "unknown key 'runs' in 'framework'",
     "['a'": "is not valid TOML",
+    "a" + ".a" * 50_000 + " = 1": "cannot be read: a line has more than 200 dots",
 }
 
 

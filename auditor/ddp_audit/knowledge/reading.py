@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+_MOST_DOTS = 200  # in a line: the parser takes time with the square of the parts of a dotted key
 
 
 class KnowledgeError(ValueError):
@@ -20,6 +21,8 @@ def parse(text: str) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise KnowledgeError(f"cannot be read: a line has more than {_MOST_DOTS} dots")
     try:
         loaded: dict[str, Any] = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.patterns import pattern
+from ddp_audit.knowledge.tensors import BY_DATA, JOINS, LIKE_ANOTHER, OF_ELEMENTS, OF_SIZES, SAME_ELEMENTS, TYPES
 from ddp_audit.program.values import (
     MISSING,
     Alt,
@@ -23,24 +23,7 @@ from ddp_audit.program.values import (
     truth,
 )
 
-# Functions that make a tensor of given sizes, and those that make one of given elements.
-_OF_SIZES = ("zeros", "ones", "empty", "rand", "randn", "full")
-_OF_ELEMENTS = ("tensor", "as_tensor")
-_LIKE = ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "full_like", "clone")
-# Methods that give the same elements, perhaps of another type or elsewhere.
-_SAME = frozenset(
-    ["detach", "clone", "contiguous", "cuda", "cpu", "to", "float", "double", "half", "bfloat16", "long", "int", "bool", "view",
-     "reshape", "unsqueeze", "squeeze", "flatten", "requires_grad_", "type", "pin_memory", "all_gather", "all_reduce", "broadcast",
-     "reduce"]
-)  # fmt: skip
-_CASTS = {
-    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
-    "bool": "bool",
-}  # fmt: skip
-_TYPES = pattern(r"^torch\.((u?int|float|bfloat|complex)\d+|bool|float|double|half|long|int|short)$")
-_NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16"}
-_BY_DATA = ("torch.nonzero", "torch.unique", "torch.masked_select", "torchvision.ops.nms", "nonzero", "unique", "masked_select")
-_JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack")
+_SAME = SAME_ELEMENTS | {"all_gather", "all_reduce", "broadcast", "reduce"}  # as collectives leave them
 _COMPARISONS = (
     "==",
     "!=",
@@ -86,20 +69,20 @@ def facts(value: Value, world: World) -> Facts:
     made = value.by
     last = made.name.rsplit(".", 1)[-1]
     given = _dtype_name(made.argument("dtype"))
-    if made.name.startswith("torch.") and last in _OF_SIZES:
+    if made.name.startswith("torch.") and last in OF_SIZES:
         sizes = made.args[:1] if last == "full" else made.args
         filled = _literal_dtype(made.args[1], world) if last == "full" and len(made.args) > 1 else "float32"
         return Facts(given or ("" if made.argument("dtype") else filled), _product(sizes, world), _device(made))
-    if made.name.startswith("torch.") and last in _OF_ELEMENTS and made.args:
+    if made.name.startswith("torch.") and last in OF_ELEMENTS and made.args:
         dtype = given or ("" if made.argument("dtype") else _literal_dtype(made.args[0], world))
         return Facts(dtype, _count(made.args[0]), _device(made))
-    if made.name.startswith("torch.") and last in _LIKE and made.args:
+    if made.name.startswith("torch.") and last in (*LIKE_ANOTHER, "clone") and made.args:
         inner = facts(made.args[0], world)
         return Facts(given or inner.dtype, inner.numel, inner.device)
     if last in _SAME and made.args:
         inner = facts(made.args[0], world)
         moved = made.name in ("cuda", "cpu", "to") and not any(_dtype_name(arg) for arg in made.args[1:])
-        dtype = _CASTS.get(last) or next((d for d in map(_dtype_name, made.args[1:]) if d), "") or given or inner.dtype
+        dtype = TYPES.get(last) or next((d for d in map(_dtype_name, made.args[1:]) if d), "") or given or inner.dtype
         return Facts(dtype, inner.numel, ("cpu" if last == "cpu" else "given") if moved else inner.device)
     return Facts()
 
@@ -114,7 +97,7 @@ def rows(value: Value, world: World) -> int | None:
             return count if isinstance(count, int) else None
         case Items(items=items, many=False):
             return len(items)
-        case Unknown(by=Made(name=name, args=(first, *_))) if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _OF_SIZES:
+        case Unknown(by=Made(name=name, args=(first, *_))) if name.startswith("torch.") and name.rsplit(".", 1)[-1] in OF_SIZES:
             count = evaluate(first.items[0] if isinstance(first, Items) and first.items else first, world)
             return count if isinstance(count, int) else None
         case Unknown(by=Made(name=name, args=(first, *_))) if name in _SAME:
@@ -128,13 +111,14 @@ def sized_by_data(value: Value) -> str:
         if not isinstance(current, Unknown) or current.by is None:
             continue
         name, args = current.by.name, current.by.args
-        if name in _BY_DATA and current.by.argument("size") is None:
+        module, _, last = name.rpartition(".")
+        if last in BY_DATA and module in ("", "torch", "torchvision.ops") and current.by.argument("size") is None:
             return name
         if name == "torch.where" and len(args) == 1:
             return name
         if name == "[]" and len(args) == 2 and _is_mask(args[1]):
             return "a mask"
-        if name in _JOINS and args:
+        if last in JOINS and module == "torch" and args:
             return next((by for part in _parts(args[0]) if (by := sized_by_data(part))), "")
     return ""
 
@@ -166,10 +150,8 @@ def _is_mask(index: Value) -> bool:
 
 def _dtype_name(value: Value | None) -> str:
     """`float32` of the value `torch.float32` or `torch.float`; empty of anything else."""
-    if not isinstance(value, Ext) or not _TYPES.match(value.name):
-        return ""
-    name = value.name.removeprefix("torch.")
-    return _NAMES.get(name, name)
+    module, _, name = value.name.rpartition(".") if isinstance(value, Ext) else ("", "", "")
+    return TYPES.get(name, "") if module == "torch" else ""
 
 
 def _literal_dtype(value: Value, world: World) -> str:

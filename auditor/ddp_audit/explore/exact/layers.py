@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, containers, hooks, layer_table, tensors, training
 from ddp_audit.explore.exact.values import (
-    DTYPES,
     MISSING,
     PLAIN,
     Class,
@@ -21,6 +20,7 @@ from ddp_audit.explore.exact.values import (
     tensors_in,
 )
 from ddp_audit.knowledge.libraries import may_send
+from ddp_audit.knowledge.tensors import TYPES
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -135,7 +135,7 @@ def _train(flag: bool) -> Callable[..., Module]:
 
 def _to(name: str) -> Callable[..., Module]:
     def move(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
-        dtype = DTYPES.get(name) or next((d for d in map(dtype_of, (*args, *kwargs.values())) if d), None)
+        dtype = TYPES.get(name) or next((d for d in map(dtype_of, (*args, *kwargs.values())) if d), None)
         if dtype is not None and any(p.dtype != dtype for _, p in module.named_parameters()):
             layer_table.cast(module, dtype)
             training.moved(it, module, dtype)

@@ -11,29 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import hooks, layers, named, parts, totals, training
 from ddp_audit.explore.exact.acting import may_act
-from ddp_audit.explore.exact.values import DTYPES, Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
+from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
+from ddp_audit.knowledge.tensors import JOINS, LOSSES, OF_ELEMENTS, OF_SIZES, REDUCTIONS, SAME_SHAPE, TYPES
 from ddp_audit.machine.graph import next_number, ready_together
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_FROM_SIZES = ("zeros", "ones", "empty", "rand", "randn")
-_SAME_SHAPE = frozenset({
-    "contiguous", "abs", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "softmax", "log_softmax", "clamp", "clip", "neg", "cos",
-    "sin", "pow", "square", "add", "sub", "mul", "div", "masked_fill", "normal_", "fill_", "zero_", "copy_", "add_", "sub_", "mul_",
-    "div_", "uniform_", "clamp_", "masked_fill_", "cpu", "cuda", "tril", "triu", "round", "floor", "where", "logical_not",
-    "cumsum", "sign", "nan_to_num", "pin_memory", "roll", "flip", "requires_grad_", "dropout", "gelu", "silu", "leaky_relu", "elu",
-    "layer_norm", "normalize", "isnan", "isinf", "isfinite",
-})  # fmt: skip
-_REDUCTIONS = frozenset(
-    {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "all", "any", "argmax", "argmin", "amax", "amin"}
-)
+_JOINS = JOINS - {"hstack", "vstack"}  # those along a dimension that is given
 _USES_A_TICK = 500  # uses of parameters that are carried on at the price of a statement
 _APART = frozenset({"linear", "bilinear", "instance_norm"})  # functions whose parameters are no inputs of one node
-_LOSSES = frozenset({
-    "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "smooth_l1_loss", "kl_div", "huber_loss",
-})  # fmt: skip
 
 
 def like(it: Interpreter, source: Tensor, *others: Any, dtype: str | None = None, shape: Any = "same") -> Tensor:
@@ -190,7 +177,7 @@ def create(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) 
     """`torch.<name>(..)` where it makes a tensor from sizes or data; None where it is another function."""
     dtype = dtype_of(kwargs.get("dtype"))
     sizes = [kwargs["size"]] if "size" in kwargs else args
-    if name in _FROM_SIZES:
+    if name in OF_SIZES and name != "full":
         return Tensor(size_of(sizes), dtype or "float32", frozenset(), name.startswith("rand"))
     if name.endswith("_like") and args and isinstance(args[0], Tensor):
         source = args[0]
@@ -200,7 +187,7 @@ def create(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) 
         return Tensor(size_of([args[0]]) if args else None, dtype or _of_number(value), frozenset(), _local(value))
     if name in ("randint", "randperm", "arange", "eye", "linspace"):
         return _sequence(name, args, kwargs, dtype)
-    if name in ("tensor", "as_tensor", "scalar_tensor", "asarray"):
+    if name in OF_ELEMENTS:
         data = args[0] if args else kwargs.get("data")
         if isinstance(data, Tensor):
             return Tensor(data.shape, dtype or data.dtype, frozenset(), data.local)
@@ -210,7 +197,14 @@ def create(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) 
         along = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         shape = (len(args[0]), *first.shape) if first.shape is not None and along == 0 else None
         return like(it, first, *args[0], shape=shape)
-    if name in ("cat", "concat") and args and isinstance(args[0], (list, tuple)) and args[0] and isinstance(args[0][0], Tensor):
+    if (
+        name in JOINS
+        and name not in ("hstack", "vstack")
+        and args
+        and isinstance(args[0], (list, tuple))
+        and args[0]
+        and isinstance(args[0][0], Tensor)
+    ):
         return like(it, args[0][0], *args[0], shape=_joined(args[0], kwargs.get("dim", args[1] if len(args) > 1 else 0)))
     return None
 
@@ -237,7 +231,7 @@ def function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]
 
 def _function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any], everything: list[Any], first: Tensor) -> Tensor:
     tensors = [t for t in everything if isinstance(t, Tensor)]
-    if name in _LOSSES:
+    if name in LOSSES:
         reduced = kwargs.get("reduction", "mean")
         return like(it, first, *everything, shape=() if reduced in ("mean", "sum") else None)
     if name == "linear" and len(args) > 1 and isinstance(args[1], Tensor) and args[1].shape and first.shape:
@@ -248,13 +242,13 @@ def _function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any
 
 
 def _method(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs: dict[str, Any], everything: list[Any]) -> Tensor:
-    if name in _SAME_SHAPE:
+    if name in SAME_SHAPE:
         others = [a for a in args if isinstance(a, Tensor)]
         shape = tensor.shape
         for other in others:
             shape = _broadcast(shape, other.shape)
         return like(it, tensor, *everything, shape=shape)
-    if name in _REDUCTIONS:
+    if name in REDUCTIONS:
         return like(it, tensor, *everything, shape=_reduced(tensor, args, kwargs), dtype=_reduced_type(name, tensor))
     if name in ("view", "reshape") and (args or "shape" in kwargs):
         return like(it, tensor, shape=_viewed(tensor, [kwargs["shape"]] if "shape" in kwargs else args))
@@ -311,7 +305,7 @@ def attribute(it: Interpreter, tensor: Tensor, name: str) -> Any:
         case "to" | "type" | "cpu" | "cuda":
             return Native(lambda *a, **k: _moved(it, tensor, a, k))
         case "float" | "double" | "half" | "long" | "int" | "bool" | "bfloat16" | "byte":
-            return Native(lambda *a, **k: totals.copied(tensor, like(it, tensor, dtype=DTYPES[name])))
+            return Native(lambda *a, **k: totals.copied(tensor, like(it, tensor, dtype=TYPES[name])))
         case "split" | "chunk" | "unbind":
             return Native(lambda *a, **k: parts.of(it, tensor, name, list(a), k))
         case "is_cuda":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.folding import MOST_ITEMS, Effort
 from ddp_audit.knowledge.libraries import may_send
+from ddp_audit.knowledge.tensors import TYPES
 from ddp_audit.lineage import lineage
 
 if TYPE_CHECKING:
@@ -26,11 +27,6 @@ _MOST_LOOKED_AT = 16  # elements of a list among which the first unknown is look
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
-DTYPES = {
-    "float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
-    "bool": "bool", "bfloat16": "bfloat16", "byte": "uint8",
-    **{n: n for n in ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "complex64")},
-}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -480,7 +476,7 @@ def is_local(*values: Any, depth: int = 0) -> bool:
 
 def dtype_of(value: Any) -> str | None:
     """The dtype that an argument names, None where it names none."""
-    return DTYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
+    return TYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
 
 
 def unknown(*values: Any, why: str = "") -> Unknown:

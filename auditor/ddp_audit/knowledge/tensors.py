@@ -1,0 +1,26 @@
+"""What functions and methods of tensors give, as `tensors.toml` says: sets of names, and the element types by all their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddp_audit.knowledge.reading import HERE, parse
+
+_TABLE = parse((HERE / "tensors.toml").read_text(encoding="utf-8"))
+
+TYPES: Mapping[str, str] = _TABLE["types"]
+
+
+def _names(key: str) -> frozenset[str]:
+    return frozenset(_TABLE[key])
+
+
+OF_SIZES = _names("of-sizes")
+OF_ELEMENTS = _names("of-elements")
+LIKE_ANOTHER = _names("like-another")
+SAME_ELEMENTS = _names("same-elements")
+SAME_SHAPE = _names("same-shape")
+REDUCTIONS = _names("reductions")
+LOSSES = _names("losses")
+BY_DATA = _names("by-data")
+JOINS = _names("joins")
