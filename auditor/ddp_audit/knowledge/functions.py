@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ddp_audit.knowledge.reading import HERE, parse
 
 AnyValue = TypeVar("AnyValue")
-FILES = ("torch", "distributed", "data", "files", "random")
+FILES = ("torch", "distributed", "data", "files", "random", "calls")
 
 
 @functools.cache
@@ -46,6 +46,20 @@ def reasons(name: str) -> frozenset[str]:
     return frozenset(found or ())
 
 
+_CONSTANTS = {"true": True, "none": None}
+
+
+def returned(name: str, args: Sequence[AnyValue], kwargs: Mapping[str, AnyValue]) -> tuple[AnyValue | None, Any] | None:
+    """Return what a call gives, an argument or a constant; None where no description says so, or the argument is not given."""
+    gives = named("gives").get(name)
+    if gives is None or "file" in described()[name]:
+        return None
+    if gives in _CONSTANTS:
+        return None, _CONSTANTS[gives]
+    found = given(name, args, kwargs).get(gives)
+    return None if found is None else (found, None)
+
+
 @functools.cache
 def defaults(name: str) -> Mapping[str, Any]:
     """Return the parameters of a function or class with their defaults; None where there is none, or no plain one."""
@@ -71,4 +85,4 @@ def given(name: str, args: Sequence[AnyValue], kwargs: Mapping[str, AnyValue]) -
     return {**dict(zip(parameters(name), args, strict=False)), **kwargs}
 
 
-__all__ = ["FILES", "defaults", "described", "given", "named", "parameters", "reasons"]
+__all__ = ["FILES", "defaults", "described", "given", "named", "parameters", "reasons", "returned"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddp_audit.knowledge.functions import given, reasons
+from ddp_audit.knowledge.functions import given, reasons, returned
 from ddp_audit.patterns import pattern
 from ddp_audit.program import names
 from ddp_audit.program.nodes import DeviceChoice, UnfollowedCall, Wrap
@@ -22,6 +22,7 @@ from ddp_audit.program.uses import element_of, note_use
 from ddp_audit.program.values import (
     UNIFORM,
     Bound,
+    Const,
     Ext,
     Func,
     Items,
@@ -87,6 +88,9 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
     known = lw.contracts.names.get(function.name)
     if known is not None:
         return known(lw, node, args, kwargs)
+    back = returned(function.name, args, kwargs)
+    if back is not None:
+        return Const(value=back[1], text=lw.text(node)) if back[0] is None else back[0]
     for family in lw.contracts.families:
         made = family(lw, node, function.name, args, kwargs)
         if made is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.functions import given, named, parameters
 from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
 from ddp_audit.program.contracts import Contract, Contracts, generic
@@ -21,15 +22,6 @@ if TYPE_CHECKING:
 CONTRACTS = Contracts()
 
 _WRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "add_", "trunc_normal_", "set_")
-_REPARAMETRISES = (
-    "torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.remove_weight_norm",
-    "torch.nn.utils.remove_spectral_norm", "torch.nn.utils.parametrizations.weight_norm",
-    "torch.nn.utils.parametrizations.spectral_norm", "torch.nn.utils.parametrizations.orthogonal",
-    "torch.nn.utils.parametrize.register_parametrization", "torch.nn.utils.parametrize.remove_parametrizations",
-    "torch.nn.utils.prune.random_unstructured", "torch.nn.utils.prune.l1_unstructured", "torch.nn.utils.prune.ln_structured",
-    "torch.nn.utils.prune.random_structured", "torch.nn.utils.prune.identity", "torch.nn.utils.prune.remove",
-    "peft.get_peft_model",
-)  # fmt: skip
 _MOST_ITEMS = 16  # of a list that is filled one by one
 _ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
 
@@ -156,7 +148,7 @@ def _add(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: 
 
 def _reparametrised(name: str) -> Contract:
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        module = args[0] if args else kwargs.get("module", kwargs.get("model", Unknown()))
+        module = given(name, args, kwargs).get(parameters(name)[0], Unknown())
         target = inside_wrapper(lw, module)
         if target is not None:
             lw.emit(node, ModuleChange(target=target, what="reparametrised", name=name.rsplit(".", 1)[-1]))
@@ -165,8 +157,7 @@ def _reparametrised(name: str) -> Contract:
     return call
 
 
-for _name in _REPARAMETRISES:
-    CONTRACTS.names[_name] = _reparametrised(_name)
+CONTRACTS.names.update({name: _reparametrised(name) for name in named("changes-parameters")})
 
 
 # ---- weights loaded, drawn and written

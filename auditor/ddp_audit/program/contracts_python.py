@@ -121,9 +121,7 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     return bounded(Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node)))
 
 
-@CONTRACTS.of("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "builtins.reversed",
-          "itertools.cycle", "itertools.islice",
-          "rich.progress.track", "builtins.list", "builtins.tuple")  # fmt: skip
+@CONTRACTS.of("builtins.reversed", "builtins.list", "builtins.tuple", "itertools.cycle", "itertools.islice")
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return kwargs.get("iterable", Items(kind="list"))

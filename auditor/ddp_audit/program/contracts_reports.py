@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.functions import named
 from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import Contract, Contracts, generic, numbered
 from ddp_audit.program.contracts_files import printed
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_FUNCTIONS = ("wandb.log", "swanlab.log", "mlflow.log_metric", "mlflow.log_metrics", "logging.info", "loguru.logger.info",
-              "tqdm.tqdm.write")  # fmt: skip
 _BEST = pattern(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
 _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
@@ -56,5 +55,5 @@ def method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     return None
 
 
-CONTRACTS.names.update({name: _function(name) for name in _FUNCTIONS} | {"builtins.print": _print})
+CONTRACTS.names.update({name: _function(name) for name in named("reports")} | {"builtins.print": _print})
 CONTRACTS.methods.update(dict.fromkeys(_METHODS, method))

@@ -121,7 +121,7 @@ def _world_size(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[st
     return Unknown(text=lw.text(node)) if args or "group" in kwargs else leaf("world_size")
 
 
-@CONTRACTS.of("torch.distributed.is_initialized", "torch.distributed.is_available", "torch.distributed.is_torchelastic_launched")
+@CONTRACTS.of("torch.distributed.is_initialized")
 def _true(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Const(value=True, text=lw.text(node))
 

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.functions import named
 from ddp_audit.patterns import pattern
 from ddp_audit.program.code import names_in
 from ddp_audit.program.nodes import LongWork
@@ -15,14 +16,7 @@ from ddp_audit.program.values import RANK, Ext, Func, Value, World, evaluate, op
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-# By the full name of a library's function, or the name of a method.
-_LIBRARY = {
-    "datasets.load_dataset": "loads a data set",
-    "huggingface_hub.snapshot_download": "downloads a repository",
-    "torchvision.datasets.utils.download_and_extract_archive": "downloads an archive",
-    "shutil.unpack_archive": "unpacks an archive",
-    "shutil.copytree": "copies a folder",
-}
+# By the name of a method; functions of libraries stand in the knowledge.
 _METHODS = {
     "extractall": "unpacks an archive",
     "download_and_prepare": "prepares a data set",
@@ -48,7 +42,7 @@ def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> No
         if isinstance(seconds, (int, float)):
             lw.emit(node, LongWork(what=f"sleeps for {seconds:g} seconds", seconds=float(seconds), first=lw.main_first > 0))
         return
-    what = _LIBRARY.get(library) or _METHODS.get(name, "")
+    what = named("long-work").get(library) or _METHODS.get(name, "")
     maps = name == "map" and isinstance(node.func, ast.Attribute) and args
     if not what and maps and any(isinstance(o, Func) for o in options(args[0])):
         what = "maps a function over a data set"

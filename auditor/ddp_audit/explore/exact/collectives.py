@@ -211,9 +211,9 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 _CALLS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "init_process_group": _init, "destroy_process_group": _destroy, "get_rank": _rank, "get_world_size": _size,
-    "new_group": _new_group, "is_initialized": lambda it, a, k: _is_initialized(it), "is_available": lambda it, a, k: True,
-    "is_torchelastic_launched": lambda it, a, k: True, "get_node_local_rank": lambda it, a, k: it.rank,
-    "is_nccl_available": lambda it, a, k: Unknown("whether NCCL is there"), "is_gloo_available": lambda it, a, k: True,
+    "new_group": _new_group, "is_initialized": lambda it, a, k: _is_initialized(it),
+    "get_node_local_rank": lambda it, a, k: it.rank,
+    "is_nccl_available": lambda it, a, k: Unknown("whether NCCL is there"),
     "P2POp": lambda it, a, k: messages.operation(it, a, k),
     "get_backend": lambda it, a, k: Unknown("a backend"),
 }  # fmt: skip

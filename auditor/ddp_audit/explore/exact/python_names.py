@@ -54,7 +54,7 @@ def model(*names: str) -> Callable[[Callable[[Any, Args, Kwargs], Any]], Callabl
 # ---- builtins
 
 
-@model("builtins.print", "builtins.input", "warnings.warn", "gc.collect", "builtins.delattr")
+@model("builtins.print", "builtins.input", "builtins.delattr")
 def _nothing(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
     return None
 
@@ -114,11 +114,6 @@ class Zipped:
 @model("builtins.zip")
 def _zip(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Zipped(args)
-
-
-@model("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "rich.progress.track")
-def _shown(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return args[0] if args else kwargs.get("iterable", Unknown())
 
 
 def listed(it: Interpreter, value: Any) -> list[Any] | Unknown:
