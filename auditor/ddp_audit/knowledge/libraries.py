@@ -20,8 +20,9 @@ def _libraries() -> dict[str, Any]:
 
 
 @functools.cache
-def _send_nothing() -> frozenset[str]:
-    return sys.stdlib_module_names | frozenset(_libraries()["send-nothing"])
+def silent_packages() -> frozenset[str]:
+    """Return the packages that send nothing, whatever of them is called, beside the standard library."""
+    return frozenset(_libraries()["send-nothing"])
 
 
 @functools.cache
@@ -37,7 +38,8 @@ def may_send(name: str) -> bool:
         return bool(unfollowed(name))
     if name.startswith(tuple(_libraries()["send"])):
         return True
-    return name.partition(".")[0] not in _send_nothing() and not name.startswith("builtins.")
+    package = name.partition(".")[0]
+    return package not in silent_packages() and package not in sys.stdlib_module_names
 
 
 @functools.lru_cache(maxsize=4096)

@@ -92,7 +92,7 @@ finally:
             return
         trained = {f.object.key for b in program.of(Backward) for f in program.forwards_of(b.target) if f.object is not None}
         for wrap in program.of(Wrap):
-            sites = [site for site in program.buffers_of(wrap) if site.name == "running_mean" and _BATCHNORM.search(site.layer)]
+            sites = [site for site in program.buffers_of(wrap) if site.name == "running_mean" and site.layer]
             if sites and wrap.object is not None and wrap.object.key in trained:
                 yield self._finding(wrap, sites)
                 return

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddp_audit.knowledge import functions
 from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
 from ddp_audit.tree.questions import DISTRIBUTED, every, limits_by_rank, loaders_in, local_taint, names_in, rows, worlds_by_size
 from ddp_audit.tree.values import (
@@ -28,7 +29,7 @@ from ddp_audit.tree.values import (
 from ddp_audit_rules.collectives._regions import is_together
 
 _SPLITS = ("array_split", "chunk", "split", "tensor_split")
-_SHARDS = ("shard", "datasets.distributed.split_dataset_by_node")
+_SHARDS = ("shard", *functions.named("shards"))
 _WORLDS = ("world", "replicas", "num_shards")
 _EVEN = ("pad", "drop", "ceil", "total_size", "num_samples", "repeat", "cycle")  # a class that evens the ranks out, or never ends
 

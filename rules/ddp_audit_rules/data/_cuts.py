@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from ddp_audit.knowledge import functions
 from ddp_audit.tree.questions import by_rank, dotted, every
 from ddp_audit.tree.values import ClassInfo, Expr, Items, Made, Obj, Unknown, Value, World, behind, evaluate, options
 
-_SHARDS = ("shard", "split_dataset_by_node", "datasets.distributed.split_dataset_by_node", "islice", "itertools.islice")
+_SHARDS = ("shard", "islice", "itertools.islice", *functions.named("shards"))  # a method, Python's own, and libraries' functions
 
 
 def cut_by_rank(data: Value, kinds: tuple[str, ...] = ("dataset", "iterable-dataset")) -> str:
