@@ -108,6 +108,11 @@ def test_descriptions_that_lead_to_each_other_end(capsys: pytest.CaptureFixture[
     assert codes(document) == set() and document["run"]["outcome"] == "completes"
 
 
+def test_descriptions_that_grow_without_end_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    toml = '["acme"]\n' + "".join(f'f{n} = {{ like = "acme.f{n + 1}() + acme.f{n + 1}()" }}\n' for n in range(60)) + "f60 = {}\n"
+    assert codes(audit(capsys, "acme.f0()\n", toml)) == set()
+
+
 def test_a_framework_answers_for_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     body = "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\nacme.fit(model)\n"
     Path("train.py").write_text((START + body).replace("'gloo'", "'nccl'"))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def described_call(lw: Lowering, node: ast.Call, stub: Stub, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The value of a call, after its effects. What a description calls in a circle is unknown."""
     unknown = generic(args, kwargs, lw.text(node), stub.adds, stub.name)
-    if id(stub) in lw.active:
+    lw.steps += 1
+    if id(stub) in lw.active or lw.steps > lw.most_steps:
         return unknown
     here = lw.here
     lw.frame_count += 1

@@ -43,6 +43,7 @@ def call(it: Interpreter, stub: Stub, args: list[Any], kwargs: dict[str, Any]) -
     """What a call gives, after its effects."""
     local = bool(stub.adds) or is_local(*args, *kwargs.values())
     other = Thing(stub.name.rpartition(".")[2], local, quiet=True, name=stub.name)
+    it.tick()
     if stub.name in it.describing:
         return other
     source = it.frames[-1].source
