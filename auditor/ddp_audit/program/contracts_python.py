@@ -124,7 +124,9 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 @CONTRACTS.of("builtins.reversed", "builtins.list", "builtins.tuple", "itertools.cycle", "itertools.islice")
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
-        return kwargs.get("iterable", Items(kind="list"))
+        return Items(kind="list")
+    if isinstance(args[0], Const):  # the letters of a text are another value than the text
+        return generic(args, kwargs, lw.text(node))
     return args[0]
 
 
