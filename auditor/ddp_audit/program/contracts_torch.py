@@ -379,7 +379,7 @@ def _backward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
 @CONTRACTS.of("torch.autograd.backward")
 def _autograd_backward(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.autograd.backward", args, kwargs)
-    lw.emit("backward", node, target=arguments.get("tensors"), args=kwargs)
+    lw.emit(node, Backward(target=arguments.get("tensors"), args=kwargs))
     return Const(value=None)
 
 

@@ -9,7 +9,6 @@ from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
-from ddp_audit.patterns import pattern
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, BufferSite, Collective, Program, Wrap
 from ddp_audit.tree.questions import calls_with, speaks_of
@@ -21,7 +20,6 @@ _MENDED = (
     "FrozenBatchNorm", "freeze_bn", "frozen_bn", "freeze_batchnorm", "freeze_batch_norm",
 )  # fmt: skip
 _MENDING = ("reduce_buffers", "average_buffers", "broadcast_buffers", "sync_buffers", "update_bn")  # calls
-_BATCHNORM = pattern(r"BatchNorm|torchvision|timm")
 
 
 class RankLocalBatchnorm(Rule):
