@@ -55,6 +55,11 @@ def unfollowed(name: str) -> str:
     return ""
 
 
+def file_locks() -> tuple[str, ...]:
+    """Return the packages that lock files."""
+    return tuple(_libraries()["file-locks"])
+
+
 def has_batchnorm(name: str) -> bool:
     """Return whether a model of torchvision, by its full name, has BatchNorm layers."""
     return name.startswith("torchvision.models.") and any(word in name for word in _libraries()["torchvision"]["batchnorm"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ddp_audit.knowledge.libraries import file_locks
 from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
 from ddp_audit.tree.questions import speaks_of
@@ -13,8 +14,7 @@ from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Valu
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
 _OWN = pattern(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
 _FIRST = (
-    "zero_first", "process_first", "rank0_first", "rank_0_first", "first_on_", "FileLock", "File_Lock", "filelock", "file_lock",
-    "portalocker", "fcntl",
+    "zero_first", "process_first", "rank0_first", "rank_0_first", "first_on_", "FileLock", "File_Lock", "file_lock",
 )  # fmt: skip
 _IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 
@@ -140,4 +140,4 @@ def in_turn(program: Program, node: Node) -> bool:
     for before in program.of(Collective):
         if before.number < node.number and before.rank_guards and not set(before.rank_guards) <= set(node.guards):
             return True
-    return speaks_of(program, *_FIRST, path=node.span.path)
+    return speaks_of(program, *_FIRST, *file_locks(), path=node.span.path)
