@@ -95,7 +95,7 @@ def _restored(stream: str) -> Contract:
     return call
 
 
-BY_NAME.update(
+CONTRACTS.names.update(
     {
         name: _restored(stream)
         for stream, names in {
