@@ -252,7 +252,7 @@ def test_bad_input_is_refused_with_one_line(
     (folder / "checkpoint.pt").write_bytes(b"no checkpoint")
     assert "torch cannot read it" in refuse("--checkpoint-dir", str(folder), "--resume")
     torch.save({"model": 1}, folder / "checkpoint.pt")
-    assert "no checkpoint of this trainer" in refuse("--checkpoint-dir", str(folder), "--resume")
+    assert "not a checkpoint of this trainer" in refuse("--checkpoint-dir", str(folder), "--resume")
     if not torch.cuda.is_available():
         assert "needs a GPU" in refuse("--device", "cuda")
 
