@@ -240,6 +240,7 @@ def _page(known: Sequence[dict[str, object]]) -> str:
         "",
         "`make mutation` wrote this page. One change at one place of the code at a time; noticed: a test that runs the line fails,",
         "or takes many times its time. First: before tests were written for what went unnoticed. Left: unnoticed now.",
+        "With `--quick` the tests that start ranks are left out, as in the first 51 mutants: some of what is left they may notice.",
         "",
         "| part | mutants | same meaning | unnoticed first | left | left of those that mean something else |",
         "|---|---|---|---|---|---|",
