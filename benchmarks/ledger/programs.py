@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.program.model import Guard, Program
+from ddp_audit.program.nodes.communication import Collective, Destroy, Init, NewGroup, PointToPoint, Wait
+from ddp_audit.program.nodes.flow import Check
+from ddp_audit.program.nodes.job import Spawn, UnfollowedCall
+from ddp_audit.program.nodes.training import Backward, Step, Wrap
 from ddp_audit.program.values import Alt, Bound, Const, Expr, Ext, Func, Items, Obj, Unknown, Value, truth, worlds
 from ledger.runs import Loss
 
-KINDS = ("init", "new-group", "wrap", "backward", "step", "collective", "wait", "point-to-point", "destroy", "spawn")
+KINDS = (Init, NewGroup, Wrap, Backward, Step, Collective, Wait, PointToPoint, Destroy, Spawn, Check, UnfollowedCall)
 _DEEPEST = 12
 
 
 def losses_of(program: Program) -> Iterator[Loss]:
     """Each once, by its place."""
     seen: set[tuple[str, str, int]] = set()
-    for node in program.of(*KINDS, "assert", "call"):
-        if node.kind == "call":
+    for node in program.of(*KINDS):
+        if isinstance(node, UnfollowedCall):
             key = ("call", node.span.path, node.span.line)
             if key not in seen:
                 seen.add(key)
-                yield Loss("call", f"not followed: {node.detail.get('name')}", node.span.place)
+                yield Loss("call", f"not followed: {node.name}", node.span.place)
             continue
         for guard in node.guards:
             key = ("branch", guard.span.path, guard.span.line)
