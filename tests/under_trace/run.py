@@ -33,6 +33,7 @@ LAUNCH = "torchrun --standalone --nproc-per-node 2"
 SECONDS = 240  # for one script, most of it the start of processes on a busy machine
 AGREES, EARLY, DISAGREES, NOT_RUN = "agrees", "ended early", "disagrees", "not run"
 WORDS = {"agreed-to-end": AGREES, "agreed-until": EARLY, "disagrees": DISAGREES}
+COLUMNS = ("repository", "commit", "path", "arguments", "launch", "ends")
 _HEADER = re.compile(r"# (ends|launch): (.+)")
 
 
@@ -76,14 +77,35 @@ def read_script(path: Path) -> Script:
     return Script(path, name, header.get("launch", f"{LAUNCH} {path.name}"), header["ends"])
 
 
-def public_scripts(corpus: Path) -> Iterator[Script]:
-    """The public scripts whose checkout is in a folder."""
-    with PUBLIC.open(encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
-            path = corpus / row["repository"].replace("/", "__") / row["path"]
-            if path.is_file():
-                words = f"{LAUNCH} {path.name} {row['arguments']}" if not row["launch"] else row["launch"]
-                yield Script(path, f"{row['repository']}/{row['path']}", words.strip(), row["ends"])
+def public_scripts(corpus: Path) -> list[Script]:
+    """The public scripts whose checkout is in a folder; one line names the rest. Raises AgreementError, also where it has none."""
+    found: list[Script] = []
+    missing: list[str] = []
+    for row in _public_rows():
+        path = corpus / row["repository"].replace("/", "__") / row["path"]
+        name = f"{row['repository']}/{row['path']}"
+        if path.is_file():
+            words = row["launch"] or f"{LAUNCH} {path.name} {row['arguments']}"
+            found.append(Script(path, name, words.strip(), row["ends"]))
+        else:
+            missing.append(name)
+    if not found:
+        raise AgreementError(f"{corpus} has no script of {PUBLIC.name}, which are looked for in owner__name/path")
+    if missing:
+        print(f"left out, not in {corpus}: {', '.join(missing)}", file=sys.stderr)
+    return found
+
+
+def _public_rows() -> list[dict[str, str]]:
+    try:
+        text = PUBLIC.read_text(encoding="utf-8")
+    except OSError as error:
+        raise AgreementError(f"{PUBLIC} cannot be read: {error.strerror}") from None
+    table = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = list(table)
+    if tuple(table.fieldnames or ()) != COLUMNS or any(None in row or None in row.values() for row in rows):
+        raise AgreementError(f"{PUBLIC} does not have the columns {', '.join(COLUMNS)} in each line")
+    return rows
 
 
 def trace(script: Script, folder: Path) -> Outcome:
@@ -207,15 +229,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where records are kept, and found again")
     parser.add_argument("--write", action="store_true", help="write standing.tsv")
     args = parser.parse_args(arguments)
-    scripts = [*own_scripts(), *(public_scripts(args.corpus) if args.corpus else ())]
-    unknown = set(args.names) - {script.name for script in scripts}
+    own = list(own_scripts())
+    try:
+        public = public_scripts(args.corpus) if args.corpus else []
+    except AgreementError as error:
+        print(error, file=sys.stderr)
+        return 2
+    unknown = set(args.names) - {script.name for script in [*own, *public]}
     if unknown:
         print(f"no script is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    scripts = [script for script in scripts if not args.names or script.name in args.names]
+    if args.names:
+        own, public = ([script for script in scripts if script.name in args.names] for scripts in (own, public))
     before = standing()
     with tempfile.TemporaryDirectory() as temporary:
-        outcomes = run_all(scripts, args.keep or Path(temporary))
+        keep = args.keep or Path(temporary)
+        outcomes = [*run_all(own, keep), *run_all(public, keep, jobs=1)]  # public ones share the port of the tutorials
     failed = report(outcomes, before)
     if args.write:
         write(outcomes, before)

@@ -67,3 +67,45 @@ def test_prediction_and_record_agree(name: str, tmp_path: Path) -> None:
     script = next(script for script in run.own_scripts() if script.name == name)
     outcome = run.trace(script, tmp_path)
     assert (outcome.result, outcome.wrong) == (AGREES, ""), outcome
+
+
+ROW = "owner/name\tabc\tsub/a.py\t--steps 2\t\tcompletes"
+
+
+def _table(monkeypatch: pytest.MonkeyPatch, folder: Path, *rows: str) -> None:
+    (folder / "public.tsv").write_text("\n".join(["\t".join(run.COLUMNS), *rows]) + "\n")
+    monkeypatch.setattr(run, "PUBLIC", folder / "public.tsv")
+
+
+def test_the_public_scripts_say_how_they_end_and_have_a_standing() -> None:
+    rows = run._public_rows()
+    assert len(rows) >= 10
+    assert all(len(row["commit"]) == 40 and row["ends"].split(" ")[0] in {"completes", "hangs", "raises"} for row in rows)
+    assert {f"{row['repository']}/{row['path']}" for row in rows} <= set(run.standing())
+
+
+def test_a_public_script_is_found_by_its_checkout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _table(monkeypatch, tmp_path, ROW, ROW.replace("name", "other"))
+    path = tmp_path / "owner__name" / "sub" / "a.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert run.public_scripts(tmp_path) == [Script(path, "owner/name/sub/a.py", f"{run.LAUNCH} a.py --steps 2", "completes")]
+    assert capsys.readouterr().err == f"left out, not in {tmp_path}: owner/other/sub/a.py\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(None, "cannot be read"), ([ROW], "has no script of public.tsv"), (["owner/name\tabc"], "does not have the columns")],
+)
+def test_what_is_missing_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rows: list[str] | None, said: str
+) -> None:
+    _table(monkeypatch, tmp_path, *(rows or ()))
+    if rows is None:
+        (tmp_path / "public.tsv").unlink()
+    assert run.main(["--corpus", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
