@@ -312,9 +312,12 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
         lw.state = after.fork()
         test = Unknown(taint=frozenset({ERROR}), text=f"except {ast.unparse(handler.type)}" if handler.type else "except")
         place, around = lw.span(handler), (len(lw.calls), len(lw.loops))
+        lw.muted += 1  # the name of a class does nothing
+        kinds = None if handler.type is None else lw.eval(handler.type)
+        lw.muted -= 1
         lw.guards.append(Guard(test, True, place, test.text, "except", False, lw.program.world_size, *around))
         gone = lw.run_block(handler.body)
-        caught.append(Caught(place, test.text, gone or ""))
+        caught.append(Caught(place, test.text, gone or "", kinds))
         del lw.guards[depth:]
         if not gone:
             merge_slots(Unknown(), after.fork(), lw.state)

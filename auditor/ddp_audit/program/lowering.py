@@ -396,11 +396,10 @@ class Lowering:
                 self.emit(node, Jump(what="return", value=result))
                 return "return"
             case ast.Raise(exc=exc):
-                if exc is not None:
-                    self.eval(exc)
-                    if names.leaves_by_raising(self, node, exc):
-                        return "exit"
-                self.emit(node, Jump(what="raise"))
+                raised = None if exc is None else self.eval(exc)
+                if exc is not None and names.leaves_by_raising(self, node, exc):
+                    return "exit"
+                self.emit(node, Jump(what="raise", raised=raised))
                 return "raise"
             case ast.Break() | ast.Continue():
                 self.emit(node, Jump(what=_JUMPS[type(node)]))

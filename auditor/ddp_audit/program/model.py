@@ -59,6 +59,7 @@ class Caught:
     span: Span
     text: str
     left: str  # raise, exit, continue, break, return; empty where some way goes on
+    of: Value | None = None  # the class of exceptions, or several; None for all of them
 
 
 @dataclass(slots=True, eq=False)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from ddp_audit.findings import Related, Span
 from ddp_audit.patterns import pattern
 from ddp_audit.rule import guard_relations
-from ddp_audit.tree.nodes import Branch, CallItem, Caught, Collective, Item, Jump, LoopItem, Node, Program, Spawn, TryItem
+from ddp_audit.tree.nodes import Branch, CallItem, Caught, Collective, Guard, Item, Jump, LoopItem, Node, Program, Spawn, TryItem
 from ddp_audit.tree.questions import anchor, code_within, every, first_of_each_place, nodes_in, texts_in
 from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
+from ddp_audit_rules.collectives._raised import raised_alone
 from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
 
 # Exceptions that are raised by the program's shape and not by what one rank meets: the same on all ranks, or no error at all.
@@ -92,15 +93,16 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
         if found.loops - (caught.left == "break") <= 0 and not after:
             continue
         what = what_of(region, caught.span) if sure else "the training step that it is around"
+        alone = raised_alone(program, found.item, caught, region) if sure else None
         yield Failure(
             caught.span,
             f"A rank that fails here alone goes on after `{caught.text}`, while the others wait for it in {what}.",
             "An exception that one rank meets (out of memory, a bad sample, a file) leaves the ranks at other collectives: they "
             "wait, or pair others one batch late. One in backward leaves the reducer unfinished, and the next forward raises. It "
             "does no harm where the same exception comes on all ranks.",
-            [_others(region)],
+            [_others(region), *([] if alone is None else _decided(*alone))],
             region,
-            "likely" if sure and _KNOWN.search(caught.text) else "possible",
+            "likely" if sure and (alone is not None or _KNOWN.search(caught.text)) else "possible",
         )
 
 
@@ -124,6 +126,13 @@ def _is_fresh(value: Value) -> bool:
 
 def _others(region: Node) -> Related:
     return Related(region.span.path, region.span.line, region.kind, f"what the other ranks do: {region.text}")
+
+
+def _decided(jump: Jump, guard: Guard) -> list[Related]:
+    return [
+        Related(jump.span.path, jump.span.line, "raise", f"raised by each rank's own decision: {jump.text}"),
+        Related(guard.span.path, guard.span.line, "guard", guard.describe()),
+    ]
 
 
 def _goes_on(caught: Caught, block: Sequence[Item]) -> bool:

@@ -21,6 +21,7 @@ class Jump(Node):
     what: str
     value: Value | None = None  # what is returned
     code: Value | None = None  # of an exit
+    raised: Value | None = None  # an exception or its class
 
 
 @dataclass(eq=False, repr=False, kw_only=True, match_args=False)
