@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,6 +173,7 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
         why = budget.TOO_MUCH_MEMORY
     except budget.GaveUp:
         why = budget.too_slow()
+    gc.collect()  # what it was given up for lies in circles; the next audits in this process have their own bounds beside it
     return EntryResult(failures=[SourceError(entry.path, None, why)], paths=job.project.read_paths)
 
 

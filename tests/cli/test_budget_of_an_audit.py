@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import resource
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,29 @@ def test_a_script_that_takes_too_much_memory_is_given_up(scripts: list[str], mon
     assert [str(error) for error in result.errors] == [f"heavy.py: {budget.TOO_MUCH_MEMORY}"]
     assert {f.span.path for f in result.findings if f.code == "DDP201"} == {"a.py", "z.py"}
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_what_a_script_was_given_up_for_is_free_again(scripts: list[str]) -> None:
+    """Else every audit of a language server would add as much as one may take."""
+    held: list[weakref.ref[Any]] = []
+
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    def lowering(project: Any, entry: Any, **options: Any) -> Any:
+        if entry.path == "heavy.py":
+            circle = Circle()
+            held.append(weakref.ref(circle))
+            raise MemoryError
+        return lower(project, entry, **options)
+
+    gc.disable()  # chance must not free it
+    try:
+        audit(scripts, lower=lowering)
+        assert [circle() for circle in held] == [None]
+    finally:
+        gc.enable()
 
 
 def test_nothing_is_raised_once_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
 from ddp_audit.fix.rounds import mend
 from ddp_audit.fix.text import Edit, applied
 from ddp_audit.rule import load_rules
-from ddp_audit.server.session import keeping_change
+from ddp_audit.server.session import keeping_changes
 from ddp_audit.source.config import FORMATS
 from ddp_audit.source.files import display_path
 
@@ -153,7 +153,7 @@ def _check_suppression(path: str, overlay: Mapping[str, bytes], before: AuditRes
     if not shown.endswith(".py") or shown not in before.sources or finding.code.startswith("DDP9"):
         return
     text = "\n".join(before.sources[shown])
-    change = keeping_change(text, finding)
+    change = keeping_changes(text, [finding]).get(0)
     if change is None:
         return
     new = applied(text, [Edit(change.start, change.end, tuple(change.text.splitlines(keepends=True)))])

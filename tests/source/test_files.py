@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import symtable
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,3 +122,16 @@ def test_a_check_alone_says_what_parsing_says(text: str) -> None:
         return None
 
     assert said(files.check_text) == said(files.parse_text)
+
+
+def test_a_text_with_too_many_tokens_does_not_reach_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes gigabytes for a text of megabytes, and an editor's text is checked before its audit."""
+
+    def parsed(*_: object) -> None:
+        raise AssertionError("was parsed")
+
+    monkeypatch.setattr(symtable, "symtable", parsed)
+    with pytest.raises(SourceError, match="too large to be audited"):
+        files.check_text("x\n" * (files.MOST_TOKENS + 1), "a.py")
+    with pytest.raises(AssertionError, match="was parsed"):
+        files.check_text("x\n" * (files.MOST_TOKENS // 3), "a.py")

@@ -21,7 +21,7 @@ from ddp_audit.server.documents import Document, as_bytes
 from ddp_audit.source.config import Config, ConfigError, find_config
 from ddp_audit.source.files import SourceError, check_text, decode, display_path, read_bytes
 from ddp_audit.source.problems import said_of
-from ddp_audit.source.suppress import first_line
+from ddp_audit.source.suppress import first_lines
 
 if TYPE_CHECKING:
     from ddp_audit.fix.tree import Tree
@@ -189,10 +189,8 @@ def page(code: str, rules: Sequence[Rule] = ()) -> str:
 def changes_of(text: str, findings: Sequence[Finding]) -> list[list[Change]]:
     """What can be done about each finding in a text: the codemod of its rule, and a comment that keeps it."""
     mended = _mended(text, findings)
-    return [
-        [change for change in (mended.get(number), keeping_change(text, finding)) if change is not None]
-        for number, finding in enumerate(findings)
-    ]
+    kept = keeping_changes(text, findings)
+    return [[change for change in (mended.get(number), kept.get(number)) if change is not None] for number in range(len(findings))]
 
 
 def _mended(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
@@ -222,15 +220,18 @@ def _mended(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
     return found
 
 
-def keeping_change(text: str, finding: Finding) -> Change | None:
-    """The comment that keeps a finding, above the statement that holds its line; None where there is no such statement."""
-    line = first_line(text, finding.span.line)
-    if line is None:
-        return None
-    old = text.split("\n")[line - 1]
-    indent = old[: len(old) - len(old.lstrip())]
-    comment = f"{indent}# ddp-audit: ignore[{finding.code}]\n"
-    return Change(f"{finding.code}: keep it, with a comment", line - 1, line - 1, comment, False)
+def keeping_changes(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
+    """The comment that keeps each finding, by the finding's number, above the statement that holds its line, where one does."""
+    first = first_lines(text, [finding.span.line for finding in findings])
+    lines = text.split("\n")
+    found: dict[int, Change] = {}
+    for number, finding in enumerate(findings):
+        line = first.get(finding.span.line)
+        if line is not None:
+            old = lines[line - 1]
+            comment = f"{old[: len(old) - len(old.lstrip())]}# ddp-audit: ignore[{finding.code}]\n"
+            found[number] = Change(f"{finding.code}: keep it, with a comment", line - 1, line - 1, comment, False)
+    return found
 
 
 def warm_up() -> None:

@@ -156,8 +156,7 @@ def _line_of_bad_byte(data: bytes) -> int:
 
 def parse_text(text: str, shown: str) -> ast.Module:
     """The tree of a file's text. Raises SourceError where Python cannot parse it, or the tree would take too much memory."""
-    if len(text) > MOST_TOKENS and _has_more_tokens(text):
-        raise SourceError(shown, None, f"is too large to be audited: it has more than {MOST_TOKENS:,} tokens")
+    _check_size(text, shown)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
@@ -183,15 +182,17 @@ MOST_TOKENS = 500_000  # a tree takes about a kilobyte for each
 _TOKEN = pattern(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|\'(?:[^\'\\\n]|\\.)*\'|\"(?:[^\"\\\n]|\\.)*\"|#[^\n]*|\w+|[^\w\s]", re.DOTALL)
 
 
-def _has_more_tokens(text: str) -> bool:
-    """Whether a text has more tokens than a tree may be made of, about."""
-    return next(itertools.islice(_TOKEN.finditer(text), MOST_TOKENS, None), None) is not None
+def _check_size(text: str, shown: str) -> None:
+    """Raises SourceError where a text has more tokens than a tree may be made of, about."""
+    if len(text) > MOST_TOKENS and next(itertools.islice(_TOKEN.finditer(text), MOST_TOKENS, None), None) is not None:
+        raise SourceError(shown, None, f"is too large to be audited: it has more than {MOST_TOKENS:,} tokens")
 
 
 def check_text(text: str, shown: str) -> None:
-    """Raises SourceError where Python cannot parse a text. A third of what `parse_text` takes: no tree of objects is made."""
+    """Raises SourceError where `parse_text` does. A third of what that takes: no tree of objects is made."""
     import symtable  # which the audit of a script does not need
 
+    _check_size(text, shown)  # the parser itself takes gigabytes for a text of megabytes
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -129,18 +129,24 @@ def complaints(comments: Iterable[Suppression], known: Collection[str], expected
                 )
 
 
-def first_line(text: str, line: int) -> int | None:
-    """The first line of the statement (of a compound one: of its header) that holds a line; None where none does."""
+def first_lines(text: str, lines: Collection[int]) -> dict[int, int]:
+    """For each of some lines, the first one of the statement (of a compound one: of its header) that holds it, where one does."""
+    waiting = sorted(set(lines), reverse=True)
+    found: dict[int, int] = {}
     first: int | None = None
     with suppress(tokenize.TokenError, SyntaxError):
         for token in tokens_of(text):
+            if not waiting:
+                break
             if token.type == tokenize.NEWLINE:
-                if first is not None and first <= line <= token.start[0]:
-                    return first
+                while waiting and waiting[-1] <= token.start[0]:
+                    line = waiting.pop()
+                    if first is not None and first <= line:
+                        found[line] = first
                 first = None
             elif first is None and token.type not in _BETWEEN:
                 first = token.start[0]
-    return None
+    return found
 
 
 def _complaint(kind: tuple[str, str], comment: Suppression, message: str, remedy: str) -> Finding:
