@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
+from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.state import merge_value
@@ -28,6 +29,7 @@ from ddp_audit.program.values import (
     join_deps,
     join_taint,
     leaf,
+    options,
     the_object,
 )
 
@@ -46,8 +48,17 @@ def item(value: Value, index: int) -> Value:
         found = [item(o, index) for o in value.options]
         if any(isinstance(f, Obj) for f in found):
             return next(f for f in found if isinstance(f, Obj))
-    by = Made("[]", (value, Const(value=index))) if value.deps else None  # a part of what a forward gives
+    filled = [o for o in options(value) if isinstance(o, Items) and o.many and o.keys is None]
+    part = _of_one_place(value) if filled else bool(value.deps)  # of what a loop filled in one way, or a forward gives
+    by = Made("[]", (value, Const(value=index))) if part else None
     return Unknown(taint=value.taint, deps=value.deps, by=by)
+
+
+def _of_one_place(value: Value) -> bool:
+    """Whether all elements of a list that a loop fills were made at one place, so that each tells what any of them is."""
+    lists = [o for o in options(value) if isinstance(o, Items) and o.keys is None]
+    places = {(element.text, operation_of(element)) for one in lists for element in one.items}
+    return len(lists) == len(options(value)) and len(places) == 1
 
 
 def environment(variable: str, default: Value | None = None) -> Value:
@@ -109,15 +120,25 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.assign(owner_node, bounded(made))
     elif the_object(owner, "module") is not None:
         replace_layer(lw, node, owner, index, value)
-    elif isinstance(owner, Unknown) and owner.by is not None and owner.by.name.startswith("all_gather") and value.deps:
+    elif isinstance(owner, Unknown) and value.deps and not owner.deps and _was_gathered(owner):
         # The rank's own part is put back into what was gathered, and with it the way to its gradient.
         lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))
+    elif operation_of(value) == "own part" and (
+        filled := [o for o in options(owner) if isinstance(o, Items) and o.items and o.keys is None]
+    ):
+        # Each list in a list gets its rank's own part, as a rule: one that has it speaks for the others.
+        lw.assign(owner_node, replace(filled[-1], items=(value,) * len(filled[-1].items), deps=value.deps))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and _marks_out(index, value):
         # `labels[mask] = -100`: elements that a loss may leave out.
         by = Made("[]=", (owner, index, value))
         lw.assign(owner_node, Unknown(taint=owner.taint | value.taint | index.taint, deps=owner.deps, text=owner.text, by=by))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
         lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
+
+
+def _was_gathered(owner: Value) -> bool:
+    """Whether a value without a gradient came from what all_gather wrote."""
+    return any(operation_of(part).startswith("all_gather") for part in behind(owner, lambda part: bool(part.deps)) if not part.deps)
 
 
 def _marks_out(index: Value, value: Value) -> bool:
