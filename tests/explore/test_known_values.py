@@ -31,6 +31,19 @@ class B(A):
 b = replace(B(x=2), w="r")
 n = b.x + len(b.y) + b.z + b.double + asdict(b)["x"]
 """,
+    "heaps and sorted lists": """
+import bisect, heapq
+h = []
+for x in (5, 1, 4):
+    heapq.heappush(h, x)
+n = heapq.heappop(h) * 10 + len(h)
+heapq.heapreplace(h, 7)
+heapq.heapify(h)
+a = [2, 9]
+bisect.insort(a, 5)
+bisect.insort_left(a, x=1)
+n += a.index(5) + len(a) + h[0]
+""",
     "named tuples": """
 from collections import namedtuple
 from typing import NamedTuple

@@ -227,3 +227,23 @@ def test_collectives_in_opposite_order(form: str, tmp_path: Path, monkeypatch: p
     found = findings("DDP201", audited(tmp_path, START + tensors + bad))
     assert [f.severity for f in found] == ["error"]
     assert findings("DDP201", audited(tmp_path, START + tensors + good)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "fills"),
+    [
+        ("h = []", "heapq.heappush(h, 1)"),
+        ("h = []", "bisect.insort(h, loss)"),
+        ("h = [3, 1]", "heapq.heappop(h)"),
+        ("h = [loss]", "heapq.heapify(h)"),
+        ("h = [1]", "best = heapq.heapreplace(h, loss)"),
+    ],
+)
+def test_what_a_function_puts_into_a_list_is_in_it(
+    before: str, fills: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = HEAD + "import bisect, heapq\ndist.init_process_group('gloo')\nrank = dist.get_rank()\nloss = float(input())\n"
+    empty = "if rank == 0 and not h:\n    dist.barrier()\n"
+    assert findings("DDP201", audited(tmp_path, f"{head}{before}\n{fills}\n{empty}")) == []
+    assert findings("DDP201", audited(tmp_path, f"{head}{before}\n{fills}\n{empty.replace('not h', 'h')}"))

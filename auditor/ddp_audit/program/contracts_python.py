@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import string
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge import functions
 from ddp_audit.program import contexts, iteration, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.contracts import Contract, Contracts, generic
@@ -393,3 +395,25 @@ CONTRACTS.methods.update(
 
 
 CONTRACTS.methods["enter_context"] = _enter_context
+
+
+def _reorders(name: str) -> Contract:
+    """`heapq.heappush(heap, item)`: the list that it is given holds its elements in another order, and perhaps more or fewer."""
+
+    def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        held = functions.given(name, args, kwargs).get(functions.named("reorders")[name])
+        place = node.args[0] if node.args else None
+        if held is None or not isinstance(place, (ast.Name, ast.Attribute)):
+            return generic(args, kwargs, lw.text(node), name=name)
+        element = Unknown(taint=join_taint(*args, *kwargs.values()), deps=join_deps(*args, *kwargs.values()))
+        size = functions.named("adds-elements").get(name, 0) + (len(held.items) if isinstance(held, Items) else 0)
+        if isinstance(held, Items) and held.keys is None and not held.many and not lw.loops and size >= 0:
+            lw.assign(place, bounded(replace(held, items=(element,) * size, taint=element.taint, deps=element.deps)))
+        else:
+            lw.assign(place, generic(args, kwargs, lw.text(node), name=name))
+        return replace(element, text=lw.text(node))
+
+    return call
+
+
+CONTRACTS.names.update((name, _reorders(name)) for name in functions.named("reorders"))

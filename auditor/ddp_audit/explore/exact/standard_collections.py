@@ -1,7 +1,9 @@
-"""dict and the collections module in an interpreted run."""
+"""dict, the collections module, and functions that keep lists in order, in an interpreted run."""
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
@@ -9,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, listed, model
-from ddp_audit.explore.exact.values import Native, Unknown, error, is_unknown, unknown
+from ddp_audit.explore.exact.values import PLAIN, Native, Unknown, error, is_unknown, unknown
 from ddp_audit.folding import weigh
+from ddp_audit.knowledge.functions import given, named
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -111,5 +114,30 @@ def _deque(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return items
     return Deque.of(items, most if isinstance(most, int) and 0 <= most < sys.maxsize else None)
 
+
+def _reorders(name: str, function: Callable[..., Any]) -> Callable[[Any, Args, Kwargs], Any]:
+    def run(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        held = given(name, args, kwargs).get(named("reorders")[name])
+        if not isinstance(held, list):
+            return unknown(*args, *kwargs.values(), why=name)
+        it.makes(len(held))
+        try:
+            if all(isinstance(value, PLAIN) for value in (*held, *args[1:], *kwargs.values()) if value is not held):
+                return function(*args, **kwargs)
+        except IndexError as wrong:
+            raise error("IndexError", str(wrong)) from None
+        except TypeError:
+            pass
+        held[:] = [unknown(*held, *args[1:], why=name)] * max(0, len(held) + named("adds-elements").get(name, 0))
+        return unknown(*held, *args[1:], why=name)
+
+    return run
+
+
+CALLS |= {
+    name: _reorders(name, getattr({"heapq": heapq, "bisect": bisect}[module], last))
+    for name in named("reorders")
+    for module, _, last in (name.partition("."),)
+}
 
 __all__ = ["CALLS", "Deque"]
