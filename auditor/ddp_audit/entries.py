@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit import budget
 from ddp_audit.carried import as_object, carry
 from ddp_audit.findings import Finding
-from ddp_audit.program.nodes import Spawn
 from ddp_audit.source import seen
 from ddp_audit.source.deep import with_room
 from ddp_audit.source.files import SourceError, SourceFile
@@ -279,7 +278,7 @@ def _launches_in(project: Project, texts: Mapping[str, str]) -> Iterator[Launch]
 
 def spawned_launches(program: Program) -> list[Launch]:
     """The processes that the script starts itself, one launch a place."""
-    if not program.has(Spawn):
+    if not program.starts_ranks:
         return []
     from ddp_audit.launch.spawned import spawned_launches as read
 

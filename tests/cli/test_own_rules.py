@@ -13,7 +13,8 @@ from ddp_audit.cli import main
 RULE = """
 from _shared import NAME
 
-from ddp_audit.rule import Rule
+from ddp_audit.api import Rule
+from ddp_audit.tree.nodes import Init
 
 
 class LateGroup(Rule):
@@ -30,7 +31,7 @@ class LateGroup(Rule):
     remedy = "make it first"
 
     def check(self, context):
-        for node in context.program.of("init"):
+        for node in context.program.of(Init):
             yield self.finding(node.span, "The group is made here.")
 """
 ALLOW = "--allow-project-rules"

@@ -193,7 +193,6 @@ def test_a_loop_of_unknown_length_makes_a_warning(tmp_path: Path) -> None:
 
 
 UNKNOWN_LOOPS = {
-    "most common": 'from collections import Counter\nfor name, _ in Counter("abracadabra").most_common():\n    step()\n',
     "bisect": "import bisect\nfor _ in range(bisect.bisect([1, 2, 3, 4, 5, 6, 7], 6)):\n    step()\n",
     "statistics": "import statistics\nfor _ in range(int(statistics.mean([5, 6, 7]))):\n    step()\n",
     "lines of a file": "for line in open('names.txt'):\n    step()\n",

@@ -21,6 +21,7 @@ LEFT = {
     "ddp113/backward_in_helper": "the block stands in a helper",
     "ddp201/early_return": "ranks leave the function before the collective",
     "ddp201/guard_in_the_callee": "the call of the helper would have to move",
+    "ddp201/kept_results": "the call of the function would have to move",
     "ddp201/no_positives": "the condition is on data",
     "ddp201/saver_of_rank_0": "the call of the helper would have to move",
     "ddp202/consolidated_on_rank_0": "the call of the helper would have to move",

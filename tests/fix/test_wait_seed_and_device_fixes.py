@@ -130,7 +130,7 @@ SPAWNED = IMPORTS_ALONE + (
     "    model = DDP(torch.nn.Linear(4, 1))\n    for step in range(3):\n        model(torch.randn(8, 4)).mean().backward()\n\n\n"
     "parser = argparse.ArgumentParser()\nparser.add_argument('--seed', type=int, default=3)\n"
     "parser.add_argument('--ranks', type=int, default=2)\nargs = parser.parse_args()\n"
-    "torch.manual_seed(args.seed)\ntorch.multiprocessing.spawn(train, nprocs=2, args=(args,))\n"
+    "if __name__ == '__main__':\n    torch.manual_seed(args.seed)\n    torch.multiprocessing.spawn(train, nprocs=2, args=(args,))\n"
 )
 
 
@@ -144,7 +144,7 @@ def test_a_seed_that_is_handed_over_is_used_in_what_is_spawned() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("torch.manual_seed(args.seed)", "if args.seed is not None:\n    torch.manual_seed(args.seed)"),
+        ("    torch.manual_seed(args.seed)", "    if args.seed is not None:\n        torch.manual_seed(args.seed)"),
         ("args=(args,)", "args=(vars(args),)"),
         ("def train(number, args):\n", "def train(number, args):\n    args = args.train\n"),
         ("def train(number, args):\n", "def train(number, given):\n    print(given)\n"),

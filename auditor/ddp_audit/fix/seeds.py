@@ -69,7 +69,7 @@ def _holds(tree: Tree, finding: Finding, seed: cst.BaseExpression, way: list[Ste
 def _in_spawned(tree: Tree, finding: Finding, line: int) -> cst.Module:
     seed = _seed_at(tree, finding)
     function, spawn = _spawned(tree, line)
-    handed = seed is not None and _is_handed_over(seed, function, spawn) and not _is_conditional(tree, finding)
+    handed = seed is not None and _is_handed_over(seed, function, spawn) and not _is_conditional(tree, finding, line)
     if seed is None or not (handed or isinstance(seed, cst.Integer) or _is_constant(tree, seed)):
         raise Refused("the seed is not known in what is spawned")
     imports = Imports(tree, tree.position(function).start.line)
@@ -95,9 +95,11 @@ def _is_handed_over(seed: cst.BaseExpression, function: cst.FunctionDef, spawn: 
     return len(places) == 1 and places[0] < len(parameters) and parameters[places[0]] == root
 
 
-def _is_conditional(tree: Tree, finding: Finding) -> bool:
-    """Whether the seed stands under a condition, which may ask whether there is one."""
-    return any(isinstance(step.statement, cst.If) for step in tree.way_to(finding.span.line))
+def _is_conditional(tree: Tree, finding: Finding, line: int) -> bool:
+    """Whether the seed stands under a condition of its own, which may ask whether there is one, and not the spawn in a line."""
+    shared = [step.statement for step in tree.way_to(line)]
+    own = [step.statement for step in tree.way_to(finding.span.line) if not any(step.statement is one for one in shared)]
+    return any(isinstance(statement, cst.If) for statement in own)
 
 
 def _is_constant(tree: Tree, seed: cst.BaseExpression) -> bool:

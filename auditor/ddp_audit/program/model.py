@@ -17,7 +17,7 @@ from ddp_audit.findings import Span
 from ddp_audit.knowledge.framework import Answers
 from ddp_audit.program.guards import Guard, Loop
 from ddp_audit.program.modules import Modules
-from ddp_audit.program.nodes import Forward, Node, Wrap
+from ddp_audit.program.nodes import Forward, Node, Spawn, Wrap
 from ddp_audit.program.values import MISSING, Obj, Value, defaults_in, evaluate, options
 from ddp_audit.source.files import SourceFile
 
@@ -171,6 +171,11 @@ class Program:
     def has(self, *kinds: type[Node]) -> bool:
         """Whether there is a node of one of some kinds."""
         return any(isinstance(n, kinds) for n in self.nodes)
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether the script starts processes for the ranks by itself."""
+        return self.has(Spawn)
 
     def node(self, number: int) -> Node:
         """A node by its number, as `deps` of a value name forwards."""

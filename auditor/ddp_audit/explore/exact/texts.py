@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, model
 from ddp_audit.explore.exact.values import PLAIN, is_unknown, unknown
 from ddp_audit.folding import MOST_TEXT, TooLarge, weigh
@@ -14,7 +12,6 @@ from ddp_audit.folding import MOST_TEXT, TooLarge, weigh
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 32  # brackets of a text within one another
 
 
@@ -48,8 +45,10 @@ def _yaml(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(text, str) or not _is_flat(text) or any(mark in text for mark in "&*!"):
         return unknown(text, why="what a text holds")
     it.makes(len(text))
+    import yaml  # as much to load as half an audit of a script, and seldom needed
+
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return unknown(text, why="what a text holds")
 
