@@ -11,10 +11,24 @@ from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_sc
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_list
+from ddp_audit.program.made import FILLED
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, ParameterWrite
 from ddp_audit.program.operations import bounded_list
-from ddp_audit.program.values import Bound, Const, Func, Items, Obj, Unknown, Value, join_deps, join_taint, options, the_object
+from ddp_audit.program.values import (
+    Bound,
+    Const,
+    Func,
+    Items,
+    Made,
+    Obj,
+    Unknown,
+    Value,
+    join_deps,
+    join_taint,
+    options,
+    the_object,
+)
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -98,7 +112,8 @@ def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None
     if any(isinstance(one, Items) and one.many and one.count is None for one in parts):
         return None
     counts = [(one.count or Unknown()) if isinstance(one, Items) else one for one in parts]
-    return Unknown(taint=join_taint(*counts).union(*(loop.taint for loop in lw.loops)))
+    by = Made(FILLED, (lw.loops[-1].over,)) if lw.loops else None
+    return Unknown(taint=join_taint(*counts).union(*(loop.taint for loop in lw.loops)), by=by)
 
 
 def _element(value: Value) -> Value:

@@ -43,6 +43,8 @@ def operation_of(value: Value) -> str:
     return value.by.name if isinstance(value, Unknown) and value.by is not None else ""
 
 
+# Names what made the length of a list; the argument is what the innermost loop around goes over.
+FILLED = "filled in a loop"
 _SAME_PATH = ("pathlib.Path", "builtins.str", "os.path.abspath", "os.path.realpath", "os.path.expanduser", "os.fspath", "str")
 
 

@@ -107,20 +107,26 @@ def rows(value: Value, world: World) -> int | None:
 
 def sized_by_data(value: Value) -> str:
     """The operation that makes the size of a tensor depend on its contents; empty where none is known to."""
+    found = sizing(value)
+    return "" if found is None else found[0]
+
+
+def sizing(value: Value) -> tuple[str, Value] | None:
+    """The operation that makes the size of a tensor depend on contents, and the value whose contents decide it."""
     for current in _same_size(value):
         if not isinstance(current, Unknown) or current.by is None:
             continue
         name, args = current.by.name, current.by.args
         module, _, last = name.rpartition(".")
-        if last in BY_DATA and module in ("", "torch", "torchvision.ops") and current.by.argument("size") is None:
-            return name
+        if args and last in BY_DATA and module in ("", "torch", "torchvision.ops") and current.by.argument("size") is None:
+            return name, args[1] if last == "masked_select" and len(args) > 1 else args[0]
         if name == "torch.where" and len(args) == 1:
-            return name
+            return name, args[0]
         if name == "[]" and len(args) == 2 and _is_mask(args[1]):
-            return "a mask"
+            return "a mask", args[1]
         if last in JOINS and module == "torch" and args:
-            return next((by for part in _parts(args[0]) if (by := sized_by_data(part))), "")
-    return ""
+            return next((by for part in _parts(args[0]) if (by := sizing(part))), None)
+    return None
 
 
 def _parts(joined: Value) -> Iterator[Value]:
@@ -198,4 +204,4 @@ def _device(made: Made) -> str:
     return "given" if named or made.argument("**") is not None else "cpu"
 
 
-__all__ = ["Facts", "facts", "on_rank", "rows", "sized_by_data"]
+__all__ = ["Facts", "facts", "on_rank", "rows", "sized_by_data", "sizing"]

@@ -80,7 +80,7 @@ from ddp_audit.program.sync import (
     suppositions,
     switches,
 )
-from ddp_audit.program.tensors import Facts, facts, on_rank, rows, sized_by_data
+from ddp_audit.program.tensors import Facts, facts, on_rank, rows, sized_by_data, sizing
 
 __all__ = [
     "DISTRIBUTED",
@@ -153,6 +153,7 @@ __all__ = [
     "shares_out",
     "shuffles",
     "sized_by_data",
+    "sizing",
     "speaks_of",
     "stored_within",
     "suppositions",

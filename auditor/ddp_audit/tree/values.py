@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_audit.program.made import behind, operation_of, path_key
+from ddp_audit.program.made import FILLED, behind, operation_of, path_key
 from ddp_audit.program.modules import Key
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
@@ -47,6 +47,7 @@ __all__ = [
     "DATA",
     "ERROR",
     "FILES",
+    "FILLED",
     "MISSING",
     "RANDOM",
     "RANK",

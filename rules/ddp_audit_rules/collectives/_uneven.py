@@ -8,10 +8,21 @@ from dataclasses import dataclass
 
 from ddp_audit.knowledge import functions
 from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
-from ddp_audit.tree.questions import DISTRIBUTED, every, limits_by_rank, loaders_in, local_taint, names_in, rows, worlds_by_size
+from ddp_audit.tree.questions import (
+    DISTRIBUTED,
+    every,
+    limits_by_rank,
+    loaders_in,
+    local_taint,
+    names_in,
+    rows,
+    sizing,
+    worlds_by_size,
+)
 from ddp_audit.tree.values import (
     CLOCK,
     DATA,
+    FILLED,
     RANK,
     ClassInfo,
     Const,
@@ -80,7 +91,34 @@ def _why(loop: Loop, made: dict[tuple[object, ...], LoaderMade], jobs: Jobs) -> 
             return "", False
         found = next((why for value in node.args.values() if (why := share_of(value, jobs))[0]), ("", False))
         return found
+    by_data = _sized_by_own_data(loop.over)
+    if by_data:
+        return f"each rank's own data decides how many elements there are: {by_data}", True
     return share_of(loop.over, jobs) if loop.count is None or isinstance(loop.count, (Unknown, Expr)) else ("", False)
+
+
+def _sized_by_own_data(over: Value, depth: int = 0) -> str:
+    """The operation by which local data decide how many elements a value has; empty where nothing says so, or something else.
+
+    A list has as many as the loop that filled it had iterations, where nothing else has filled it too.
+    """
+    found: set[str] = set()
+    for option in options(over) if depth < 9 else ():
+        match option:
+            case Obj(kind="zip", info=[*parts]):
+                found.add(next((by for part in parts if (by := _sized_by_own_data(part, depth + 1))), ""))
+            case Obj(kind="enumerate", info=Value() as inner):
+                found.add(_sized_by_own_data(inner, depth + 1))
+            case Items(keys=None, many=True, count=Unknown(by=Made(name=name, args=(inner,)))) if name == FILLED:
+                found.add(_sized_by_own_data(inner, depth + 1))
+            case Items(keys=None, many=True, count=None, over=Value() as inner):
+                found.add(_sized_by_own_data(inner, depth + 1))
+            case Items(keys=None, items=()) | Items(keys=None, many=True, count=Unknown(by=None)):
+                pass  # as it was before the loop
+            case _:
+                sized = sizing(option)
+                found.add(sized[0] if sized is not None and DATA in sized[1].taint else "")
+    return found.pop() if len(found) == 1 else ""
 
 
 def _has_range(over: Value) -> bool:
