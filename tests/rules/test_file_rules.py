@@ -8,7 +8,7 @@ import pytest
 from found import HEAD, audited, findings, rules
 
 from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
-from ddp_audit.events import PARAMETERS, SAVE, Event, Site
+from ddp_audit.events import LOADED, PARAMETERS, SAVE, Event, Site
 
 CODES = ["DDP701", "DDP702", "DDP703", "DDP803"]
 INIT = f"{HEAD}import time\nfrom pathlib import Path\nrank = int(os.environ['RANK'])\ndist.init_process_group('gloo')\n"
@@ -292,6 +292,96 @@ def test_keys_hidden_by_an_option_that_compiles(tmp_path: Path) -> None:
         (finding,) = findings("DDP703", audited(tmp_path, source))
         assert finding.severity == "info" and finding.option is not None and finding.option.name == "fast"
         assert "If `fast` is True (default: False)" in finding.message and "`_orig_mod.`" in finding.message
+
+
+PARTS = f"""{INIT}from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.act = nn.ReLU()
+        self.head = nn.Linear(4, 1)
+    def forward(self, x):
+        return self.head(self.act(self.block(x)))
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Net()
+net, other, path = Net(), Net(), 'a.pt'
+net.block = torch.compile(net.block)
+model = DDP(net)
+if rank == 0:
+    torch.save({{'net': model.module.state_dict()}}, path)
+dist.barrier()
+other.load_state_dict(torch.load(path)['net'], strict=False)
+"""
+COMPILE, LOAD = "net.block = torch.compile(net.block)\n", "other.load_state_dict("
+PARTS_HIDDEN = {
+    "before the wrap": PARTS,
+    "through the wrapper, after it": PARTS.replace(COMPILE, "").replace("if rank", f"{COMPILE}if rank"),
+    "wrapper on both sides": PARTS.replace("model.module.state", "model.state").replace(LOAD, f"other = DDP(other)\n{LOAD}"),
+    "plain into compiled": PARTS.replace(COMPILE, "other.block = torch.compile(other.block)\n"),
+    "in a helper": PARTS.replace(
+        COMPILE, "def fast(m):\n    m.block = torch.compile(m.block, dynamic=True)\n    return m\nnet = fast(net)\n"
+    ),
+    "part of a part": PARTS.replace("net, other, path = Net(), Net()", "net, other, path = Outer(), Outer()").replace(
+        COMPILE, "net.inner.block = torch.compile(net.inner.block)\n"
+    ),
+    "by setattr": PARTS.replace(COMPILE, "setattr(net, 'block', torch.compile(net.block))\n"),
+    "compiled back too late": PARTS.replace(LOAD, f"net.block = net.block._orig_mod\n{LOAD}"),
+    "by a constant": PARTS.replace(COMPILE, f"use = True\nif use:\n    {COMPILE}"),
+    "wrapped, not compiled": PARTS.replace(COMPILE, "net.block = DDP(net.block)\n"),
+}
+PARTS_FIT = {
+    "no parameters": PARTS.replace(COMPILE, "net.act = torch.compile(net.act)\n"),
+    "both": PARTS.replace(LOAD, f"other.block = torch.compile(other.block)\n{LOAD}"),
+    "in the constructor": PARTS.replace(COMPILE, "").replace(
+        "nn.Sequential(nn.Linear(4, 4), nn.ReLU())", "torch.compile(nn.Linear(4, 4))"
+    ),
+    "another name": PARTS.replace(COMPILE, "fast = torch.compile(net.block)\n"),
+    "in place": PARTS.replace(COMPILE, "net.block.compile()\n"),
+    "taken out before the save": PARTS.replace("model = DDP", "net.block = net.block._orig_mod\nmodel = DDP"),
+    "compiled after the save": PARTS.replace(COMPILE, "").replace("dist.barrier()\n", f"dist.barrier()\n{COMPILE}"),
+    "loaded before it is compiled": PARTS.replace(COMPILE, "") + "other.block = torch.compile(other.block)\n",
+    "loaded by itself": f"{PARTS}other.block.load_state_dict(torch.load('block.pt'))\n",
+    "looked at": PARTS.replace(LOAD, f"result = {LOAD}") + "print(result)\n",
+    "strict": PARTS.replace(", strict=False", ""),
+    "names rewritten": PARTS.replace(
+        "torch.load(path)['net']", "{k.replace('_orig_mod.', ''): v for k, v in torch.load(path)['net'].items()}"
+    ),
+}
+
+
+@pytest.mark.parametrize("style", PARTS_HIDDEN)
+def test_keys_of_a_part_hidden_by_strict_false(style: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP703", audited(tmp_path, PARTS_HIDDEN[style]))
+    name = "inner.block" if style == "part of a part" else "block"
+    assert finding.severity == "warning" and f"keys of `{name}` begin with `{name}." in finding.message
+
+
+@pytest.mark.parametrize("style", PARTS_FIT)
+def test_keys_of_parts_that_fit_are_left_alone(style: str, tmp_path: Path) -> None:
+    assert findings("DDP703", audited(tmp_path, PARTS_FIT[style])) == []
+
+
+def test_a_part_compiled_by_an_option(tmp_path: Path) -> None:
+    options = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--fast', action='store_true')\nargs = p.parse_args()\n"
+    )
+    source = options + PARTS.replace(COMPILE, f"if args.fast:\n    {COMPILE}")
+    (finding,) = findings("DDP703", audited(tmp_path, source))
+    assert finding.severity == "info" and finding.option is not None and finding.option.name == "fast"
+    both = source.replace(LOAD, f"if args.fast:\n    other.block = torch.compile(other.block)\n{LOAD}")
+    assert findings("DDP703", audited(tmp_path, both)) == []
+
+
+@pytest.mark.parametrize(("unexpected", "verdict"), [(2, "confirmed"), (0, "not-observed")])
+def test_a_run_tells_of_a_part(unexpected: int, verdict: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP703", audited(tmp_path, PARTS))
+    site = Site(finding.span.path, finding.span.line)
+    event = Event(LOADED, site=site, detail={"given": 4, "unexpected": unexpected})
+    ranks = {n: RankRun(n, [event], EXITED) for n in range(2)}
+    assert rules()["DDP703"].witness(finding, RecordedRun(2, ranks, complete=True)) == verdict
 
 
 SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"

@@ -24,11 +24,9 @@ from ddp_audit.program.nodes import (
     Destroy,
     DeviceChoice,
     Init,
-    LoadState,
     NewGroup,
     OptimizerMade,
     PointToPoint,
-    RenamedKeys,
     ScalerCall,
     ScheduleStep,
     Step,
@@ -277,12 +275,6 @@ def _compiled(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
     return value
 
 
-@CONTRACTS.of("torch.nn.modules.utils.consume_prefix_in_state_dict_if_present")
-def _strip_prefix(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit(node, RenamedKeys(target=args[0] if args else kwargs.get("state_dict")))
-    return Const(value=None)
-
-
 def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Whole families of torch's names: layers, optimizers, samplers, functional collectives."""
     span = lw.span(node)
@@ -478,21 +470,6 @@ def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return _clip(lw, node, [bound.receiver], kwargs)
 
 
-def _state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    wrapper = the_object(bound.receiver, "other-wrapper")
-    if wrapper is not None and wrapper.cls == "fsdp":  # also where only rank 0 keeps what is gathered
-        what = "FSDP's state_dict gathers the shards of all ranks"
-        lw.emit(node, Collective(target=bound.receiver, op="state_dict", hidden=True, what=what))
-    return Unknown(text=lw.text(node), by=method_made(bound, args, kwargs))
-
-
-def _load_state_dict(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    arguments = dict(zip(("state", "strict", "assign"), args, strict=False))
-    arguments |= {"state" if name == "state_dict" else name: value for name, value in kwargs.items()}
-    lw.emit(node, LoadState(target=bound.receiver, args=arguments, unused=False))
-    return Unknown(text=lw.text(node))
-
-
 def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`scaler.update()`, and `modules.update(others)` of a ModuleDict, which holds the others from then on."""
     container = is_container(bound.receiver)
@@ -508,9 +485,9 @@ def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
 
 CONTRACTS.names["torch.nn.utils.clip_grad_norm_"] = CONTRACTS.names["torch.nn.utils.clip_grad_value_"] = _clip
 CONTRACTS.methods.update(
-    clip_grad_norm_=_clip_method, load_state_dict=_load_state_dict, update=_update,
+    clip_grad_norm_=_clip_method, update=_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
-    forward=_explicit_forward, state_dict=_state_dict,
+    forward=_explicit_forward,
     **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
     **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip

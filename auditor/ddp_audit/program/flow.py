@@ -20,7 +20,7 @@ from ddp_audit.program.guards import NoSync
 from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
 from ddp_audit.program.nodes import Check, NoSyncBlock
-from ddp_audit.program.operations import operation
+from ddp_audit.program.operations import operation, two_views
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
 from ddp_audit.program.values import (
@@ -147,7 +147,7 @@ def _keep_views(test: Value, kept: Slots, dropped: Slots, then: Slots) -> None:
     """Notes of a module that the arm which is not taken compiles that this rests on the condition."""
     for slot in dropped.changed():
         mine, other = kept.get(slot), dropped.get(slot)
-        if isinstance(mine, Obj) and mine == other and isinstance(other, Obj) and mine.compiled != other.compiled:
+        if mine is not None and other is not None and two_views(mine, other) is not None:
             kept[slot] = merge_value(test, *((mine, other) if kept is then else (other, mine)))
 
 

@@ -121,12 +121,20 @@ def _depth(value: Value) -> int:
     return 1 + max((_depth(a) for a in value.args), default=0) if isinstance(value, Expr) else 0
 
 
+def two_views(one: Value | None, other: Value | None) -> tuple[Obj, Obj] | None:
+    """Two values that are one module, compiled and not, or under two conditions; each may have a name of its own."""
+    if not isinstance(one, Obj) or not isinstance(other, Obj) or one.compiled == other.compiled:
+        return None
+    return (one, other) if one == replace(other, text=one.text) else None
+
+
 def merge(cond: Value, then: Value, orelse: Value) -> Value:
     """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
+    both = two_views(then, orelse)
+    if both is not None:
+        views = [Const(value=False) if view.compiled is None else view.compiled for view in both]
+        return replace(both[0], compiled=merge(cond, *views))
     if then == orelse:
-        if isinstance(then, Obj) and isinstance(orelse, Obj) and then.compiled != orelse.compiled:
-            views = [Const(value=False) if view.compiled is None else view.compiled for view in (then, orelse)]
-            return replace(then, compiled=merge(cond, *views))
         if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
             return then
         return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)

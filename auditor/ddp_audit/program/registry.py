@@ -12,6 +12,7 @@ from ddp_audit.program import (
     contracts_random,
     contracts_reports,
     contracts_schedules,
+    contracts_states,
     contracts_torch,
     inside,
 )
@@ -19,7 +20,7 @@ from ddp_audit.program.contracts import Contracts
 
 _FILES = (
     contracts_random, contracts_data, contracts_files, contracts_reports, contracts_frameworks, contracts_python, contracts_torch,
-    contracts_schedules, contracts_modules, contracts_config, inside,
+    contracts_schedules, contracts_states, contracts_modules, contracts_config, inside,
 )  # fmt: skip
 
 

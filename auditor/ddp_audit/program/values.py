@@ -178,8 +178,8 @@ class Obj(Value):
     """An object made at one place. Two values with one `key` are one object.
 
     `kind` is what it is to the auditor: ddp, module, optimizer, sampler, loader, dataset, group, scaler, namespace, instance, ..;
-    `cls` the project's class or the library's name; `made` the place of construction. `compiled` says of a module or wrapper
-    whether this is its view through torch.compile, whose state has other keys: a constant or what decides it, None for no.
+    `cls` the project's class or the library's name; `made` the place of construction. `compiled`: whether a module is its view by
+    torch.compile, whose keys differ (a constant or what decides it, None for no). `parts`: a module's own, where its state is used.
     """
 
     key: tuple[Any, ...] = ()
@@ -188,6 +188,7 @@ class Obj(Value):
     made: Span | None = None
     info: Any = field(default=None, compare=False)
     compiled: Value | None = field(default=None, compare=False)
+    parts: tuple[tuple[str, Obj], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Option
 from ddp_audit.tree.nodes import Load, LoadState, Node, Program, RenamedKeys, Save
-from ddp_audit.tree.questions import default_values
+from ddp_audit.tree.questions import default_values, unwrapped
 from ddp_audit.tree.values import (
     Const,
     Items,
@@ -33,7 +33,8 @@ WRAPPER, COMPILED = "module.", "_orig_mod."
 class Mismatch:
     """A save whose keys do not fit: what its keys begin with and what those of the module do, whether the path is that of the load.
 
-    `option` is what has to be set for it, None where the defaults show it.
+    `option` is what has to be set for it, None where the defaults show it. `part` is the dotted name of the module inside whose
+    keys do not fit, empty where none does.
     """
 
     save: Node
@@ -41,6 +42,7 @@ class Mismatch:
     wanted: str
     same_path: bool
     option: Option | None
+    part: str = ""
 
 
 def mismatch(program: Program, node: LoadState) -> Mismatch | None:
@@ -63,14 +65,45 @@ def mismatch(program: Program, node: LoadState) -> Mismatch | None:
     found = [entry for entry in found if entry[2]] or found
     if not found:
         return None
-    for option in (None, *_switches([node.target, *(of for _, of, _ in found)])):
+    target = node.target
+    for option in (None, *_switches([target, *(of for _, of, _ in found)])):
         atoms = {} if option is None else {option_leaf(option.name): option.value}
         world = World(0, 2, 2, atoms)
-        wanted = _prefix(node.target, world)
-        saved = [_prefix(of, world) for _, of, _ in found]
-        if wanted is not None and None not in saved and wanted not in saved:
-            return Mismatch(found[0][0], saved[0] or "", wanted, found[0][2], option)
+        faults = [_fault(program, node, of, world) for _, of, _ in found]
+        if faults[0] is not None and None not in faults:
+            part, saved, wanted = faults[0]
+            return Mismatch(found[0][0], saved, wanted, found[0][2], option, part)
     return None
+
+
+def _fault(program: Program, node: LoadState, of: Value, world: World) -> tuple[str, str, str] | None:
+    """The part whose keys do not fit, "" for the whole, and what they begin with in the file and in the module; None if all fit."""
+    target = node.target
+    saved, wanted = _prefix(of, world), None if target is None else _prefix(target, world)
+    if saved is None or wanted is None:
+        return None
+    if saved != wanted:
+        return "", saved, wanted
+    theirs = _parts(of)
+    for name, part in _parts(target).items():
+        inner = unwrapped(part)
+        if name not in theirs or inner is None or not program.modules.has_parameters(inner.key):
+            continue
+        before, after = _prefix(theirs[name], world), _prefix(part, world)
+        if before is not None and after is not None and before != after and not _loaded_alone(program, node, inner):
+            return name, f"{name}.{before}", f"{name}.{after}"
+    return None
+
+
+def _parts(value: Value | None) -> dict[str, Obj]:
+    """The modules inside a module or wrapper; none where it may be one of several."""
+    return dict(value.parts) if isinstance(value, Obj) else {}
+
+
+def _loaded_alone(program: Program, node: LoadState, part: Obj) -> bool:
+    """Whether another load sets a part: then the first one may well leave it out."""
+    others = [load.target for load in program.of(LoadState) if load is not node and load.target is not None]
+    return any(isinstance(o, Obj) and unwrapped(o) == part for target in others for o in options(target))
 
 
 def _switches(values: list[Value]) -> Iterator[Option]:
@@ -90,6 +123,8 @@ def _views(value: Value) -> Iterator[Obj]:
     for option in options(value):
         if isinstance(option, Obj):
             yield option
+            for _, part in option.parts:
+                yield from _views(part)
             if option.kind == "ddp" and isinstance(option.info, Value):
                 yield from _views(option.info)
 

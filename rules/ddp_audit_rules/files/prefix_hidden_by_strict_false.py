@@ -21,7 +21,7 @@ class PrefixHiddenByStrictFalse(Rule):
     level = "warning"
     what = (
         "`load_state_dict(.., strict=False)` into a plain module, of a state that was saved from the DDP wrapper or from what "
-        "torch.compile returned (or the other way round), where nobody looks at what it returns."
+        "torch.compile returned (or the other way round), or whose part alone was, where nobody looks at what it returns."
     )
     why = (
         "The wrapper's keys begin with `module.`, and those of a compiled module with `_orig_mod.`. The keys of the plain module "
@@ -32,7 +32,7 @@ class PrefixHiddenByStrictFalse(Rule):
         "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules of one "
         "kind; strict loads, which fail aloud; checkpoints whose origin is not known."
     )
-    confirmed = "The load brought keys, and every one of them was unexpected: nothing was loaded."
+    confirmed = "The load brought keys, and every one of them was unexpected: nothing was loaded. Of a part: that some were."
     source = (
         "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that prefix; "
         "torch/_dynamo/eval_frame.py: OptimizedModule holds the module as _orig_mod. `module.compile()` compiles in place and adds "
@@ -94,6 +94,11 @@ dist.destroy_process_group()
             f"The keys of this state begin with {_quoted(found.saved)} and those of the module with {_quoted(found.wanted)}: "
             "strict=False loads nothing and the weights stay random."
         )
+        if found.part:
+            message = (
+                f"The keys of `{found.part}` begin with `{found.saved}` in this state and with `{found.wanted}` in the module: "
+                "strict=False skips them and its weights stay."
+            )
         explanation = (
             f"The state was saved in line {save.span.line}. DDP puts `{WRAPPER}` before each key, and torch.compile `{COMPILED}`. "
             "All ranks load alike, so nothing differs between them and nothing fails. It does no harm where the file is another "
@@ -109,6 +114,7 @@ dist.destroy_process_group()
             confidence=confidence,
             guards=node.guards,
             option=found.option,
+            cause=f"{save.place} {found.part}" if found.part else "",
         )
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
@@ -116,7 +122,8 @@ dist.destroy_process_group()
         loads = [event.detail for events in looks_at(run, LOADED, finding.span).values() for event in events]
         if not loads:
             return "not-exercised"
-        return "confirmed" if any(load["given"] and load["given"] == load["unexpected"] for load in loads) else "not-observed"
+        enough = [load["unexpected"] if finding.cause else load["given"] == load["unexpected"] for load in loads]  # a part, or all
+        return "confirmed" if any(load["given"] and all_of for load, all_of in zip(loads, enough, strict=True)) else "not-observed"
 
 
 def _quoted(prefix: str) -> str:
