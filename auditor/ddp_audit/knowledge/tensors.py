@@ -9,6 +9,7 @@ from ddp_audit.knowledge.reading import HERE, parse
 _TABLE = parse((HERE / "tensors.toml").read_text(encoding="utf-8"))
 
 TYPES: Mapping[str, str] = _TABLE["types"]
+OF_PYTHON: Mapping[str, str] = {"builtins.float": "float64", "builtins.int": "int64", "builtins.bool": "bool"}  # `dtype=float`
 
 
 def _names(key: str) -> frozenset[str]:

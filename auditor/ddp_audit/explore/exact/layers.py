@@ -208,6 +208,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "keys": lambda it, m, a, k: list(containers.entries(m)), "values": lambda it, m, a, k: list(containers.entries(m).values()),
     "items": lambda it, m, a, k: list(containers.entries(m).items()),
     "forward": lambda it, m, a, k: forward(it, m, a, k),
+    "share_memory": lambda it, m, a, k: m,
     **{name: _to(name) for name in ("to", "cuda", "cpu", "half", "float", "double", "bfloat16")},
     "__init__": lambda it, m, a, k: None,
 }  # fmt: skip

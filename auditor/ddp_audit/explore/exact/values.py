@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.folding import MOST_ITEMS, Effort
 from ddp_audit.knowledge.libraries import may_send
-from ddp_audit.knowledge.tensors import TYPES
+from ddp_audit.knowledge.tensors import OF_PYTHON, TYPES
 from ddp_audit.lineage import lineage
 
 if TYPE_CHECKING:
@@ -476,7 +476,8 @@ def is_local(*values: Any, depth: int = 0) -> bool:
 
 def dtype_of(value: Any) -> str | None:
     """The dtype that an argument names, None where it names none."""
-    return TYPES.get(value.name.rsplit(".", 1)[-1]) if isinstance(value, Lib) and value.name.startswith("torch.") else None
+    name = value.name if isinstance(value, Lib) else ""
+    return TYPES.get(name.rsplit(".", 1)[-1]) if name.startswith("torch.") else OF_PYTHON.get(name)
 
 
 def unknown(*values: Any, why: str = "") -> Unknown:
