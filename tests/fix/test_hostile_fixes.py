@@ -16,10 +16,13 @@ from ddp_audit.source.problems import said_of
 
 BAD = {rule.code: rule for rule in load_rules()}["DDP302"].bad
 DEEP = "x = 1" + " + 1" * 3_000 + "\n"
+CHAIN = "x = k" + ".a()" * 1_500 + "\n"
 LARGE = "# what is not read\n" * 20_000
 
 
-@pytest.mark.parametrize(("tail", "why"), [(DEEP, "nested too deeply"), (LARGE, "more than 300,000 characters")])
+@pytest.mark.parametrize(
+    ("tail", "why"), [(DEEP, "nested too deeply"), (CHAIN, "nested too deeply"), (LARGE, "more than 300,000 characters")]
+)
 def test_a_file_that_no_fix_fits_is_left_alone(tail: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(BAD + tail)
@@ -62,3 +65,8 @@ def test_what_an_error_says_has_a_bound_and_may_fail() -> None:
     assert said_of(Odd()) == "Odd: "
     assert len(said_of(ValueError("x" * 10_000))) < 600
     assert said_of(ValueError("a\n  b")) == "ValueError: a b"
+
+
+def test_a_file_of_usual_depth_is_read() -> None:
+    nested = "".join(f"{'    ' * depth}if a{depth}:\n" for depth in range(15)) + "    " * 15 + "f(g(h(k.a.b.c(1)[2])))\n"
+    assert Tree(nested).module.code == nested

@@ -135,3 +135,11 @@ def test_an_unused_one_is_reported_where_its_rule_ran(tmp_path: Path) -> None:
 
 def test_a_used_one_is_not_reported(tmp_path: Path) -> None:
     assert complaints(tmp_path, "a = 1  # ddp-audit: ignore[DDP401]\n", range(1, 2)) == []
+
+
+def test_a_comment_with_thousands_of_names_makes_few_complaints() -> None:
+    twice = suppress.python_suppressions("x = 1  # ddp-audit: ignore[DDP201, DDP201, nobody, nobody]\n", "a.py")
+    assert [comment.names for comment in twice] == [("DDP201", "nobody")]
+    names = ",".join(f"no-rule-{number}" for number in range(5_000))
+    found = suppress.python_suppressions(f"x = 1  # ddp-audit: ignore[{names}]\n", "a.py")
+    assert len(list(suppress.complaints(found, {"DDP201"}, {"DDP201"}))) == 256

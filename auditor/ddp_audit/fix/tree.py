@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ _Kind = TypeVar("_Kind", bound=cst.CSTNode)
 
 
 _MOST_TEXT = 300_000  # characters of a file that is changed: libcst takes up to 0.1 ms and 5 KB for two of them
+_DEEPEST = 600  # syntax nodes in each other; people's files have 30
 
 
 class Refused(Exception):
@@ -35,6 +37,22 @@ class Step:
         return _statements(self.block)[self.index]
 
 
+def _is_deep(text: str) -> bool:
+    """Whether nodes stand in each other deeper than _DEEPEST. libcst's parser takes minutes there, and nothing can end it."""
+    try:
+        stack: list[tuple[ast.AST, int]] = [(ast.parse(text), 0)]
+    except RecursionError:
+        return True
+    except (SyntaxError, ValueError, MemoryError):  # libcst says what is wrong
+        return False
+    while stack:
+        node, depth = stack.pop()
+        if depth > _DEEPEST:
+            return True
+        stack.extend((inner, depth + 1) for inner in ast.iter_child_nodes(node))
+    return False
+
+
 class Tree:
     """The parsed text of one file. Lines and columns count from 1, in characters, as those of findings do.
 
@@ -44,6 +62,8 @@ class Tree:
     def __init__(self, text: str) -> None:
         if len(text) > _MOST_TEXT:
             raise Refused(f"the file has more than {_MOST_TEXT:,} characters")
+        if _is_deep(text):
+            raise Refused("the file is nested too deeply")
         try:
             wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         except (cst.ParserSyntaxError, RecursionError) as error:

@@ -8,6 +8,7 @@ a string does nothing.
 
 from __future__ import annotations
 
+import itertools
 import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator
@@ -26,6 +27,8 @@ UNUSED = ("DDP903", "unused-suppression")
 MARK = "ddp-audit:"
 _BETWEEN = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # statements
 _COMMENT = pattern(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
+
+_MOST_NAMES = 256  # of one comment, more than there are rules; each that is wrong is a finding with the line in it
 
 
 @dataclass(slots=True)
@@ -80,7 +83,8 @@ def python_suppressions(text: str, path: str) -> list[Suppression]:
 
 def suppression_of(match: re.Match[str], span: Span, lines: Collection[int], text: str) -> Suppression:
     """The suppression that a comment says, of a match with the groups `verb` and `list`."""
-    names = tuple(name.strip() for name in (match["list"] or "").split(",") if name.strip())
+    every = dict.fromkeys(name.strip() for name in (match["list"] or "").split(",") if name.strip())
+    names = tuple(itertools.islice(every, _MOST_NAMES))
     return Suppression(span, names, match["verb"] == "ignore-file", lines, text=text)
 
 
