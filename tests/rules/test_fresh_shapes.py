@@ -247,3 +247,23 @@ def test_what_a_function_puts_into_a_list_is_in_it(
     empty = "if rank == 0 and not h:\n    dist.barrier()\n"
     assert findings("DDP201", audited(tmp_path, f"{head}{before}\n{fills}\n{empty}")) == []
     assert findings("DDP201", audited(tmp_path, f"{head}{before}\n{fills}\n{empty.replace('not h', 'h')}"))
+
+
+GIVEN_RANKS = {
+    "an option": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--me', type=int)\na = p.parse_args()\n{init}rank=a.me)\nme = a.me\n",
+    "SLURM or none": "try:\n    me = int(os.environ['SLURM_PROCID']) * 2\nexcept KeyError:\n    me = 0\nme = me * 8 + gpu\n{init}rank=me)\n",
+    "argv": "import sys\nme = int(sys.argv[1])\n{init}rank=me)\n",
+    "a file": "me = int(open('rank.txt').read())\n{init}rank=me)\n",
+    "by position": "import sys\nme = int(sys.argv[1])\n{init}None, None, 8, me)\n",
+}
+
+
+@pytest.mark.parametrize("text", GIVEN_RANKS.values(), ids=GIVEN_RANKS)
+def test_what_the_group_is_given_as_the_rank_is_the_rank(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    init = "dist.init_process_group('nccl', " if "None, None" in text else "dist.init_process_group('nccl', world_size=8, "
+    head = HEAD + "gpu = int(os.environ['LOCAL_RANK'])\n" + text.format(init=init)
+    assert findings("DDP201", audited(tmp_path, f"{head}if me == 0:\n    dist.barrier()\n"))
+    assert findings("DDP201", audited(tmp_path, f"{head}if me >= 0:\n    dist.barrier()\n")) == []
+    other = "other = int(open('other.txt').read())\n"  # of another variable nothing is known
+    assert findings("DDP201", audited(tmp_path, f"{head}{other}me = 3\nif me == 0:\n    dist.barrier()\n")) == []

@@ -21,9 +21,7 @@ from ddp_audit.program.nodes import (
     Clip,
     Collective,
     CurrentDevice,
-    Destroy,
     DeviceChoice,
-    Init,
     NewGroup,
     OptimizerMade,
     PointToPoint,
@@ -91,47 +89,7 @@ _SAME_OBJECT = (
 )
 
 
-# ---- process groups and collectives
-
-
-@CONTRACTS.of("torch.distributed.init_process_group")
-def _init(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit(node, Init(args=given("torch.distributed.init_process_group", args, kwargs)))
-    return Const(value=None)
-
-
-@CONTRACTS.of("torch.distributed.destroy_process_group")
-def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit(node, Destroy())
-    return Const(value=None)
-
-
-@CONTRACTS.of("torch.distributed.get_rank")
-def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args or "group" in kwargs:
-        group = args[0] if args else kwargs["group"]
-        return Unknown(taint=frozenset({"rank"}), text=lw.text(node), by=Made("torch.distributed.get_rank", (group,)))
-    return leaf("rank")
-
-
-@CONTRACTS.of("torch.distributed.get_world_size")
-def _world_size(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Unknown(text=lw.text(node)) if args or "group" in kwargs else leaf("world_size")
-
-
-@CONTRACTS.of("torch.distributed.is_initialized")
-def _true(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Const(value=True, text=lw.text(node))
-
-
-@CONTRACTS.of("torch.distributed.get_node_local_rank")
-def _local_rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return leaf("local_rank")
-
-
-@CONTRACTS.of("torch.cuda.device_count", "torch.accelerator.device_count")
-def _device_count(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return leaf("device_count")
+# ---- collectives
 
 
 def _collective(name: str) -> Contract:

@@ -7,6 +7,7 @@ from ddp_audit.program import (
     contracts_data,
     contracts_files,
     contracts_frameworks,
+    contracts_groups,
     contracts_modules,
     contracts_python,
     contracts_random,
@@ -19,8 +20,8 @@ from ddp_audit.program import (
 from ddp_audit.program.contracts import Contracts
 
 _FILES = (
-    contracts_random, contracts_data, contracts_files, contracts_reports, contracts_frameworks, contracts_python, contracts_torch,
-    contracts_schedules, contracts_states, contracts_modules, contracts_config, inside,
+    contracts_random, contracts_data, contracts_files, contracts_reports, contracts_frameworks, contracts_python, contracts_groups,
+    contracts_torch, contracts_schedules, contracts_states, contracts_modules, contracts_config, inside,
 )  # fmt: skip
 
 
