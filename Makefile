@@ -75,7 +75,7 @@ ledger: $(STAMP)
 	$(BIN)/python benchmarks/ledger/ledger.py --corpus $(CORPUS) $(ARGS)
 
 agreement: $(STAMP)
-	$(BIN)/python tests/under_trace/run.py $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
+	$(BIN)/python tests/under_trace/under_trace.py $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
 
 cases: $(STAMP)
 	$(BIN)/python tests/cases/run.py $(NAMES)

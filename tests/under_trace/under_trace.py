@@ -1,6 +1,6 @@
 """Runs training scripts under `ddp-audit trace` and says how far the prediction of each agrees with its record.
 
-    python tests/under_trace/run.py [NAME ...] [--corpus DIR] [--keep DIR] [--write]
+    python tests/under_trace/under_trace.py [NAME ...] [--corpus DIR] [--keep DIR] [--write]
 
 The scripts are those of scripts/, and with --corpus the public ones of public.tsv. One line a script: it agrees to the end, it ended
 early and says why, or it disagrees. Exit code 1 where a script did worse than standing.tsv says, or ended otherwise than its header.
