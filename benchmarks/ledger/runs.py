@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from ddp_audit.explore.exact import calls, expressions
+from ddp_audit.explore.exact.contents import first_unknown
 from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.values import (
     Class,
@@ -26,7 +27,6 @@ from ddp_audit.explore.exact.values import (
     Scope,
     Tensor,
     Unknown,
-    first_unknown,
 )
 
 _MOST_TEXT = 60

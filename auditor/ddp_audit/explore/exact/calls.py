@@ -25,6 +25,7 @@ from ddp_audit.explore.exact import (
     training,
 )
 from ddp_audit.explore.exact.acting import may_act
+from ddp_audit.explore.exact.contents import first_unknown, is_unknown, unknown
 from ddp_audit.explore.exact.values import (
     MISSING,
     PLAIN,
@@ -49,10 +50,7 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     error,
-    first_unknown,
-    is_unknown,
     matches,
-    unknown,
 )
 from ddp_audit.knowledge.libraries import may_send, unfollowed
 

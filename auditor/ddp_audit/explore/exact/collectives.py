@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, USER, Event
 from ddp_audit.explore.exact import messages, totals
-from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error, tensors_in
+from ddp_audit.explore.exact.contents import tensors_in
+from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error
 from ddp_audit.folding import count_of
 from ddp_audit.knowledge import functions
 from ddp_audit.machine.process_group import ProcessGroup

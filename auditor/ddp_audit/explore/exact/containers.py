@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown, is_unknown, unknown
+from ddp_audit.explore.exact.contents import is_unknown, unknown
+from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

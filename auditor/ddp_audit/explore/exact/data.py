@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
-from ddp_audit.explore.exact.values import (
-    Class,
-    Function,
-    Instance,
-    Method,
-    Native,
-    Tensor,
-    Unknown,
-    error,
-    tensors_in,
-)
+from ddp_audit.explore.exact.contents import tensors_in
+from ddp_audit.explore.exact.values import Class, Function, Instance, Method, Native, Tensor, Unknown, error
 from ddp_audit.knowledge import functions
 from ddp_audit.machine.samplers import batches_per_rank, distributed_indices, samples_per_rank
 

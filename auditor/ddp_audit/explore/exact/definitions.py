@@ -7,7 +7,8 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ddp_audit.explore.exact import calls, described, enums, expressions
-from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Context, Function, Lib, Method, Native, Scope, Unknown, unknown
+from ddp_audit.explore.exact.contents import unknown
+from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Context, Function, Lib, Method, Native, Scope, Unknown
 from ddp_audit.knowledge.libraries import may_send
 
 if TYPE_CHECKING:

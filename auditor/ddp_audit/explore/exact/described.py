@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, definitions, expressions
-from ddp_audit.explore.exact.values import Class, Function, Lib, Native, Scope, Unknown, is_local
+from ddp_audit.explore.exact.contents import is_local
+from ddp_audit.explore.exact.values import Class, Function, Lib, Native, Scope, Unknown
 from ddp_audit.knowledge.stubs import Stub, libraries_in, located
 from ddp_audit.program.lookup import canonical
 

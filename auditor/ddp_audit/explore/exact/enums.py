@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
-from ddp_audit.explore.exact.values import MISSING, PLAIN, Class, Function, Lib, Unknown, error, first_unknown, unknown
+from ddp_audit.explore.exact.contents import first_unknown, unknown
+from ddp_audit.explore.exact.values import MISSING, PLAIN, Class, Function, Lib, Unknown, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, containers, definitions, early, formats, tensors, totals
+from ddp_audit.explore.exact.contents import first_unknown, is_unknown, unknown
 from ddp_audit.explore.exact.enums import Member
 from ddp_audit.explore.exact.iteration import Measured, several
 from ddp_audit.explore.exact.values import (
@@ -27,9 +28,6 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     error,
-    first_unknown,
-    is_unknown,
-    unknown,
 )
 from ddp_audit.folding import TooLarge, check_key
 

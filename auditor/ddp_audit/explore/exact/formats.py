@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import expressions, python_names
-from ddp_audit.explore.exact.values import Scope, Unknown, unknown
+from ddp_audit.explore.exact.contents import unknown
+from ddp_audit.explore.exact.values import Scope, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.events import COLLECTIVE, DDP_BUCKET, Event
 from ddp_audit.explore.exact import calls, tensors
-from ddp_audit.explore.exact.values import (
-    MISSING,
-    Class,
-    Function,
-    Lib,
-    Module,
-    Native,
-    Raised,
-    Tensor,
-    Unknown,
-    error,
-    tensors_in,
-    unknown,
-)
+from ddp_audit.explore.exact.contents import tensors_in, unknown
+from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Module, Native, Raised, Tensor, Unknown, error
 from ddp_audit.knowledge import functions
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, definitions, described, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
+from ddp_audit.explore.exact.arms import is_early_exit, preferred
+from ddp_audit.explore.exact.contents import unknown
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
 from ddp_audit.explore.exact.stride import Stride, passes_of
@@ -34,7 +36,6 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     describe,
-    unknown,
 )
 from ddp_audit.folding import check_key
 from ddp_audit.program.lookup import canonical
@@ -117,7 +118,7 @@ class Interpreter(Iteration):
                 left = self.statement(statement, scope)
                 if left is not None:
                     return left
-                if isinstance(statement, ast.If) and self.last_if is not None and _is_early_exit(statement):
+                if isinstance(statement, ast.If) and self.last_if is not None and is_early_exit(statement):
                     self.guards.append(self.last_if)  # what follows is reached by those that it did not send away
             return None
         finally:
@@ -479,26 +480,4 @@ def _is_success(code: tuple[Any, ...]) -> bool:
     return not code or code[0] is None or code[0] == 0 or isinstance(code[0], Unknown)
 
 
-def _is_early_exit(node: ast.If) -> bool:
-    return _leaves(node.body) or _leaves(node.orelse)
-
-
-def preferred(test: ast.expr, then: list[ast.stmt], orelse: list[ast.stmt]) -> bool:
-    """How an unknown condition is taken: not into an error or out of the run, and an unknown object is there."""
-    if _leaves(then) and not _leaves(orelse):
-        return False
-    if orelse and _leaves(orelse):
-        return True
-    match test:
-        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
-            return True
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return not preferred(inner, orelse, then)
-    return False
-
-
-def _leaves(statements: list[ast.stmt]) -> bool:
-    return bool(statements) and isinstance(statements[-1], (ast.Raise, ast.Return, ast.Break, ast.Continue))
-
-
-__all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits", "preferred"]
+__all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits"]

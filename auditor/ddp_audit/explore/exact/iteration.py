@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ddp_audit.explore.exact import calls, containers, enums, generators, tensors, training
+from ddp_audit.explore.exact.contents import first_unknown, is_local, is_quiet, is_unknown, unknown
 from ddp_audit.explore.exact.state import INFERRED, State
 from ddp_audit.explore.exact.values import (
     MISSING,
@@ -25,11 +26,6 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     describe,
-    first_unknown,
-    is_local,
-    is_quiet,
-    is_unknown,
-    unknown,
 )
 from ddp_audit.folding import MOST_ITEMS, TooLarge, check_key
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, training
+from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, model
-from ddp_audit.explore.exact.values import Function, Generating, Native, Unknown, error, is_unknown, unknown
+from ddp_audit.explore.exact.values import Function, Generating, Native, Unknown, error
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

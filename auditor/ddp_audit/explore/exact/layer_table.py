@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ddp_audit.explore.exact import containers
-from ddp_audit.explore.exact.values import Module, Param, Tensor, dtype_of
+from ddp_audit.explore.exact.contents import dtype_of
+from ddp_audit.explore.exact.values import Module, Param, Tensor
 
 Made = Callable[[Module, dict[str, Any]], None]
 _LAYERS: dict[str, tuple[tuple[str, ...], Made]] = {}

@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, containers, hooks, layer_table, tensors, training
-from ddp_audit.explore.exact.values import (
-    MISSING,
-    PLAIN,
-    Class,
-    Function,
-    Module,
-    Native,
-    Param,
-    Tensor,
-    Unknown,
-    dtype_of,
-    tensors_in,
-)
+from ddp_audit.explore.exact.contents import dtype_of, tensors_in
+from ddp_audit.explore.exact.values import MISSING, PLAIN, Class, Function, Module, Native, Param, Tensor, Unknown
 from ddp_audit.knowledge.libraries import may_send
 from ddp_audit.knowledge.tensors import TYPES
 

@@ -30,21 +30,8 @@ from ddp_audit.explore.exact import (
     training,
 )
 from ddp_audit.explore.exact.acting import may_act
-from ddp_audit.explore.exact.values import (
-    Class,
-    Context,
-    Cut,
-    Function,
-    Lib,
-    Method,
-    Module,
-    Native,
-    Param,
-    Tensor,
-    Unknown,
-    tensors_in,
-    unknown,
-)
+from ddp_audit.explore.exact.contents import tensors_in, unknown
+from ddp_audit.explore.exact.values import Class, Context, Cut, Function, Lib, Method, Module, Native, Param, Tensor, Unknown
 from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.libraries import has_batchnorm, may_send, unfollowed
 from ddp_audit.program.lookup import canonical

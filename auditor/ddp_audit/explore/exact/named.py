@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, definitions
-from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Native, Unknown, unknown
+from ddp_audit.explore.exact.contents import unknown
+from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Native, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

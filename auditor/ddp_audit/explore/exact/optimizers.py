@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
 from ddp_audit.explore.exact import calls, settings, training
-from ddp_audit.explore.exact.values import Native, Unknown, tensors_in
+from ddp_audit.explore.exact.contents import tensors_in
+from ddp_audit.explore.exact.values import Native, Unknown
 from ddp_audit.knowledge import functions
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, generators, optimizers, totals, training
+from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.iteration import several
 from ddp_audit.explore.exact.values import (
     PLAIN,
@@ -26,8 +27,6 @@ from ddp_audit.explore.exact.values import (
     Tensor,
     Unknown,
     error,
-    is_unknown,
-    unknown,
 )
 from ddp_audit.folding import TooLarge, weigh
 from ddp_audit.knowledge.libraries import since

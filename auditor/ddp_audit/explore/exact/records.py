@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, definitions, enums
+from ddp_audit.explore.exact.contents import first_unknown, unknown
 from ddp_audit.explore.exact.named import Record, filled
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, model
-from ddp_audit.explore.exact.values import Class, Instance, Native, Unknown, first_unknown, unknown
+from ddp_audit.explore.exact.values import Class, Instance, Native, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact.values import PLAIN, Unknown, tensors_in
+from ddp_audit.explore.exact.contents import tensors_in
+from ddp_audit.explore.exact.values import PLAIN, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter

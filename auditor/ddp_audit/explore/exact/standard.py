@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, generators
+from ddp_audit.explore.exact.contents import is_local, unknown
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, leave, model
 from ddp_audit.explore.exact.state import OpenOption
 from ddp_audit.explore.exact.values import (
@@ -26,8 +27,6 @@ from ddp_audit.explore.exact.values import (
     Opened,
     Scope,
     Unknown,
-    is_local,
-    unknown,
 )
 
 if TYPE_CHECKING:

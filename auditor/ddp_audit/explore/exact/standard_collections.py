@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
+from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, listed, model
-from ddp_audit.explore.exact.values import PLAIN, Native, Unknown, error, is_unknown, unknown
+from ddp_audit.explore.exact.values import PLAIN, Native, Unknown, error
 from ddp_audit.folding import weigh
 from ddp_audit.knowledge.functions import given, named
 

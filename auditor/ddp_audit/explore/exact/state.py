@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ddp_audit import folding
 from ddp_audit.events import COLLECTIVE, Event, Site
 from ddp_audit.explore.exact import calls, totals
+from ddp_audit.explore.exact.contents import is_local
 from ddp_audit.explore.exact.values import (
     Class,
     Cut,
@@ -25,7 +26,6 @@ from ddp_audit.explore.exact.values import (
     Scope,
     Tensor,
     Unknown,
-    is_local,
 )
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.process_group import Groups

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import hooks, layers, named, parts, totals, training
 from ddp_audit.explore.exact.acting import may_act
-from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, Use, dtype_of, is_unknown, tensors_in
+from ddp_audit.explore.exact.contents import dtype_of, is_unknown, tensors_in
+from ddp_audit.explore.exact.values import Lib, Native, Param, Tensor, Unknown, Use
 from ddp_audit.knowledge.tensors import JOINS, LOSSES, OF_ELEMENTS, OF_SIZES, REDUCTIONS, SAME_SHAPE, TYPES
 from ddp_audit.machine.graph import next_number, ready_together
 

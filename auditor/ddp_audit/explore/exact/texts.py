@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, model
-from ddp_audit.explore.exact.values import PLAIN, is_unknown, unknown
+from ddp_audit.explore.exact.values import PLAIN
 from ddp_audit.folding import MOST_TEXT, TooLarge, weigh
 
 if TYPE_CHECKING:

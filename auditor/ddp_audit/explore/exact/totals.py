@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddp_audit.explore.exact.values import Instance, Lib, Param, Tensor, Unknown, tensors_in
+from ddp_audit.explore.exact.contents import tensors_in
+from ddp_audit.explore.exact.values import Instance, Lib, Param, Tensor, Unknown
 
 if TYPE_CHECKING:
     from ddp_audit.events import Event

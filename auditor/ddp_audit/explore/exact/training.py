@@ -12,6 +12,7 @@ from ddp_audit.events import DEFAULT_GROUP
 from ddp_audit.explore.exact import calls, hooks, layers, tensors
 from ddp_audit.explore.exact.built import built
 from ddp_audit.explore.exact.collectives import Group
+from ddp_audit.explore.exact.contents import tensors_in
 from ddp_audit.explore.exact.values import (
     SPREAD,
     Class,
@@ -30,7 +31,6 @@ from ddp_audit.explore.exact.values import (
     Unknown,
     Use,
     error,
-    tensors_in,
 )
 from ddp_audit.knowledge import functions
 from ddp_audit.machine import backward as graph
