@@ -30,6 +30,7 @@ from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.evaluations import Evaluations
 from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
+from ddp_audit.trace.worker.groups import Groups
 from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
@@ -106,11 +107,8 @@ class Patches:
         self._wrap(torch, "save", self._save, also=(torch.serialization,))
         self._wrap(torch, "manual_seed", self._seed, also=(torch.random,))
         self._wrap(torch.cuda, "set_device", self._set_device)
-        for name, around in (
-            ("init_process_group", self._init_group),
-            ("new_group", self._new_group),
-            ("destroy_process_group", self._destroy_group),
-        ):
+        groups = Groups(tracer, self._event, self._safely)
+        for name, around in groups.patches.items():
             self._wrap(c10d, name, around, also=(dist,))
         self._uses = Uses(tracer, self._event)
         self._wrap(sys, "exit", self._exit)
@@ -431,48 +429,6 @@ class Patches:
         result = original(device, *args, **kwargs)
         index = device if isinstance(device, int) else getattr(device, "index", None)
         self._event(events.DEVICE, index=index if index is not None else str(device))
-        return result
-
-    def _init_group(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        self._safely(self._opened)
-        return result
-
-    def _opened(self) -> None:
-        """The rank is known now: a process that torchrun did not start opens its file here."""
-        tracer = self._tracer
-        tracer.open(dist.get_rank(), dist.get_world_size())
-        ranks = layout.pack_ranks(range(dist.get_world_size()))
-        self._event(events.GROUP, action="init", name=events.DEFAULT_GROUP, ranks=ranks, backend=str(dist.get_backend()))
-        tracer.group(c10d._get_default_group())
-
-    def _new_group(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-        made = original(*args, **kwargs)
-        self._safely(self._made_group, made, args, kwargs)
-        return made
-
-    def _made_group(self, made: Any, args: Any, kwargs: Any) -> None:
-        if isinstance(made, dist.ProcessGroup):
-            group = self._tracer.group(made)
-            self._event(
-                events.GROUP,
-                group=group.name,
-                action="new",
-                name=group.name,
-                ranks=layout.pack_ranks(group.ranks),
-                backend=str(dist.get_backend(made)),
-            )
-        else:  # this rank is no member
-            ranks = kwargs.get("ranks", args[0] if args else None)
-            self._event(events.GROUP, action="new", name="", ranks=layout.pack_ranks([int(r) for r in ranks or ()]))
-
-    def _destroy_group(self, original: Any, group: Any = None, *args: Any, **kwargs: Any) -> Any:
-        name = events.DEFAULT_GROUP
-        if group is not None:  # a rank that is no member has no group to name
-            name = self._tracer.group(group).name if isinstance(group, dist.ProcessGroup) else ""
-        self._event(events.GROUP, group=name or events.DEFAULT_GROUP, action="destroy", name=name, ranks=[])
-        result = original(group, *args, **kwargs)
-        self._tracer.forget_groups()
         return result
 
     def _exit(self, original: Any, status: Any = None, *args: Any) -> Any:
