@@ -39,7 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compares and reports. Raises Usage where there is no trace."""
+    """Compares and reports. Raises Usage without a trace."""
     from ddp_audit.collection import no_collection
 
     with no_collection():

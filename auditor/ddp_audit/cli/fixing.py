@@ -1,4 +1,4 @@
-"""`--fix`, `--diff` and `--unsafe-fixes`: findings mended in the files, or shown as unified diffs."""
+"""`--fix`, `--diff` and `--unsafe-fixes`: findings fixed in the files, or shown as unified diffs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_options(args: argparse.Namespace) -> None:
 def mend_findings(
     args: argparse.Namespace, audit: Callable[[Mapping[str, bytes]], AuditResult], overlay: Mapping[str, bytes]
 ) -> Mended:
-    """Mends in memory, writes the files where --fix was given, and says on stderr what was done. Raises Usage."""
+    """Fixes in memory, writes the files where --fix was given, and says on stderr what was done. Raises Usage."""
     from ddp_audit.fix.rounds import mend
 
     mended = mend(audit, overlay, args.unsafe_fixes)

@@ -1,4 +1,4 @@
-"""The prediction of a traced run, held against its record once it has ended."""
+"""The prediction of a traced run, checked against its record once it has ended."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def machine_of(recorded: RecordedRun) -> Machine:
         try:
             found = (root / path).stat()
         except FileNotFoundError:
-            return ""  # what the run itself has removed is told as missing
+            return ""  # what the run itself has removed is reported as missing
         except (OSError, ValueError):
             return None
         if found.st_mtime >= start:

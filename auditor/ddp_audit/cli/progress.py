@@ -20,7 +20,7 @@ class _Line:
         self._shown = False
 
     def write(self, text: str, tail: str = "") -> None:
-        """Shows a text, and of `tail` as much of its end as fits beside it."""
+        """Shows a text, and of `tail` as much of its end as fits next to it."""
         try:
             width = os.get_terminal_size(sys.stderr.fileno()).columns
         except (OSError, ValueError):
@@ -68,7 +68,7 @@ class Progress:
 class Auditing:
     """How far an audit has come, shown when it takes longer than a second; wiped out when the block ends.
 
-    A timer shows it, since a single script can take long. Where there is none (not the main thread, no such signal) nothing is.
+    A timer shows it, since a single script can take long. Without one (not the main thread, no such signal) nothing is shown.
     """
 
     def __init__(self) -> None:

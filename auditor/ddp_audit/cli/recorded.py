@@ -1,4 +1,4 @@
-"""Reading a finished run for commands: a trace folder, in one clear line where there is none."""
+"""Reading a finished run for commands: a trace folder, in one clear line without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 
 
 def read_run(folder: str) -> RecordedRun:
-    """The run that a folder holds. Raises Usage where there is no trace or it is damaged."""
+    """The run that a folder holds. Raises Usage without a trace or for a damaged one."""
     try:
         return load_run(folder)
     except NoTrace as error:
@@ -30,7 +30,7 @@ def read_run(folder: str) -> RecordedRun:
 def read_compared(folder: str, progress: Progress | None = None) -> tuple[RecordedRun, Comparison]:
     """The run that a folder holds, a trace or dumps of PyTorch's Flight Recorder, and its comparison. Raises Usage.
 
-    `progress` is told the ranks that were read and the ranks in all.
+    `progress` gets the ranks that were read and the ranks in all.
     """
     from ddp_audit.trace import flight
 

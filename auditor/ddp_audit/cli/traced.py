@@ -43,7 +43,7 @@ class Traced:
 
     @property
     def exit_code(self) -> int:
-        """2 where there is no trace; 1 for a divergence, else the command's own failure, else 2 for a trace that lacks ranks."""
+        """2 without a trace; 1 for a divergence, else the command's own failure, else 2 for a trace that lacks ranks."""
         if self.comparison is None:
             return 2
         return 1 if self.comparison.exit_code == 1 else self.command_code or self.comparison.exit_code
@@ -184,7 +184,7 @@ def trace_command(
 def choose_kernel(wanted: str | None, stream: IO[str]) -> str:
     """Which kernel records, from the option or else DDP_AUDIT_NATIVE; builds the native one where it is asked for.
 
-    What cannot be built is told in one line, and the answer is then "off". Raises Usage for a value that is none.
+    What cannot be built is reported in one line, and the answer is then "off". Raises Usage for an invalid value.
     """
     from ddp_audit.trace.worker import layout, native
 

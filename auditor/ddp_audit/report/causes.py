@@ -48,7 +48,7 @@ def opened(causes: Sequence[Cause], *, with_infos: bool) -> tuple[list[Cause], l
 
 
 def infos_line(folded: Sequence[Cause]) -> str:
-    """Return the line that counts folded infos; empty where there are none."""
+    """Return the line that counts folded infos; empty without any."""
     if not folded:
         return ""
     counts = Counter(f"{cause.finding.code} {cause.finding.name}" for cause in folded)
@@ -57,7 +57,7 @@ def infos_line(folded: Sequence[Cause]) -> str:
 
 
 def counts_line(causes: Sequence[Cause]) -> str:
-    """Return the causes of each rule in one line, in the order of the report; empty where there are none."""
+    """Return the causes of each rule in one line, in the order of the report; empty without any."""
     counts = Counter(cause.finding.code for cause in causes)
     return "By rule: " + ", ".join(f"{code} {number}" for code, number in counts.items()) if counts else ""
 

@@ -1,4 +1,4 @@
-"""The documented JSON of `check`: docs/json.md, and schemas/check.schema.json beside this file."""
+"""The documented JSON of `check`: docs/json.md, and schemas/check.schema.json next to this file."""
 
 from __future__ import annotations
 

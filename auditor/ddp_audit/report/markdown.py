@@ -1,4 +1,4 @@
-"""The report as Markdown: for the summary of a job, for a comment, and for an agent that is to mend what was found."""
+"""The report as Markdown: for the summary of a job, for a comment, and for an agent that is to fix what was found."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _rule(finding: Finding, result: AuditResult) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text of which nothing is markup, and that ends no row of a table."""
+    """Return a text without markup, which does not end a row of a table."""
     text = one_line(text).replace("&", "&amp;").replace("<", "&lt;")
     return "".join(f"\\{letter}" if letter in "\\`*_[]|#" else letter for letter in text)
 

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing else: ranks as lanes, the collectives in order, the divergences beside them."""
+"""A comparison as one HTML page that needs nothing else: ranks as lanes, the collectives in order, the divergences next to them."""
 
 from __future__ import annotations
 

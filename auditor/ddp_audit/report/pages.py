@@ -57,7 +57,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        """The address of the page on the site; empty where there is none."""
+        """The address of the page on the site; empty without one."""
         return page_url(self.code) if self.has_site else ""
 
     def sections(self) -> list[tuple[str, str]]:

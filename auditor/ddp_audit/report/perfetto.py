@@ -12,7 +12,7 @@ from ddp_audit.events import BACKWARD, COLLECTIVE, START, Event
 from ddp_audit.report.selection import Selection
 
 MOST = 400_000  # events of one export
-_STEPS = 0  # the thread of what is no collective
+_STEPS = 0  # the thread of what is not a collective
 _THREADS = 100_000  # numbers between two threads of a rank; more than ranks
 
 

@@ -68,7 +68,7 @@ def lines(predicted: Predicted, path: str, width: int = WIDTH, beyond: Sequence[
 
 
 def reached(run: Run, rank: int) -> list[Event]:
-    """The events of a rank up to where it stops for ever, if it does."""
+    """The events of a rank up to where it stops forever, if it does."""
     events = run.sequences[rank]
     return events[: run.stops.get(rank, len(events)) + 1]
 
@@ -314,7 +314,7 @@ def _variants(run: Run, width: int) -> Iterator[str]:
 
 
 def _assumed(run: Run, width: int, flips: Sequence[Flip], ends: bool) -> Iterator[str]:
-    """What was assumed and seen. Where the ranks stand for ever (`ends`), how far each was followed alone says nothing."""
+    """What was assumed and seen. Where the ranks stand forever (`ends`), how far each was followed alone says nothing."""
     if flips:
         yield ""
         yield "Taken otherwise than the defaults, to come to the training"

@@ -69,7 +69,7 @@ def select(run: RecordedRun, comparison: Comparison, most: int) -> Selection:
 
 
 def _position(run: RankRun, apart: Divergence) -> int:
-    """Where a rank's collective of a divergence stands among its events; where it would, if there is none."""
+    """Where a rank's collective of a divergence stands among its events; where it would stand without one."""
     events = run.events
     if apart.ranks.get(run.rank) is None:
         return len(events)

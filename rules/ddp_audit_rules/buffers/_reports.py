@@ -23,7 +23,7 @@ _RANK = pattern(r"rank|is_main|is_master|main_process|master_process|primary", r
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A metric that is told or decides at `node`; `place` is where it became a number, if that is near."""
+    """A metric that is reported or decides at `node`; `place` is where it became a number, if that is near."""
 
     node: Node
     name: str
@@ -39,14 +39,14 @@ class Report:
 
 
 def reports(program: Program) -> Iterator[Report]:
-    """The metrics of one rank that are told or decide, and were not reduced."""
+    """The metrics of one rank that are reported or decide, and were not reduced."""
     evaluated = [n for n in program.of(Forward) if n.grad is False]
     alone = bool(evaluated) and all(of_one_rank(n) for n in evaluated)
     for node in program.of(ReportedValue, Jump):
         if not node.is_called:
-            told = _returned(node)
-            if told is not None and not alone:
-                yield told
+            returned = _returned(node)
+            if returned is not None and not alone:
+                yield returned
         elif isinstance(node, ReportedValue):
             decides = node.what in ("scheduler", "choice")
             for value in node.args.values():
@@ -142,7 +142,7 @@ def _at_number(program: Program, one: Report, value: Value) -> Report:
     return one
 
 
-def _same_function(program: Program, number: Span, told: Span) -> bool:
+def _same_function(program: Program, number: Span, shown: Span) -> bool:
     """Whether a place is a few lines before another one in a function."""
-    near = number.path == told.path and 0 <= told.line - number.line <= 8
-    return near and function_at(program, told.path, told.line) is function_at(program, number.path, number.line)
+    near = number.path == shown.path and 0 <= shown.line - number.line <= 8
+    return near and function_at(program, shown.path, shown.line) is function_at(program, number.path, number.line)

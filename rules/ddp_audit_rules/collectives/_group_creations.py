@@ -99,7 +99,7 @@ def _made_by_some(node: Node, other: Node | None) -> Misuse:
 
 
 def _made_in_turn(node: NewGroup, world: World) -> list[tuple[int, ...]] | None:
-    """The lists of which a rank makes groups in the loop around, under `if rank in ranks`; None where that is not the form."""
+    """The lists whose groups a rank makes in the loop around, under `if rank in ranks`; None where that is not the form."""
     ranks, loop = node.args.get("ranks"), node.loops[-1] if node.loops else None
     tests = [guard for guard in node.guards if guard.taint]
     if ranks is None or loop is None or _is_local(node) or len(tests) != 1 or not tests[0].polarity:

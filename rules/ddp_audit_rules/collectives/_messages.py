@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(slots=True, eq=False)
 class Stuck:
-    """Messages that wait for ever. With `cycle` ranks wait for each other, else partners are missing."""
+    """Messages that wait forever. With `cycle` ranks wait for each other, else partners are missing."""
 
     messages: list[Message] = field(default_factory=list)
     cycle: bool = False

@@ -26,7 +26,7 @@ class Unread:
 
     node: Collective
     names: tuple[str, ...]  # what was put into the temporary and is read afterwards
-    holder: str  # the variable that holds what came, empty where there is none
+    holder: str  # the variable that holds what came, empty without one
 
 
 def unread(program: Program) -> Iterator[Unread]:

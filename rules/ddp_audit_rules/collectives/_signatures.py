@@ -62,7 +62,7 @@ class Mismatch:
 
 
 def mismatches(program: Program) -> Iterator[Mismatch]:
-    """Every mismatch that can be told, the surest kinds first; one collective may come several times."""
+    """Every mismatch that can be shown, the surest kinds first; one collective may come several times."""
     yield from _by_branch(program)
     yield from _by_rank(program)
     yield from _by_data(program)

@@ -92,10 +92,10 @@ def _seconds(value: Value) -> float | None:
 
 
 def _guard(node: Node) -> Guard | None:
-    """The rank test that lets only a few ranks to the work, where that can be told."""
+    """The rank test that lets only a few ranks to the work, where that is known."""
     for guard in node.guards:
-        told = guard.taint == {RANK} and {holds(guard.test, w) for w in worlds(guard.world_size)} == {True, False}
-        if told and guard.ranks().startswith("only"):
+        is_split = guard.taint == {RANK} and {holds(guard.test, w) for w in worlds(guard.world_size)} == {True, False}
+        if is_split and guard.ranks().startswith("only"):
             return guard
     return None
 

@@ -1,4 +1,4 @@
-"""The call of set_epoch that mends a loop over epochs, in the names that the script has for sampler and epoch."""
+"""The call of set_epoch that fixes a loop over epochs, in the names that the script has for sampler and epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations over rows that a sampler has padded: the sampler, the collective that puts results together, and what mends it."""
+"""Evaluations over rows that a sampler has padded: the sampler, the collective that puts results together, and what fixes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYS = ("id", "ids", "idx", "uid", "guid", "index", "indices", "key")
 
 
 def leaves_rows_out(program: Program) -> bool:
-    """Whether the code says somewhere that rows are told apart, or that those beyond the number of rows are dropped."""
+    """Whether the code says somewhere that rows are distinguished, or that those beyond the number of rows are dropped."""
     if speaks_of(program, *_MENDED) or any(_has_key(one.node.key) for one in written(program, ast.DictComp)):
         return True
     return any(_cuts_to_count(one.node) or _files_by_key(one.node) for one in written(program, ast.Subscript))
@@ -69,7 +69,7 @@ def combined_after(program: Program, iterate: Iterate) -> Collective | None:
             continue
         shared = sum(a == b for a, b in zip(node.calls, iterate.calls, strict=False))
         near = shared == len(iterate.calls)
-        if shared == len(iterate.calls) - 1:  # beside the call of the function with the loop
+        if shared == len(iterate.calls) - 1:  # in addition to the call of the function with the loop
             near = [*node.calls, node.span][shared].path == iterate.calls[-1].path
         if near and node.loops[: len(iterate.loops)] == iterate.loops and _is_result(node):
             return node

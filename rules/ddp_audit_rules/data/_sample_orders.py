@@ -62,14 +62,14 @@ def _split(program: Program, part: Obj) -> Iterator[Cause]:
         generator = node.args.get("generator")
         if node.span != part.made or (generator is not None and not (isinstance(generator, Const) and generator.value is None)):
             continue
-        told = _seeded(program, node, "torch")
-        if told is None:
+        seeding = _seeded(program, node, "torch")
+        if seeding is None:
             continue
         message = (
-            f"`{node.text}` draws from {told[0]}, so each rank has a split of its own and trains on what another evaluates on."
+            f"`{node.text}` draws from {seeding[0]}, so each rank has a split of its own and trains on what another evaluates on."
         )
         fix = Fix("unsafe", "split with `generator=torch.Generator().manual_seed(seed)`")
-        yield Cause(node.span, message, told[1], "warning" if told[1] else "error", node, fix=fix)
+        yield Cause(node.span, message, seeding[1], "warning" if seeding[1] else "error", node, fix=fix)
 
 
 def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
@@ -84,11 +84,11 @@ def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
     at = by.argument("at")
     if isinstance(at, Const):
         nodes = [n for n in nodes if n.span == at.value]
-    told = _seeded(program, nodes[0], _SHUFFLES[by.name]) if nodes else None
-    if told is not None:
-        message = f"`{nodes[0].text}` draws from {told[0]}, so each rank has the samples in an order of its own."
+    seeding = _seeded(program, nodes[0], _SHUFFLES[by.name]) if nodes else None
+    if seeding is not None:
+        message = f"`{nodes[0].text}` draws from {seeding[0]}, so each rank has the samples in an order of its own."
         sure = not nodes[0].guards  # under a condition another way may have been taken
-        yield Cause(nodes[0].span, message, told[1], "warning" if told[1] else "error", nodes[0], sure)
+        yield Cause(nodes[0].span, message, seeding[1], "warning" if seeding[1] else "error", nodes[0], sure)
 
 
 def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | None:

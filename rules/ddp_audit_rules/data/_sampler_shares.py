@@ -1,4 +1,4 @@
-"""The share of the data that a sampler is given on each rank of a job, what is wrong with the shares, and their mending."""
+"""The share of the data that a sampler is given on each rank of a job, what is wrong with the shares, and how to fix them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws in a class that are no chance: those of a generator whose seed is a constant or the number of the item."""
+"""Draws in a class that are not random: those of a generator whose seed is a constant or the number of the item."""
 
 from __future__ import annotations
 

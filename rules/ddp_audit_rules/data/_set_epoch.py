@@ -33,7 +33,7 @@ def has_order_of_torch(sampler: SamplerMade) -> bool:
 
 
 def untold(program: Program, sampler: Node, one: Pass) -> Untold | None:
-    """Why the sampler gives epochs of a pass the same order; None where it is told each of them in time, or may be."""
+    """Why the sampler gives epochs of a pass the same order; None where it gets each of them in time, or may get it."""
     assert sampler.object is not None
     calls = list(program.of(SetEpoch))
     if any(n.object is None or n.object.kind != "sampler" for n in calls):

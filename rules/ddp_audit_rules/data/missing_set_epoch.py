@@ -1,4 +1,4 @@
-"""DDP302: the sampler is not told the epoch, so every epoch has the same order."""
+"""DDP302: the sampler does not get the epoch, so every epoch has the same order."""
 
 from __future__ import annotations
 

@@ -102,11 +102,11 @@ finally:
         wrong = wrong_with(shares)
         if not wrong or (worlds is TWO_NODES and one_node_only(context.program)):
             return
-        told = ", ".join(
+        listed = ", ".join(
             f"rank {world.rank}: part {rank} of {replicas}" for world, (replicas, rank) in zip(worlds, shares, strict=True)
         )
         message = f"On {where} this sampler {wrong}."
-        explanation = f"The parts are: {told}. Without arguments the sampler asks the process group for both numbers."
+        explanation = f"The parts are: {listed}. Without arguments the sampler asks the process group for both numbers."
         works = worlds is TWO_NODES and starts_one_node(context.launch)
         if worlds is TWO_NODES:
             explanation += " On one node the numbers of the node are those of the job, so the script works there."

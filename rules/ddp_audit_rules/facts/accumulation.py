@@ -73,7 +73,7 @@ class _Body:
 
 
 def _is_new(value: ast.expr, body: _Body, depth: int = 0) -> bool:
-    """Whether an expression takes something anew in each pass: by a call, or by a name that the loop binds to one."""
+    """Whether an expression takes something new in each pass: by a call, or by a name that the loop binds to one."""
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
     if names & body.new:
         return True

@@ -53,7 +53,7 @@ def have_shared(run: RecordedRun, sequences: Mapping[int, list[str]]) -> bool | 
     """Whether two replicas had the same batches one after the other; None where nothing could be compared.
 
     Ranks of one model-parallel group take the same batch by design, so only replicas are compared, batch by batch: a batch that
-    comes again in another step or epoch, or as the padding of a sampler, is no sharing, nor is one that never changes.
+    comes again in another step or epoch, or as the padding of a sampler, is not sharing, nor is one that never changes.
     """
     seen = False
     for ranks in replicas(run):
@@ -70,8 +70,8 @@ def by_trained_batches(finding: Finding, run: RecordedRun) -> str:
     """The verdict on the batches at the loop and the forward that a finding names: confirmed where replicas had the same ones."""
     places = [place for place in finding.related if place.role in ("loop", "forward")]
     at = [pair for place in places for pair in run.events_at(place.path, place.line)]
-    told = [have_shared(run, sequences_of(run, at, kind)) for kind in (BATCH, FORWARD)]
-    return "confirmed" if True in told else "not-observed" if False in told else "not-exercised"
+    shared = [have_shared(run, sequences_of(run, at, kind)) for kind in (BATCH, FORWARD)]
+    return "confirmed" if True in shared else "not-observed" if False in shared else "not-exercised"
 
 
 def is_at(event: Event, span: Span) -> bool:

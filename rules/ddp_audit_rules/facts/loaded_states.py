@@ -42,7 +42,7 @@ def is_from_cpu(save: Save) -> bool:
 def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list[Guard], str]:
     """The guards of a load but for those that ask for its own path, and the option that is the path.
 
-    The default is no path at all, and goes on from nothing. What is given instead is taken to be what the script saves where
+    The default is not a path, and nothing is loaded. What is given instead is taken to be what the script saves where
     the part that is used of it is one that the script puts there.
     """
     part = re.search(r"""\[["'](\w+)["']\]$""", used.args["state"].text)

@@ -18,7 +18,7 @@ def is_part_of_job(group: Value | None) -> bool:
 
 
 def _groups_in(value: Value) -> list[Obj]:
-    """The groups that a value may be: itself, or those of a list of which it is an element."""
+    """The groups that a value may be: itself, or those of the list that it is an element of."""
     if isinstance(value, Unknown) and value.by is not None and value.by.name == "[]" and isinstance(value.by.args[0], Items):
         return [group for item in value.by.args[0].items for option in options(item) for group in _groups_in(option)]
     return [value] if isinstance(value, Obj) and value.kind == "group" else []

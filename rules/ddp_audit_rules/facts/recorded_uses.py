@@ -48,7 +48,7 @@ def used_before_wait(finding: Finding, run: RecordedRun) -> str:
         return "not-exercised"
     seen = unknown = False
     for rank in run.ranks.values():
-        works: list[Event] = []  # asynchronous ones, of which some may have ended
+        works: list[Event] = []  # asynchronous ones; some may have ended
         for event in rank.events:
             if event.kind == COLLECTIVE and event.detail.get("async"):
                 works.append(event)

@@ -72,7 +72,7 @@ def _before_spawn(program: Program, node: Node) -> bool:
 
 
 def path_of(node: FileTouch) -> Value | None:
-    """The path that a save, load or file node touches; None where it is no file on disk."""
+    """The path that a save, load or file node touches; None where it is not a file on disk."""
     path = node.args.get("path")
     while isinstance(path, Unknown) and path.by is not None and path.by.name == "open":
         path = path.by.args[0]

@@ -27,20 +27,20 @@ class Use(NamedTuple):
 
 def own_names(program: Program) -> Iterator[Use]:
     """The first use of each name that every rank makes for itself and more than one uses."""
-    told: set[tuple[object, ...]] = set()
+    reported: set[tuple[object, ...]] = set()
     for node in program.of(FileTouch):
         path = path_of(node)
         if path is None or not _is_own_name(path) or who(program, node) != SEVERAL:
             continue
         stem = (node.span.path, node.function, clock_text(path))
-        if stem not in told:
-            told.add(stem)
+        if stem not in reported:
+            reported.add(stem)
             yield Use(node, path)
 
 
 def early_reads(program: Program) -> Iterator[Use]:
     """Reads by ranks that did not wait for the one that writes the same path."""
-    told: set[Span] = set()
+    reported: set[Span] = set()
     written: list[tuple[FileTouch, tuple[object, ...]]] = []
     there: set[tuple[object, ...]] = set()  # folders that all ranks have made, or the process that starts them
     for node in program.nodes:
@@ -63,11 +63,11 @@ def early_reads(program: Program) -> Iterator[Use]:
             continue
         if what in (*_MAKES, "save") and not own and who(program, node) in (ONE, ONE_A_NODE) and node.rank_guards:
             written.append((node, key))
-        elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in told:
+        elif what in (*_LOOKS, "load", "save", "write", "append") and node.span not in reported:
             ahead = [w for w, at in written if _needs(node, key, at, w) and (w.touch == "mkdir" or not own)]
             writer = next((w for w in ahead if _other_rank_reads(w, node)), None)
             if writer is not None and not _asks_for_files(node) and not _makes_it(program, node, key):
-                told.add(node.span)
+                reported.add(node.span)
                 yield Use(node, path, writer)
 
 

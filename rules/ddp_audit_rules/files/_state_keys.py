@@ -108,13 +108,13 @@ def _loaded_alone(program: Program, node: LoadState, part: Obj) -> bool:
 
 def _switches(values: list[Value]) -> Iterator[Option]:
     """The other value of each open option with two values that decides whether a module is compiled."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for value in values:
         for view in _views(value):
             for default in () if view.compiled is None else defaults_in(view.compiled):
                 now = next(default_values(view.compiled, default.name), None) if view.compiled is not None else None
-                if default.open and default.name not in told and isinstance(now, bool):
-                    told.add(default.name)
+                if default.open and default.name not in reported and isinstance(now, bool):
+                    reported.add(default.name)
                     yield Option(default.name, now, not now)
 
 

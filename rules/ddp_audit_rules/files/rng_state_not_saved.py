@@ -152,5 +152,5 @@ def _lacks_state(program: Program, save: Save) -> bool:
         return False
     if any(_STATE.search(key) for key in keys):
         return False
-    told = program.has(SetEpoch)
-    return not (told and any(_EPOCH.search(key) for key in keys))
+    sets_epoch = program.has(SetEpoch)
+    return not (sets_epoch and any(_EPOCH.search(key) for key in keys))

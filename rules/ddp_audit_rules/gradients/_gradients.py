@@ -88,7 +88,7 @@ def divisions_of(program: Program, node: Collective, backward: Node) -> list[Sca
     found = []
     for scale in program.of(Scale):
         if waits and scale.number > node.number and scale.op == "/" and _is_handed_on(scale.target):
-            found.append(scale)  # where the handles are waited for, each beside its tensor
+            found.append(scale)  # where the handles are waited for, each next to its tensor
             continue
         if not counts_ranks(scale.by) and scale.op == "/" and isinstance(scale.by, Const):
             continue
@@ -101,7 +101,7 @@ def divisions_of(program: Program, node: Collective, backward: Node) -> list[Sca
 
 
 def sure_divisions(divisions: Sequence[Scale], node: Node, backward: Node) -> list[Scale]:
-    """Those by the number of ranks itself, and not by what gets smaller with it, beside the reduction or the backward."""
+    """Those by the number of ranks itself, and not by what gets smaller with it, next to the reduction or the backward."""
     near = (node.function, backward.function)
     return [d for d in divisions if d.function in near and _power(d.by) * (1 if d.op == "/" else -1) > 0]
 

@@ -54,7 +54,7 @@ def _set_by_rank(groups: Value) -> Iterator[Owner]:
 
 
 def _is_new(program: Program, module: Obj) -> bool:
-    """Whether a parameter that stands alone is made of new numbers, and is no copy of other parameters in another precision."""
+    """Whether a parameter that stands alone is made of new numbers, and is not a copy of other parameters in another precision."""
     if module.cls != "torch.nn.Parameter":
         return True
     return any(is_new(value) for value in program.modules.arguments.get(module.key, ()))

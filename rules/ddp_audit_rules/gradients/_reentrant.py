@@ -19,7 +19,7 @@ def is_reentrant(node: Checkpoint) -> bool:
 
 
 def used_again(program: Program, inside: Inside, nodes: list[Checkpoint], node: Node, keys: set[Key]) -> Node | None:
-    """What uses one of these layers beside a checkpoint: an earlier one, a plain call, or the checkpoint itself in a loop."""
+    """What else uses one of these layers than a checkpoint: an earlier one, a plain call, or the checkpoint itself in a loop."""
     if not keys:
         return None
     loop = node.loops[-1] if node.loops else None

@@ -136,10 +136,10 @@ dist.destroy_process_group()
         show nothing: it may carry other parameters."""
         from ddp_audit.compare.factors import DIVIDED, MULTIPLIED, RIGHT, verdict_of
 
-        told = {verdict_of(event) for _, event in run.events_of(FACTOR)} - {None}
-        if told and seen_at(finding, run):
-            if told <= {MULTIPLIED, DIVIDED}:
+        verdicts = {verdict_of(event) for _, event in run.events_of(FACTOR)} - {None}
+        if verdicts and seen_at(finding, run):
+            if verdicts <= {MULTIPLIED, DIVIDED}:
                 return "confirmed"
-            if told == {RIGHT}:
+            if verdicts == {RIGHT}:
                 return "not-observed"
         return "not-exercised"

@@ -76,15 +76,15 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        told: set[Span] = set()
+        reported: set[Span] = set()
         for node in program.of(ModuleChange, Move, LoadState):
             found = wrapped_by_then(program, node)
             if found is None:
                 continue
             wrapper, wrap = found
             said = _said(program, node, wrapper, wrap)
-            if said is not None and node.span not in told and trained_after(program, wrapper, node) is not None:
-                told.add(node.span)
+            if said is not None and node.span not in reported and trained_after(program, wrapper, node) is not None:
+                reported.add(node.span)
                 yield self._finding(node, wrapper, *said)
 
     def _finding(self, node: Node, wrapper: Obj, what: str, effect: str, confidence: str) -> Finding:

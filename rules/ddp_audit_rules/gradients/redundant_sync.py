@@ -104,7 +104,7 @@ dist.destroy_process_group()
         return self.finding(backward.span, message, explanation, related=related, guards=backward.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Confirmed by backward passes that all reduced, and of which there were more than steps."""
+        """Confirmed by backward passes that all reduced and outnumber the steps."""
         passes = passes_at(run, [Related(finding.span.path, finding.span.line, "backward", "")])
         steps = sum(event.kind == STEP for _, event in run.all_events())
         if not passes:

@@ -84,7 +84,7 @@ dist.destroy_process_group()
             forward = first_unsynced(program, wrap) if is_set(wrap, "static_graph") else None
             if forward is not None:
                 yield self._static(wrap, forward)
-        told: set[Span] = set()
+        reported: set[Span] = set()
         for wrap, wrapper, _, inside in looked_into(program):
             tolerant, static = is_set(wrap, "find_unused_parameters"), is_set(wrap, "static_graph")
             if static:
@@ -94,9 +94,9 @@ dist.destroy_process_group()
             for node in nodes:
                 touched = recomputed(program, node)
                 again = used_again(program, inside, nodes, node, touched - shared)
-                if node.span in told or not (again is not None or (tolerant and touched)):
+                if node.span in reported or not (again is not None or (tolerant and touched)):
                     continue
-                told.add(node.span)
+                reported.add(node.span)
                 yield self._finding(wrapper, node, again, "likely" if static is False else "possible")
 
     def _static(self, wrap: Node, forward: Node) -> Finding:

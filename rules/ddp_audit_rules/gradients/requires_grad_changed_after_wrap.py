@@ -68,7 +68,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        told: set[Span] = set()
+        reported: set[Span] = set()
         for node in program.of(RequiresGrad):
             value = node.value
             if node.object is None or not isinstance(value, Const) or not isinstance(value.value, bool):
@@ -78,8 +78,8 @@ dist.destroy_process_group()
                 continue
             span = _place(program, node)
             confidence = (switched_on if value.value else switched_off)(program, node, *found)
-            if confidence and span not in told and trained_after(program, found[0], node) is not None:
-                told.add(span)
+            if confidence and span not in reported and trained_after(program, found[0], node) is not None:
+                reported.add(span)
                 yield self._finding(program, node, span, found[0], value.value, confidence)
 
     def _finding(self, program: Program, node: RequiresGrad, span: Span, wrapper: Obj, on: bool, confidence: str) -> Finding:

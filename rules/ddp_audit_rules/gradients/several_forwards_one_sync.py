@@ -32,7 +32,7 @@ class SeveralForwardsOneSync(Rule):
     quiet = (
         "The losses summed and one backward; a forward before each backward; a second backward under no_sync() (DDP105 looks at "
         "those); gradients that are zeroed before an optimizer of this model steps, as a discriminator's are in the generator's "
-        "turn; gradients that the program reduces itself. Forwards between which the buffers are sent again are no matter here: "
+        "turn; gradients that the program reduces itself. Forwards between which the buffers are sent again do not matter here: "
         "torch 2.13 does not report it on CPU."
     )
     confirmed = "A backward at this place that reduced no bucket, where an earlier one of the same step reduced."
@@ -69,9 +69,9 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        told: set[Span] = set()
+        reported_places: set[Span] = set()
         for backward in program.of(Backward):
-            if backward.span in told:
+            if backward.span in reported_places:
                 continue
             forwards = forwards_behind(program, backward)
             by_wrapper = {f.object.key: f.object for f in forwards if f.object is not None}
@@ -82,7 +82,7 @@ dist.destroy_process_group()
                     continue
                 harm = reaches_step(program, backward, wrapper)
                 if harm is not False:
-                    told.add(backward.span)
+                    reported_places.add(backward.span)
                     yield self._finding(backward, earlier, own, wrapper, "likely" if harm else "possible")
                     break
 

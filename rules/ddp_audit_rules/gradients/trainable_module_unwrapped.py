@@ -1,4 +1,4 @@
-"""DDP102: a module is trained beside a wrapped one, and is in no wrapper itself."""
+"""DDP102: a module is trained next to a wrapped one and is not wrapped itself."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ dist.destroy_process_group()
         wraps = [w for w in program.of(Wrap) if w.style == "ddp" and is_trained(program, w)]
         if not wraps or reduced_by_hand(program) or any(shared_again(program, w) for w in wraps[-1:]):
             return
-        told: set[Span] = set()
+        reported: set[Span] = set()
         for optimizer in program.of(OptimizerMade):
             for outside, part in outside_modules(program, optimizer):
                 where = part.span if part is not None else outside.made
-                if where is not None and where not in told and not is_frozen(program, outside):
-                    told.add(where)
+                if where is not None and where not in reported and not is_frozen(program, outside):
+                    reported.add(where)
                     yield self._finding(program, optimizer, outside, part, wraps)
 
     def _finding(self, program: Program, optimizer: OptimizerMade, outside: Obj, part: Wrap | None, wraps: list[Wrap]) -> Finding:
@@ -111,7 +111,7 @@ dist.destroy_process_group()
         return self.finding(span, message, explanation, related=related, guards=optimizer.guards, confidence=confidence)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By hashes of the parameters that an optimizer holds beside those of a wrapper, on the replicas of that wrapper."""
+        """By hashes of what an optimizer holds in addition to the parameters of a wrapper, on the replicas of that wrapper."""
         hashes: dict[tuple[object, ...], dict[int, object]] = defaultdict(dict)
         for rank, event in run.events_of(OUTSIDE):
             hashes[tuple(event.detail.get(key) for key in ("model", "joins", "step", "at"))][rank] = event.detail.get("hash")

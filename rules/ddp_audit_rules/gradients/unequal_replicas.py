@@ -73,7 +73,7 @@ dist.destroy_process_group()
             program, "allreduce", False
         ):  # experts: each rank has its own parameters on purpose
             return
-        told: set[Span] = set()
+        reported_places: set[Span] = set()
         changes: list[LoadState | ParameterWrite] = [
             node for node in program.of(LoadState, ParameterWrite) if wrapped_by_then(program, node) is not None
         ]
@@ -83,8 +83,13 @@ dist.destroy_process_group()
                 continue
             wrapper = found[0]
             why, place = why_unequal(program, node), _place(program, node, found[1])
-            if why and place not in told and trained_after(program, wrapper, node) is not None and not shared_again(program, node):
-                told.add(place)
+            if (
+                why
+                and place not in reported_places
+                and trained_after(program, wrapper, node) is not None
+                and not shared_again(program, node)
+            ):
+                reported_places.add(place)
                 yield self._changed(node, wrapper, why, place)
         for wrap in first_of_each_place(program.of(Wrap)):
             drawn = drawn_apart(program, wrap)

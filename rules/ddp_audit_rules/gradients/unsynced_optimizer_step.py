@@ -1,4 +1,4 @@
-"""DDP105: an optimizer step that follows micro-batches of which none was reduced."""
+"""DDP105: an optimizer step that follows micro-batches that were not reduced."""
 
 from __future__ import annotations
 

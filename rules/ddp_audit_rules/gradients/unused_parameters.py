@@ -117,7 +117,7 @@ def _called_by_parts(program: Program, wrapper: Obj) -> bool:
 
 
 def _unused(program: Program, module: Obj, inside: Inside) -> list[Obj]:
-    """The outermost parts of a model with parameters of which nothing is used."""
+    """The outermost parts of a model whose parameters are all unused."""
     modules, used = program.modules, uses(program, inside)
 
     def idle(key: Key) -> bool:

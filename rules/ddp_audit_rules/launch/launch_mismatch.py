@@ -1,4 +1,4 @@
-"""DDP504: launches that do not describe the job that is meant, by the text beside them or by what they say themselves."""
+"""DDP504: launches that do not describe the job that is meant, by the text next to them or by what they say themselves."""
 
 from __future__ import annotations
 

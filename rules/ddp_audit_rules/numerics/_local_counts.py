@@ -23,7 +23,7 @@ _SHAPES = pattern(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|bl
 
 
 def local_count(loss: Loss) -> tuple[Value, bool] | None:
-    """The count of this rank's own that the loss is divided by, and whether it surely is one; None where there is none."""
+    """The count of this rank's own that the loss is divided by, and whether it surely is one; None without one."""
     for divisor in loss.divisors:
         if (loss.summed or loss.reduced == "sum") and _counts_selected(divisor):
             return divisor, True

@@ -148,7 +148,7 @@ dist.destroy_process_group()
             yield self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """By what became of the gradients after each clip. A step that is left out now and then is no hazard."""
+        """By what became of the gradients after each clip. A step that is left out occasionally is not a hazard."""
         found = list(clips_at(run, finding.span))
         if not found:
             return "not-exercised"

@@ -86,14 +86,14 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        told: set[int] = set()
+        reported: set[int] = set()
         for backward in first_of_each_place(program.of(Backward)):
             if backward.target is None or not trained_by_ddp(program, backward):
                 continue
             for value in behind(backward.target, _carries_gradient):
                 gather = _gather_of(program, value)
-                if gather is not None and gather.number not in told:
-                    told.add(gather.number)
+                if gather is not None and gather.number not in reported:
+                    reported.add(gather.number)
                     yield self._finding(program, gather, backward, value)
 
     def _finding(self, program: Program, gather: Collective, backward: Node, value: Value) -> Finding:
@@ -113,7 +113,7 @@ dist.destroy_process_group()
 
 
 def _carries_gradient(value: Value) -> bool:
-    """Whether to look no further: a gradient is cut on purpose here, or goes back to a part beside the gathered ones."""
+    """Whether to look no further: a gradient is cut on purpose here, or goes back to a part next to the gathered ones."""
     name = operation_of(value)
     return name in _STOPS or (name in _JOINS and bool(value.deps))
 

@@ -101,7 +101,7 @@ dist.destroy_process_group()
 
 
 def _on_all_ranks(predicted: Predicted) -> list[SummedAgain]:
-    """The totals that every rank sums again: where some ranks start theirs anew, the sum may be right."""
+    """The totals that every rank sums again: where some ranks start theirs again, the sum may be right."""
     found = predicted.run.summed_again
     places = [{again.place for again in of_rank} for of_rank in found.values()]
     everywhere = set.intersection(*places) if len(places) > 1 else set()

@@ -113,9 +113,9 @@ dist.destroy_process_group()
         from ddp_audit.compare.factors import is_near
 
         looks = looks_at(run, FACTOR, finding.span)
-        found = [told for events in looks.values() for told in totals(events)]
+        found = [one for events in looks.values() for one in totals(events)]
         if any(is_near(total, 1) for total, _ in found):
             return "not-observed"
         known = [(total, int(event.detail[key])) for total, event in found for key in ("replicas", "passes")]
-        told = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
-        return "confirmed" if told else "not-exercised"
+        matching = [total for total, by in known if by > 1 and (is_near(total, by) or is_near(total, 1 / by))]
+        return "confirmed" if matching else "not-exercised"
