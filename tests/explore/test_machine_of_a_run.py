@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddp_audit.audit import Options
-from ddp_audit.cli.foretold import machine_of, torch_of
+from ddp_audit.cli.prediction_check import machine_of, torch_of
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.explore.exact import predict
 from ddp_audit.explore.exact.state import Machine

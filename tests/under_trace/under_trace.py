@@ -153,11 +153,11 @@ def _predicted_again(script: Script, folder: Path) -> dict[str, Any] | None:
     words = ["-m", "ddp_audit", "trace", "--", *_words(script)][4:]
     code = (
         "import json, sys\n"
-        "from ddp_audit.cli.foretold import as_object, foretold\n"
+        "from ddp_audit.cli.prediction_check import as_object, check_prediction\n"
         "from ddp_audit.cli.recorded import compared_trace\n"
         "run, _ = compared_trace(sys.argv[1])\n"
         "run.make_events()\n"
-        "found = foretold(sys.argv[2:], run)\n"
+        "found = check_prediction(sys.argv[2:], run)\n"
         "print(json.dumps(None if found is None else as_object(found)))\n"
     )
     again = subprocess.run(

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from ddp_audit.cli.foretold import kept
+    from ddp_audit.cli.prediction_check import kept
     from ddp_audit.cli.progress import Progress
     from ddp_audit.cli.recorded import read_compared, read_notes
     from ddp_audit.compare.logs import with_diff

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
-    from ddp_audit.cli import foretold, traced
+    from ddp_audit.cli import prediction_check, traced
     from ddp_audit.cli.recorded import read_notes
     from ddp_audit.report import concise, log_lines, trace_json, trace_text
 
@@ -125,10 +125,10 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
         trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
         _tell_notes(told, notes, result.comparison)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
-        prediction = foretold.foretold(command, result.run) if predicts else None
+        prediction = prediction_check.check_prediction(command, result.run) if predicts else None
         if prediction is not None:
-            traced.tell(told, "", *foretold.told(prediction, full=full))
-            foretold.keep(prediction, args.dir, full=full)
+            traced.tell(told, "", *prediction_check.lines_of(prediction, full=full))
+            prediction_check.keep(prediction, args.dir, full=full)
         traced.tell(told, *exports.write(args.export, result.run, result.comparison))
         if document is not None and args.format == "html":
             log = _note_lines(notes, result.comparison)
@@ -137,7 +137,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             out = trace_json.as_object(result.comparison)
             out["command_code"] = result.command_code
             if prediction is not None:
-                out["prediction"] = foretold.as_object(prediction, full=full)
+                out["prediction"] = prediction_check.as_object(prediction, full=full)
             if notes:
                 out["log"] = log_lines.as_objects(notes)
             out |= {"version": trace_json.WITH_FINDINGS, "findings": [finding.to_json() for finding in findings]}

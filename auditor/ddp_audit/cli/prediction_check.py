@@ -32,7 +32,7 @@ _MOST_RANKS = 4  # ranks that are interpreted where a run has many
 
 
 @dataclass(slots=True)
-class Foretold:
+class PredictionCheck:
     """A prediction and how far the record bears it out. `other` is the answer to a local condition that made them agree."""
 
     agreement: Agreement
@@ -40,8 +40,8 @@ class Foretold:
     assumed: list[str] = field(default_factory=list)  # what the source leaves open and the prediction took for granted
 
 
-def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
-    """Predicts what a command does and holds the record of its run against that; None where its script is not to be found."""
+def check_prediction(command: Sequence[str], recorded: RecordedRun) -> PredictionCheck | None:
+    """Predict what a command does and check the record of its run against that; None if its script cannot be found."""
     from ddp_audit.explore.exact import interpreted, predict, variant
     from ddp_audit.predicted import against_record, job_of
 
@@ -57,17 +57,17 @@ def foretold(command: Sequence[str], recorded: RecordedRun) -> Foretold | None:
         return None
     if job is None:
         return None
-    told = replace(job.told, torch=torch_of(recorded) or job.told.torch)
-    job = replace(job, world_size=recorded.world_size, told=told, machine=machine_of(recorded))
+    hints = replace(job.told, torch=torch_of(recorded) or job.told.torch)
+    job = replace(job, world_size=recorded.world_size, told=hints, machine=machine_of(recorded))
     run = predict(job)
     assumed = [f"{a.path}:{a.line} {a.text}: {a.taken}" for a in run.assumptions]
-    found = Foretold(against_record(run, recorded), assumed=[*assumed, *run.notes])
+    found = PredictionCheck(against_record(run, recorded), assumed=[*assumed, *run.notes])
     if not isinstance(found.agreement.result, Disagrees):
         return found
     runs = interpreted(job)
     chances = [(a, rank, asked) for asked in range(3) for a in run.assumptions if a.local for rank in job.ranks[:_MOST_RANKS]]
     for assumption, rank, asked in chances[:_TRIES]:
-        other = Foretold(against_record(variant(job, runs, assumption, rank, asked).run, recorded))
+        other = PredictionCheck(against_record(variant(job, runs, assumption, rank, asked).run, recorded))
         if not isinstance(other.agreement.result, Disagrees):
             other.other = _said(assumption, rank, asked)
             return other
@@ -116,7 +116,7 @@ def _said(assumption: Assumption, rank: int, asked: int) -> str:
     return f"{place_of(assumption.path, assumption.line)} {assumption.text}: {answer} on rank {rank}, time {asked + 1}"
 
 
-def told(found: Foretold, *, full: bool = False) -> list[str]:
+def lines_of(found: PredictionCheck, *, full: bool = False) -> list[str]:
     """How far prediction and record agree; where they do not, or if `full`, both of them side by side, event by event."""
     table = full or isinstance(found.agreement.result, Disagrees)
     assumed = found.assumed[:_MOST_ASSUMED] if isinstance(found.agreement.result, Disagrees) else []
@@ -124,7 +124,7 @@ def told(found: Foretold, *, full: bool = False) -> list[str]:
     return [*_summary(found), *granted, *(sides.lines(found.agreement, full=full) if table else ())]
 
 
-def _summary(found: Foretold) -> list[str]:
+def _summary(found: PredictionCheck) -> list[str]:
     agreement, result = found.agreement, found.agreement.result
     counts = sorted(set(agreement.compared.values())) or [0]
     each = counted(counts[-1], "collective") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} collectives"
@@ -151,7 +151,7 @@ def _how(ends: Mapping[int, End]) -> str:
     return next(text for kind, text in words.items() if kind in kinds)
 
 
-def keep(found: Foretold, directory: str, *, full: bool = False) -> None:
+def keep(found: PredictionCheck, directory: str, *, full: bool = False) -> None:
     """Writes how far they agree into the trace folder, for `diff`."""
     (Path(directory) / FILE).write_text(json.dumps(as_object(found, full=full), indent=2) + "\n", encoding="utf-8")
 
@@ -165,7 +165,7 @@ def kept(directory: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def as_object(found: Foretold, *, full: bool = False) -> dict[str, Any]:
+def as_object(found: PredictionCheck, *, full: bool = False) -> dict[str, Any]:
     """The key `prediction` of the JSON of `trace` and `diff`."""
     from ddp_audit.report.run_json import agreement_object
 
