@@ -56,6 +56,7 @@ class Frames:
         self._verdicts: dict[int, int | str] = {}
         self._codes: list[CodeType] = []  # keeps the ids in _verdicts valid
         self._stacks: dict[tuple[int, ...], Stack] = {}
+        self._libraries: dict[str, str] = {}  # by file
         self.empty = Stack(0, events.USER, [])
 
     def reset(self) -> None:
@@ -119,7 +120,10 @@ class Frames:
         while frame is not None and len(frames) < MOST_FRAMES and deep < _DEEPEST:
             verdict = self._verdicts.get(id(frame.f_code), _SKIP)
             if not frames and (verdict == _SKIP or verdict == events.USER):
-                library = self._library(frame.f_code.co_filename) or library
+                name = frame.f_code.co_filename
+                if name not in self._libraries:
+                    self._libraries[name] = self._library(name)
+                library = self._libraries[name] or library
             if verdict == BLOCKING:
                 blocks = blocks or not frames
             elif isinstance(verdict, str):
