@@ -192,6 +192,27 @@ def test_a_loop_of_unknown_length_makes_a_warning(tmp_path: Path) -> None:
 # ---- which finding tells
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "(m == 3) if rank != 1 else (m == 0)",
+        "m == (3 - 3 * rank)",
+        "m == 3 if rank == 0 else m == 1",
+        "(m + rank) % 4 == 3",
+        "not (m if rank else 3 - m)",
+    ],
+)
+def test_a_run_that_completes_does_not_refute_ranks_that_reduce_in_different_passes(tmp_path: Path, flag: str) -> None:
+    """Each rank reduces once an update, so the run goes to its end: with gradients that do not belong together."""
+    loop = (
+        "for _ in range(3):\n    for m in range(4):\n        model.require_backward_grad_sync = {}\n"
+        "        (model(torch.randn(8, 4)).mean() / 4).backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    found = found_in(tmp_path, TRAINING + loop.format(flag))
+    assert ("DDP120", "error") in {one[:2] for one in found} and "DDP118" not in {one[0] for one in found}
+    assert "DDP120" not in {one[0] for one in found_in(tmp_path, TRAINING + loop.format("m == 3 - 0 * rank"))}
+
+
 UNKNOWN_LOOPS = {
     "bisect": "import bisect\nfor _ in range(bisect.bisect([1, 2, 3, 4, 5, 6, 7], 6)):\n    step()\n",
     "statistics": "import statistics\nfor _ in range(int(statistics.mean([5, 6, 7]))):\n    step()\n",

@@ -19,7 +19,6 @@ class RankDependentSync(Rule):
     code = "DDP120"
     name = "rank-dependent-sync"
     level = "error"
-    of_sequences = True
     what = (
         "A `no_sync()` block or an assignment of `require_backward_grad_sync` that is on for some ranks and off for others in the "
         "same pass, because the rank or this rank's own data decides."
