@@ -6,33 +6,35 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import ddp_audit.audit
-import ddp_audit.cache.runs
+import ddp_audit.cache.tool
 import ddp_audit_rules
+from ddp_audit import entries
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
+from ddp_audit.source import seen
 from ddp_audit.source.config import FORMATS
 
 
 @pytest.fixture
-def audits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for each audit that the cache has to make."""
-    made: list[int] = []
-    real = ddp_audit.audit.audit
+def audits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The path of each entry that the cache has to audit."""
+    made: list[str] = []
+    real = entries._audit_entry
 
-    def counted(*args: object, **options: object) -> object:
-        if options.get("memory") is not None:
-            made.append(len(made))
-        return real(*args, **options)  # type: ignore[arg-type]
+    def noted(job: entries.Job, entry: entries.SourceFile) -> entries.EntryResult:
+        if seen.is_noting():
+            made.append(entry.path)
+        return real(job, entry)
 
-    monkeypatch.setattr(ddp_audit.audit, "audit", counted)
-    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
+    monkeypatch.setattr(entries, "_audit_entry", noted)
+    monkeypatch.setattr(
+        ddp_audit.cache.tool, "_state_of_tool", lambda folders: ""
+    )  # the sources may be worked on while the tests run
     return made
 
 
@@ -48,11 +50,6 @@ def write(**texts: str) -> None:
         path.write_text(text)
 
 
-def runs() -> list[Path]:
-    """The whole audits that the cache keeps."""
-    return sorted(cache_folder().glob("run-*"))
-
-
 def parts() -> list[Path]:
     """The sets of entries that it keeps."""
     return sorted(cache_folder().glob("parts-*"))
@@ -63,7 +60,7 @@ SCRIPT = "import torch.distributed\nimport helper\na = 'GRAVE'\n"
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_warm_run_says_the_same_and_makes_no_audit(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int], form: str
+    project: Path, capsys: pytest.CaptureFixture[str], audits: list[str], form: str
 ) -> None:
     write(train=SCRIPT, helper="b = 'SLIGHT'\nc = 'SLIGHT'  # ddp-audit: ignore[DDP802]\n", other="d = 1\n")
     cold = report(capsys, ".", "--format", form)
@@ -73,40 +70,7 @@ def test_a_warm_run_says_the_same_and_makes_no_audit(
     assert "DDP801" in cold[1]
 
 
-CHANGES: dict[str, Callable[[], object]] = {
-    "the script": lambda: write(train=SCRIPT + "b = 'GRAVE'\n"),
-    "a file that it imports": lambda: write(helper="b = 'GRAVE'\n"),
-    "an import that is gone": lambda: Path("helper.py").unlink(),
-    "an import that was missing": lambda: write(missing="b = 'GRAVE'\n"),
-    "a package before a module": lambda: (Path("helper").mkdir(), Path("helper/__init__.py").write_text("b = 'GRAVE'\n")),
-    "a new script": lambda: write(second="import torch.distributed\nb = 'GRAVE'\n"),
-    "a new script in a new folder": lambda: (Path("more/deep").mkdir(parents=True), write(**{"more/deep/new": SCRIPT})),
-    "a file that matters from now on": lambda: write(plain="import torch.distributed\nb = 'GRAVE'\n"),
-    "a file that cannot be parsed from now on": lambda: write(plain="a = (\n"),
-    "a folder that is an environment from now on": lambda: Path("sub/pyvenv.cfg").write_text(""),
-    "a config file": lambda: write(config="size = 'other'\n"),
-    "settings": lambda: Path("ddp-audit.toml").write_text("ignore = ['DDP801']\n"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_the_outcome_makes_the_run_cold(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int], change: str
-) -> None:
-    Path("sub").mkdir()
-    write(train=SCRIPT + "import missing\n", helper="b = 'SLIGHT'\n", plain="c = 1\n", config="size = 'one'\n")
-    write(**{"sub/train": "import torch.distributed\na = 'GRAVE'\n"})
-    words = (".", "--format", "json", "--config-file", "config.py")
-    report(capsys, *words)
-    report(capsys, *words)
-    assert len(audits) == 1
-    CHANGES[change]()
-    after = report(capsys, *words)
-    assert len(audits) == 2
-    assert after == report(capsys, *words, "--no-cache")
-
-
-def test_what_does_not_matter_leaves_it_warm(project: Path, capsys: pytest.CaptureFixture[str], audits: list[int]) -> None:
+def test_what_does_not_matter_leaves_it_warm(project: Path, capsys: pytest.CaptureFixture[str], audits: list[str]) -> None:
     write(train=SCRIPT, helper="")
     report(capsys, "train.py")
     Path("notes.txt").write_text("")
@@ -114,15 +78,16 @@ def test_what_does_not_matter_leaves_it_warm(project: Path, capsys: pytest.Captu
     Path("train.py").touch()
     report(capsys, "train.py")
     report(capsys, "train.py", "--jobs", "3", "--statistics", "--strict", "--format", "sarif")
+    report(capsys, "train.py", "--min-confidence", "possible", "--exclude", "x")
     assert len(audits) == 1
 
 
 @pytest.mark.parametrize(
     "more",
-    [["--select", "DDP802"], ["--min-confidence", "possible"], ["--world-size", "4"], ["--set", "a=1"], ["--exclude", "x"]],
+    [["--world-size", "4"], ["--set", "a=1"], ["--launch", "torchrun --nproc-per-node 3 train.py"]],
 )
 def test_other_options_are_another_audit(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int], more: list[str]
+    project: Path, capsys: pytest.CaptureFixture[str], audits: list[str], more: list[str]
 ) -> None:
     write(train=SCRIPT, helper="b = 'SLIGHT'\nd = 'VAGUE'\n")
     report(capsys, "train.py", "--format", "json")
@@ -133,7 +98,7 @@ def test_other_options_are_another_audit(
 
 
 def test_a_config_file_that_a_launch_names_counts_when_it_appears(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int]
+    project: Path, capsys: pytest.CaptureFixture[str], audits: list[str]
 ) -> None:
     write(train=SCRIPT)
     words = ("train.py", "--launch", "torchrun --nproc-per-node 2 train.py config/small.py")
@@ -149,7 +114,7 @@ def test_a_config_file_that_a_launch_names_counts_when_it_appears(
     assert len(audits) == 3
 
 
-def test_a_baseline_is_held_against_cached_findings(project: Path, capsys: pytest.CaptureFixture[str], audits: list[int]) -> None:
+def test_a_baseline_is_held_against_cached_findings(project: Path, capsys: pytest.CaptureFixture[str], audits: list[str]) -> None:
     write(train=SCRIPT)
     report(capsys, "train.py", "--write-baseline", "known.json")
     assert report(capsys, "train.py", "--baseline", "known.json")[0] == 0
@@ -157,10 +122,11 @@ def test_a_baseline_is_held_against_cached_findings(project: Path, capsys: pytes
     assert len(audits) == 1
 
 
-def test_an_audit_with_errors_is_not_kept(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(train=SCRIPT, broken="a = (\n")
+def test_an_entry_with_errors_is_not_kept(project: Path, capsys: pytest.CaptureFixture[str], audits: list[str]) -> None:
+    write(train=SCRIPT, helper="a = (\n")
     assert report(capsys, ".")[0] == 2
-    assert runs() == []
+    assert report(capsys, ".")[0] == 2
+    assert audits == ["train.py", "train.py"]
 
 
 def test_no_cache_keeps_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,9 +135,11 @@ def test_no_cache_keeps_nothing(project: Path, capsys: pytest.CaptureFixture[str
     assert list(cache_folder().iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"seen": {}}', '{"seen": {}, "result": {}}', '{"seen": {"files": 1}}'])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"rows": []}', '{"rows": [1], "entries": {}, "facts": {}}', '{"rows": [], "entries": {"a": 1}}']
+)
 def test_a_damaged_entry_is_as_good_as_none(
-    project: Path, capsys: pytest.CaptureFixture[str], audits: list[int], damage: str
+    project: Path, capsys: pytest.CaptureFixture[str], audits: list[str], damage: str
 ) -> None:
     write(train=SCRIPT)
     cold = report(capsys, "train.py")
@@ -194,24 +162,23 @@ def test_a_cache_that_cannot_be_written_costs_nothing(
 
 
 def test_the_oldest_entries_are_dropped(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_RUNS", 2)
-    monkeypatch.setattr(files, "MOST_PARTS", 1)
+    monkeypatch.setattr(files, "MOST_PARTS", 2)
     for number in range(4):
         write(**{f"train{number}": SCRIPT})
         report(capsys, f"train{number}.py", "--world-size", str(number + 2))
-    assert (len(runs()), len(parts())) == (2, 1)
+    assert len(parts()) == 2
 
 
 def test_the_size_of_the_cache_is_bounded(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, audits: list[int]
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, audits: list[str]
 ) -> None:
-    write(train=SCRIPT, other=SCRIPT)
+    write(train=SCRIPT)
     report(capsys, "train.py")
-    monkeypatch.setattr(files, "MOST_BYTES", sum(path.stat().st_size for path in cache_folder().iterdir()))
-    for path in runs():
+    monkeypatch.setattr(files, "MOST_BYTES", sum(path.stat().st_size for path in cache_folder().iterdir()) * 3 // 2)
+    for path in parts():
         os.utime(path, (0, 0))
-    report(capsys, "other.py")
-    report(capsys, "other.py")
+    for _ in range(2):
+        report(capsys, "train.py", "--world-size", "4")
     assert len(audits) == 2
     report(capsys, "train.py")
     assert len(audits) == 3
@@ -227,7 +194,7 @@ def test_a_change_of_a_rule_makes_every_run_cold(
     report(capsys, "train.py")
     write(**{"rules/one": "level = 'warning'\n"})
     report(capsys, "train.py")
-    assert len(runs()) == len(parts()) == 2
+    assert len(parts()) == 2
 
 
 def test_another_installation_of_the_same_rules_is_warm(
@@ -237,7 +204,7 @@ def test_another_installation_of_the_same_rules_is_warm(
     for folder in ("rules", "again"):
         monkeypatch.setattr(ddp_audit_rules, "__path__", [str(project / folder)])
         report(capsys, "train.py")
-    assert len(runs()) == len(parts()) == 1
+    assert len(parts()) == 1
 
 
 # With the installed rules, in a process of its own

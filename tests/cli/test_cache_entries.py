@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-import ddp_audit.cache.runs
+import ddp_audit.cache.tool
 from ddp_audit import entries
 from ddp_audit.audit import Options, audit
 from ddp_audit.cache.entries import Memory
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
-from ddp_audit.source import seen, unchanged
+from ddp_audit.source import seen
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real(job, entry)
 
     monkeypatch.setattr(entries, "_audit_entry", noted)
-    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")  # the sources may be worked on while the tests run
+    monkeypatch.setattr(
+        ddp_audit.cache.tool, "_state_of_tool", lambda folders: ""
+    )  # the sources may be worked on while the tests run
     return made
 
 
@@ -61,10 +63,14 @@ CHANGES: dict[str, tuple[Callable[[], object], list[str]]] = {
     "an import that was missing": (lambda: write(**{"sub/missing": "b = 'GRAVE'\n"}), ["sub/three.py"]),
     "a package before a module": (lambda: write(**{"helper/__init__": "b = 'GRAVE'\n"}), ["one.py", "two.py"]),
     "a new script": (lambda: write(script=SCRIPT.format(also="os")), ["script.py"]),
+    "a new script in a new folder": (lambda: write(**{"more/deep/new": SCRIPT.format(also="os")}), ["more/deep/new.py"]),
+    "a file that matters from now on": (lambda: write(plain="import torch.distributed\nb = 'GRAVE'\n"), ["plain.py"]),
+    "a folder that is an environment from now on": (lambda: Path("sub/pyvenv.cfg").write_text(""), []),
     "a script that is gone": (lambda: Path("sub/three.py").unlink(), []),
     "a file that cannot be parsed": (lambda: write(plain="a = (\n"), []),
     "a document that starts one": (lambda: Path("sub/run.sh").write_text("torchrun --nproc-per-node 2 three.py\n"), ["sub/three.py"]),
     "options that choose findings": (lambda: Path("ddp-audit.toml").write_text("min-confidence = 'possible'\n"), []),
+    "a config file": (lambda: write(config="size = 'other'\n"), ["one.py", "sub/three.py", "two.py"]),
     "options of the audit": (lambda: Path("ddp-audit.toml").write_text("world-size = 3\n"), ["one.py", "sub/three.py", "two.py"]),
 }  # fmt: skip
 
@@ -82,9 +88,10 @@ def test_after_a_change_only_what_depends_on_it_is_audited_again(
         helper="b = 'SLIGHT'\nc = 'VAGUE'\n",
         only_two="",
         plain="",
+        config="size = 'one'\n",
     )
     write(**{"sub/three": "import torch.distributed\nimport missing\nfor a in 'GRAVE': pass\n"})
-    words = (".", "--jobs", jobs)
+    words = (".", "--jobs", jobs, "--config-file", "config.py")
     report(capsys, *words)
     audited.clear()
     make()
@@ -123,7 +130,7 @@ def test_an_import_that_cannot_be_parsed_is_told_each_time(
 def test_files_that_did_not_change_are_not_parsed_again(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ddp_audit.cache.runs, "_tool", lambda folders: "")
+    monkeypatch.setattr(ddp_audit.cache.tool, "_state_of_tool", lambda folders: "")
     texts = {f"plain{number}": f"a = {number}\n" for number in range(5)}
     write(one=SCRIPT.format(also="os"), two="import torch.distributed\n", helper="b = 1\n", **texts)
     parsed: list[str] = []
@@ -142,30 +149,6 @@ def test_files_that_did_not_change_are_not_parsed_again(
     assert parsed == ["a = 'changed'\n"]
 
 
-# Guards: what stat tells stands for contents, but not of what was changed a moment ago.
-
-
-def test_a_file_that_stat_knows_is_not_read_again(
-    project: Path, capsys: pytest.CaptureFixture[str], audited: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(one=SCRIPT.format(also="os"), helper="b = 1\n")
-    monkeypatch.setattr(unchanged, "_TICK", -(10**18))
-    first = report(capsys, "one.py")
-
-    def refuse(path: str) -> str:
-        raise AssertionError(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(seen, "digest_of", refuse)
-        patch.setattr(seen, "names_in", refuse)
-        assert report(capsys, "one.py") == first
-    Path("helper.py").touch()
-    assert report(capsys, "one.py") == first
-    assert audited == ["one.py"]
-    write(helper="b = 'GRAVE'\n")
-    assert report(capsys, "one.py") != first
-
-
 def test_a_change_of_equal_length_and_time_is_seen(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(one="import torch.distributed\na = 'GRAVE'\n")
     at = Path("one.py").stat()
@@ -175,18 +158,6 @@ def test_a_change_of_equal_length_and_time_is_seen(project: Path, capsys: pytest
     os.utime("one.py", ns=(at.st_atime_ns, at.st_mtime_ns))
     after = report(capsys, "one.py")
     assert after[0] == 0 != first[0]
-
-
-def test_guards_are_made_anew_once_they_can_be_trusted(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(one="import torch.distributed\na = 'GRAVE'\n")
-    first = report(capsys, "one.py")
-    (run,) = cache_folder().glob("run-*")
-    assert str(Path("one.py").stat().st_mtime_ns) not in run.read_text()
-    monkeypatch.setattr(unchanged, "_TICK", -(10**18))
-    assert report(capsys, "one.py") == first
-    assert str(Path("one.py").stat().st_mtime_ns) in run.read_text()
 
 
 # With the installed rules

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from xml.etree import ElementTree
 
 from ddp_audit.audit import AuditResult, Options, audit
-from ddp_audit.cache.runs import cached_audit
+from ddp_audit.cache.entries import cached_audit
 from ddp_audit.cli.explained import explained
 from ddp_audit.cli.reporting import Ways, write_report
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding

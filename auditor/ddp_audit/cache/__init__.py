@@ -1,6 +1,6 @@
 """The cache of audits: what would be looked at again is not, and comes out the same.
 
-`reports` keeps what whole commands printed, and prints it again as long as stat says that nothing changed. `runs` keeps whole
-audits, for a run in which nothing changed; it imports no more than that needs. `entries` keeps the results of single entries, for a
-run in which something did. `files` is what all of them write and the latter two read.
+`entries` keeps the results of single entries by contents and options; `files` is how they are written. In front of it `reports`
+prints what the same command printed before, as long as stat says that nothing changed: that takes the start of Python and no more.
+`tool` is the part of a key that stands for the tool itself.
 """

@@ -3,26 +3,69 @@
 One file holds those of one working directory and set of options. What an entry looked at (source/seen.py) are rows of a table that
 all entries share; an entry is used where each of its rows still holds, so a file or folder that an import or a launch would find
 only now counts as well. Beside them stand facts about contents (source/facts.py), with which files need not be parsed again.
+The files are for one machine and one user: a hash in them is no protection against malice.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ddp_audit.audit import audit
 from ddp_audit.cache import files
+from ddp_audit.cache.files import cache_folder
+from ddp_audit.cache.tool import key_of
 from ddp_audit.entries import EntryResult
-from ddp_audit.source import seen
+from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.source import seen, unchanged
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceFile
-from ddp_audit.source.project import Project
-from ddp_audit.source.seen import Seen
+from ddp_audit.source.project import Project, Tell
+from ddp_audit.source.seen import Seen, noting
 
 _MOST_ENTRIES = 5_000
 _MOST_FACTS = 100_000
 
 Row = tuple[str, str, str]
+
+
+def cached_audit(
+    paths: Sequence[str], options: Options, tell: Tell | None = None, held: unchanged.Held | None = None
+) -> AuditResult:
+    """What `audit` gives, as far as possible from the cache. Where it went without errors, `held` takes up what it rests on.
+
+    Raises UsageError.
+    """
+    began = time.time_ns()
+    memory = Memory(cache_folder() / f"parts-{key_of(options.rule_folders, _of_entries(options))}.json")
+    with noting() as seen_now:
+        result = audit(paths, options, memory=memory, tell=tell)
+    memory.save()
+    if not result.errors and held is not None:
+        held.update(unchanged.held(seen_now, began))
+    return result
+
+
+def _of_entries(options: Options) -> str:
+    """The options that a result of an entry depends on; the others choose entries and findings."""
+    off = [name for name, level in options.levels if level == "off"]
+    rest = replace(
+        options,
+        jobs=1,
+        min_confidence="",
+        exclude=(),
+        force_exclude=False,
+        home="",
+        per_file_ignores=(),
+        levels=(),
+        origins=(),
+        show_imported=False,
+        respect_gitignore=True,
+    )
+    return repr((rest, off))
 
 
 class Memory:

@@ -12,7 +12,6 @@ from ddp_audit.cache.reports import cache_path
 from ddp_audit.findings import Finding, Fix, Option, Place, Related, Span
 
 MOST_BYTES = 300_000_000
-MOST_RUNS = 100  # whole audits
 MOST_REPORTS = 100
 MOST_PARTS = 30  # sets of entries
 MOST_TOOLS = 30  # states of the tool and the rules
@@ -82,13 +81,13 @@ def touch(path: Path) -> None:
 def _drop_old(folder: Path) -> None:
     """Drops what was used longest ago, where there is too much. Parts that a killed process left go the same way."""
     found = []
-    for path in [path for sort in ("run", "parts", "tool", "report") for path in folder.glob(f"{sort}-*")]:
+    for path in [path for sort in ("parts", "tool", "report") for path in folder.glob(f"{sort}-*")]:
         try:
             status = path.stat()
         except OSError:  # another process was faster
             continue
         found.append((status.st_mtime, path, status.st_size))
-    left = {"run": MOST_RUNS, "report": MOST_REPORTS, "parts": MOST_PARTS, "tool": MOST_TOOLS}
+    left = {"report": MOST_REPORTS, "parts": MOST_PARTS, "tool": MOST_TOOLS}
     room = MOST_BYTES
     for _, path, size in sorted(found, reverse=True):
         sort = path.name.partition("-")[0]

@@ -2,7 +2,7 @@
 
 A report is a file of its own for a command line, a working directory and a tool. It holds what came out, the exit code, and what
 stat tells of everything that they rest on (source/unchanged.py): what the audit looked at, the settings, and the sources of the
-tool and its rules. It is only kept where stat can be trusted for all of that; any other run is the business of `runs`.
+tool and its rules. It is only kept where stat can be trusted for all of that; any other run is the business of `entries`.
 
 A run that ends here takes little more than the start of Python: this module imports nothing that Python has not imported by then,
 and is imported before the command line is parsed.

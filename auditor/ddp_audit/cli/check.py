@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
                     result = audit(paths, options, overlay=texts, tell=tell)
                 else:
-                    from ddp_audit.cache.runs import cached_audit
+                    from ddp_audit.cache.entries import cached_audit
 
                     result = cached_audit(paths, options, tell, held)
             baseline.hold(result)
