@@ -1,0 +1,45 @@
+"""Runs programs of the benchmark on real ranks and compares what they show with their intent.
+
+    python benchmarks/bugbench/prove.py [NAME ...]
+
+A NAME is the name of a pair; without one all of `blind/` are run. One line a program, exit code 1 where one showed something else.
+The runs are watched from inside by `tests/cases/observer.py`, which uses nothing of any tool that is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "cases"))
+
+from case import Outcome, Program
+from intent import Intent, blind_programs
+from judge import Shown, holds
+from run import run_all
+
+
+def shows(outcome: Outcome, shown: Shown) -> bool:
+    """Whether a run showed an outcome; `some-rank TEXT` where the error of one rank, whichever it is, has that text."""
+    if outcome.word == "some-rank":
+        return any(outcome.text in facts["error"] for facts in shown.ranks)
+    return holds(outcome, shown)
+
+
+def main(names: list[str]) -> int:
+    every = [intent for intent in blind_programs() if not names or intent.pair in names]
+    programs: dict[Path, Intent] = {intent.path: intent for intent in every}
+    with tempfile.TemporaryDirectory() as folder:
+        shown = run_all([Program(path, i.kind, "", started=i.started) for path, i in programs.items()], Path(folder))
+    wrong = 0
+    for path, intent in programs.items():
+        missing = [f"{o.word} {o.text}".strip() for o in intent.outcomes if not shows(o, shown[path])]
+        wrong += bool(missing)
+        print(f"{'WRONG' if missing else 'ok'}  {intent.name}: {shown[path].summary()}", *missing, sep="\n      ")
+    print(f"{len(programs) - wrong} of {len(programs)} programs showed what they say")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
