@@ -1,8 +1,7 @@
-"""The tests that run each line of the audited modules, measured once and kept under `build/mutation/`.
+"""The tests that run each line of the audited modules, kept under `build/mutation/`. Files of tests that changed are measured anew.
 
 A module that has changed since is looked up as a whole, and so is a line that runs at import: all tests that ran any line of
-it. Tests that start other processes count
-where their own process runs the line.
+it. Tests that start other processes count where their own process runs the line.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from mutants import MODULES, ROOT, modules, runs_at_import
 
@@ -20,6 +22,8 @@ BUILD = ROOT / "build" / "mutation"
 TESTS = (
     "tests/compare",
     "tests/explore",
+    "tests/knowledge",
+    "tests/cases/test_cases.py",
     "tests/trace/test_trace_file.py",
     "tests/trace/test_attempts.py",
     "tests/trace/test_flight_recorder.py",
@@ -36,39 +40,90 @@ class CoverageMap:
     """Which tests to run for a place, the quickest first."""
 
     def __init__(self, anew: bool = False) -> None:
-        """Read the map, or make it, which takes as long as the tests do with coverage."""
-        if anew or not _MAP.is_file():
-            _measure()
-            _MAP.write_text(json.dumps(_told()), encoding="utf-8")
-        held = json.loads(_MAP.read_text(encoding="utf-8"))
-        self._lines: dict[str, dict[str, list[int]]] = held["lines"]
-        self._tests: list[str] = held["tests"]
+        """Read the map and bring it up to date; made anew, that takes as long as the tests do with coverage."""
+        held = _nothing() if anew or not _MAP.is_file() else _read()
+        files = {str(path.relative_to(ROOT)): _digest(path) for path in _files()}
+        stale = [name for name, digest in files.items() if held["files"].get(name) != digest]
+        if stale:
+            print(f"coverage of {len(stale)} files of tests", flush=True)
+            held = _merged(held, [*stale, *(name for name in held["files"] if name not in files)], stale)
+            held["files"] = files
+            _write(held)
+        self._lines: dict[str, dict[str, list[str]]] = held["lines"]
         self._seconds: dict[str, float] = held["seconds"]
         self._texts: dict[str, str] = held["texts"]
+        self._at_import: dict[str, list[int]] = held["at_import"]
+
+    def runs_at_import(self, module: str, first: int, last: int) -> bool:
+        """Whether a line runs before any test does."""
+        known = self._at_import.get(module, ()) if self._is_as_measured(module) else ()
+        return runs_at_import(module, first) or any(line in known for line in range(first, last + 1))
 
     def tests_of(self, module: str, first: int, last: int) -> list[tuple[str, float]]:
         """Tests with the seconds that each takes."""
         lines = self._lines.get(module, {})
-        if self._texts.get(module) == _digest(module) and not runs_at_import(module, first):
+        if self._is_as_measured(module) and not self.runs_at_import(module, first, last):
             found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
         else:
             found = {test for tests in lines.values() for test in tests}
-        timed = [(self._tests[test], self._seconds[self._tests[test]]) for test in found]
-        return sorted(timed, key=lambda pair: (pair[1], pair[0]))
+        return sorted(((test, self._seconds[test]) for test in found), key=lambda pair: (pair[1], pair[0]))
+
+    def _is_as_measured(self, module: str) -> bool:
+        return self._texts.get(module) == _digest(ROOT / module)
 
 
-def _measure() -> None:
+def _nothing() -> dict[str, Any]:
+    return {"files": {}, "seconds": {}, "lines": {}, "texts": {}, "at_import": {}}
+
+
+def _read() -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(_MAP.read_text(encoding="utf-8"))
+    names = list(held["seconds"])
+    for lines in held["lines"].values():
+        for line, tests in lines.items():
+            lines[line] = [names[test] for test in tests]
+    return held
+
+
+def _write(held: dict[str, Any]) -> None:
+    """Tests by their place among all, as most lines have hundreds."""
+    places = {name: place for place, name in enumerate(held["seconds"])}
+    short = {
+        path: {line: [places[test] for test in tests] for line, tests in lines.items()} for path, lines in held["lines"].items()
+    }
+    _MAP.write_text(json.dumps({**held, "lines": short}), encoding="utf-8")
+
+
+def _merged(held: dict[str, Any], gone: Sequence[str], measured: Sequence[str]) -> dict[str, Any]:
+    """What is held, without what it says of some files of tests, and with what they say now."""
+    _measure(measured)
+    whole = not held["files"]
+    seconds, lines, at_import = _told()
+    held["seconds"] = {test: took for test, took in held["seconds"].items() if test.partition("::")[0] not in gone} | seconds
+    for path in modules():
+        module, known = lines.get(path, {}), held["lines"].get(path, {})
+        if whole or path not in held["texts"]:
+            held["texts"][path] = _digest(ROOT / path)
+        held["at_import"][path] = sorted({*held["at_import"].get(path, ()), *at_import.get(path, ())})
+        held["lines"][path] = {
+            line: sorted({test for test in known.get(line, ()) if test.partition("::")[0] not in gone} | {*module.get(line, ())})
+            for line in {*known, *module}
+        }
+    return held
+
+
+def _measure(files: Sequence[str]) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     config, report = BUILD / "coveragerc", BUILD / "tests.xml"
     include = "".join(f"\n    {pattern}" for pattern in MODULES)
     config.write_text(f"[run]\ninclude ={include}\ndata_file = {BUILD / 'map.coverage'}\n", encoding="utf-8")
     flags = ["--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report=", f"--junitxml={report}"]
     quiet = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
-    subprocess.run([sys.executable, "-m", "pytest", *quiet, *flags, *TESTS], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run([sys.executable, "-m", "pytest", *quiet, *flags, *files], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def _told() -> dict[str, object]:
-    """What the measured run says, of the tests that passed."""
+def _told() -> tuple[dict[str, float], dict[str, dict[str, list[str]]], dict[str, list[int]]]:
+    """What the measured run says: seconds of the tests that passed, tests of each line, lines that ran before any test."""
     from coverage import CoverageData
 
     seconds = {}
@@ -77,21 +132,27 @@ def _told() -> dict[str, object]:
             seconds[(case.get("classname", ""), case.get("name", ""))] = float(case.get("time", "0"))
     data = CoverageData(str(BUILD / "map.coverage"))
     data.read()
-    numbers: dict[str, int] = {}
     times: dict[str, float] = {}
-    lines: dict[str, dict[str, list[int]]] = {}
+    lines: dict[str, dict[str, list[str]]] = {}
+    at_import: dict[str, list[int]] = {}
     for path in modules():
         for line, contexts in data.contexts_by_lineno(str(ROOT / path)).items():
+            if "" in contexts:
+                at_import.setdefault(path, []).append(line)
             for context in contexts:
                 test = context.rpartition("|")[0]
                 file, _, name = test.partition("::")
                 took = seconds.get((file.removesuffix(".py").replace("/", "."), name))
                 if took is not None:
                     times[test] = took
-                    lines.setdefault(path, {}).setdefault(str(line), []).append(numbers.setdefault(test, len(numbers)))
-    held = {path: {line: sorted(set(tests)) for line, tests in found.items()} for path, found in lines.items()}
-    return {"tests": list(numbers), "seconds": times, "lines": held, "texts": {path: _digest(path) for path in modules()}}
+                    lines.setdefault(path, {}).setdefault(str(line), []).append(test)
+    return times, lines, at_import
 
 
-def _digest(module: str) -> str:
-    return hashlib.sha256((ROOT / module).read_bytes()).hexdigest()
+def _files() -> list[Path]:
+    parts = [ROOT / part for part in TESTS]
+    return sorted(found for part in parts for found in ((part,) if part.is_file() else part.rglob("test_*.py")))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -2,13 +2,15 @@
 
 Positions and changes are those of Cosmic Ray's operators, of which the telling ones are taken: a comparison at its border or turned
 round, `and` for `or`, a condition denied, a number one off, a loop that never runs, another arithmetic sign. Words are left as they
-are: a message with another word in it is no fault that a test of meaning finds. At one place one mutant is drawn.
+are: a message with another word in it is no fault that a test of meaning finds. So are numbers from 1,000 on, which bound the
+effort. At one place one mutant is drawn.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,7 @@ MODULES = (
     "auditor/ddp_audit/trace/store.py",
 )
 _KNOWN = Path(__file__).resolve().parent / "same_meaning.tsv"
+_BOUND = 1000
 _OPERATORS = (
     "AddNot",
     "NumberReplacer",
@@ -88,14 +91,15 @@ class Mutant:
         return found
 
 
-def sample(piece: int, of: int) -> list[Mutant]:
-    """Piece `piece` of `of` of all mutants, in an order that is drawn once and for all."""
+def sample(pieces: Sequence[int], of: int) -> list[Mutant]:
+    """Some of the `of` pieces of all mutants, in an order that is drawn once and for all."""
     places: dict[tuple[str, int, int, int, int], tuple[str, str, int, tuple[int, int]]] = {}
     for path in modules():
         for place, drawn in _places(path).items():
             places[(path, *place)] = drawn
     drawn = sorted(places, key=lambda place: _mixed(place[0], places[place][0], place[1:]))
-    return [_described(places[place], place) for place in drawn[piece - 1 :: of]]
+    found = [_described(places[place], place) for piece in pieces for place in drawn[piece - 1 :: of]]
+    return [mutant for mutant in found if _compiles(mutant)]
 
 
 def find(module: str, operator: str, before: str, after: str) -> Mutant | None:
@@ -135,7 +139,7 @@ def same_meaning() -> dict[tuple[str, str, str], str]:
 
 def _places(path: str) -> dict[tuple[int, int, int, int], tuple[str, str, int, tuple[int, int]]]:
     text = (ROOT / path).read_text(encoding="utf-8")
-    left_out = _annotations(text)
+    left_out = _left_out(text)
     tree = get_ast(text)
     nodes = list(ast_nodes(tree))
     at: dict[tuple[int, int, int, int], list[tuple[str, int]]] = {}
@@ -150,6 +154,14 @@ def _places(path: str) -> dict[tuple[int, int, int, int], tuple[str, str, int, t
         operator_name, occurrence = min(changes, key=lambda change: _mixed(path, change[0], (*place, change[1])))
         drawn[place] = (path, operator_name, occurrence, (place[0], place[2]))
     return {place: (text, name, occurrence, lines) for place, (_, name, occurrence, lines) in drawn.items()}
+
+
+def _compiles(mutant: Mutant) -> bool:
+    try:
+        compile(mutant.code(), mutant.module, "exec", dont_inherit=True)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _described(drawn: tuple[str, str, int, tuple[int, int]], place: tuple[str, int, int, int, int]) -> Mutant:
@@ -170,10 +182,12 @@ def _mixed(path: str, operator: str, place: tuple[int, ...]) -> bytes:
     return hashlib.sha256(repr((path, operator, place)).encode()).digest()
 
 
-def _annotations(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations and decorators of classes stand: no code of meaning runs there."""
-    found = []
+def _left_out(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where annotations, decorators of classes and bounds of effort stand: nothing of meaning is there."""
+    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and abs(node.value) >= _BOUND:
+            found.append(((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)))
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cast":
             parts.append(node.args[0])

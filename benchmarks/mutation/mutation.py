@@ -2,8 +2,8 @@
 
 The predicted run's interpreter, the comparison and the reading of traces are changed at one place at a time. A mutant that no test
 notices shows a line of which nothing is known: it gets a test, or it goes, or, where it means the same as the code, a line in
-`same_meaning.tsv`. A mutant is tested in a copy of the tree, by a process that was forked once everything slow was imported, by the
-quickest tests first and until the first that fails; a test that takes many times its time has noticed it too.
+`same_meaning.tsv`. A mutant is tested in a copy of the tree, by the tests that run its line, the quickest first and until the first
+that fails without failing on the code as it is; a test that takes many times its time has noticed it too.
 
 Exits with 1 where more than 5 of 100 mutants went unnoticed. `--again` tests only those again that went unnoticed before.
 """
@@ -15,19 +15,21 @@ import contextlib
 import datetime
 import json
 import os
-import resource
 import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import pytest
 from coverage_map import BUILD, TESTS, CoverageMap
+from living import TOO_LONG as TOOK_TOO_LONG
+from living import Change, Living, changed_file, exchange, limit_and_redirect, waited_for
 from mutants import ROOT, Mutant, find, same_meaning, sample
 
 NOTICED, UNNOTICED, TOO_LONG, NOT_RUN, SAME = "noticed", "unnoticed", "too long", "not run", "same meaning"
@@ -48,9 +50,9 @@ _PARTS = (
 )
 # Rounds of tests: seconds that they take by the map, and which of them. Most mutants are noticed in the first. Tests that start
 # ranks come last: they cost far more than the map says, as it counts what several of them share once.
-_ROUNDS = ((3.0, "not traced"), (8.0, "not traced"), (120.0, "traced"))
+_ROUNDS = ((4.0, "not traced"), (30.0, "not traced"), (120.0, "traced"))
 _QUICK_ROUNDS = 2
-_MOST_MEMORY = 6 << 30
+_QUIET = ("-q", "-s", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--rootdir")
 _AIM = 0.05
 
 
@@ -59,112 +61,126 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Which mutants of the interpreter, the comparison and the trace reading tests notice."
     )
     parser.add_argument("--of", type=int, default=200, help="how many pieces all mutants make (200: about 36 mutants each)")
-    parser.add_argument("--piece", type=int, help="which of them; without it, that of the day")
+    parser.add_argument("--piece", type=int, nargs="+", help="which of them; without it, that of the day")
+    parser.add_argument("--only", default="", help="of these, the modules with this in their path")
+    parser.add_argument("--sample", type=int, default=1, help="the number of the sample that these pieces belong to, for the page")
     parser.add_argument("--again", action="store_true", help="those again that went unnoticed before, in all pieces")
     parser.add_argument("--anew", action="store_true", help="measure first which test runs which line")
     parser.add_argument("--quick", action="store_true", help="leave out the tests that start ranks")
     parser.add_argument("--write", action="store_true", help="write mutation.md from all outcomes of this tree")
     options = parser.parse_args(arguments)
     tests = CoverageMap(options.anew)
-    piece = options.piece or datetime.date.today().toordinal() % options.of + 1
-    chosen = _unnoticed_before() if options.again else sample(piece, options.of)
-    outcomes = {}
-    with _copy_of_the_tree() as tree:
-        _import_what_is_slow()
-        if _run(["--collect-only", *TESTS], "", tree, 60.0) != 0:
-            print((tree / "output.txt").read_text(encoding="utf-8", errors="replace"))
-            raise SystemExit("the tests cannot be collected without a mutant")
-        for mutant in chosen:
-            outcomes[mutant] = _outcome(mutant, tests, tree, _ROUNDS[:_QUICK_ROUNDS] if options.quick else _ROUNDS)
-            place = f"{mutant.module}:{mutant.first}"
-            print(f"{outcomes[mutant]:12} {place}  {mutant.before}  ->  {mutant.after}", flush=True)
-            _keep(mutant, outcomes[mutant], piece)
+    pieces = options.piece or [datetime.date.today().toordinal() % options.of + 1]
+    if options.again:
+        chosen = _unnoticed_before()
+    else:
+        known = {(entry["module"], entry["before"], entry["after"]) for entry in _known()}
+        chosen = [mutant for mutant in sample(pieces, options.of) if options.only in mutant.module]
+        chosen = [mutant for mutant in chosen if mutant.key not in known or len(pieces) == 1]
+    run = _MutationRun(tests, _ROUNDS[:_QUICK_ROUNDS] if options.quick else _ROUNDS, options.sample)
+    run.test(chosen)
     if options.write:
-        _PAGE.write_text(_page(json.loads(_OUTCOMES.read_text(encoding="utf-8"))), encoding="utf-8")
-    counts = Counter(outcomes.values())
+        _PAGE.write_text(_page(_known()), encoding="utf-8")
+    counts = Counter(run.outcomes.values())
     left = counts[UNNOTICED] + counts[NOT_RUN]
     told = sum(counts.values()) - counts[SAME]
     print(f"{told} mutants, {left} unnoticed; {counts[SAME]} more mean the same as the code")
     return int(left > _AIM * told)
 
 
-def _outcome(mutant: Mutant, tests: CoverageMap, tree: Path, rounds: Sequence[tuple[float, str]]) -> str:
-    if mutant.key in same_meaning():
-        return SAME
-    covering = tests.tests_of(mutant.module, mutant.first, mutant.last)
-    if not covering:
-        return NOT_RUN
-    with _mutated(mutant, tree):
-        done: dict[str, int] = Counter()
-        for limit, which in rounds:
-            names, spent = [], 0.0
-            for name, seconds in covering[done[which] :]:
-                if names and spent + seconds > limit:
+class _MutationRun:
+    """Tests mutants: first those that change what runs at import, each in a process of its own, then all others in forks of one."""
+
+    def __init__(self, tests: CoverageMap, rounds: Sequence[tuple[float, str]], number: int) -> None:
+        self.outcomes: dict[Mutant, str] = {}
+        self._tests, self._rounds, self._number = tests, rounds, number
+
+    def test(self, mutants: Sequence[Mutant]) -> None:
+        with _copy_of_the_tree() as tree:
+            self._tree = tree
+            _import_what_is_slow()
+            sys.path[:0] = paths = [str(tree / part) for part in ("auditor", "rules", "trainer")]
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # for the processes that tests start
+            sys.dont_write_bytecode = True
+            self._inside: list[tuple[Mutant, Change]] = []
+            for mutant in mutants:
+                covering = self._tests.tests_of(mutant.module, mutant.first, mutant.last)
+                if mutant.key in same_meaning():
+                    self._told(mutant, SAME, "")
+                elif not covering:
+                    self._told(mutant, NOT_RUN, "")
+                elif (change := self._exchangeable(mutant)) is not None:
+                    self._inside.append((mutant, change))
+                else:
+                    with changed_file(tree / mutant.module, mutant.code()):
+                        self._told(mutant, *self._in_a_process_of_its_own(covering))
+            os.chdir(tree)
+            if self._inside and (code := pytest.main([*_QUIET, str(tree), *TESTS], [Living(tree, self._in_forks)])) != 0:
+                raise SystemExit(f"the tests cannot be collected without a mutant: pytest ends with {code}")
+
+    def _exchangeable(self, mutant: Mutant) -> Change | None:
+        if self._tests.runs_at_import(mutant.module, mutant.first, mutant.last):
+            return None
+        after = mutant.code()
+        codes = exchange(self._tree / mutant.module, (ROOT / mutant.module).read_text(encoding="utf-8"), after)
+        return None if codes is None else Change(mutant.module, after, codes)
+
+    def _in_forks(self, living: Living) -> None:
+        for mutant, change in self._inside:
+            covering = self._tests.tests_of(mutant.module, mutant.first, mutant.last)
+            known = [pair for pair in covering if living.knows(pair[0])]
+            outcome, by = UNNOTICED, ""
+            for limit, which in self._rounds:
+                chosen = _within(limit, [pair for pair in known if living.is_traced(pair[0]) == (which == "traced")])
+                known = [pair for pair in known if pair not in chosen]
+                found = living.noticed_by(change, chosen) if chosen else None
+                if found is not None:
+                    outcome, by = (TOO_LONG, "") if found == TOOK_TOO_LONG else (NOTICED, str(found))
                     break
-                names.append(name)
-                spent += seconds
-            done[which] += len(names)
-            if names and (code := _run(names, which, tree, spent)) != 0:
-                return TOO_LONG if code is None else NOTICED
-    return UNNOTICED
+            self._told(mutant, outcome, by)
+
+    def _in_a_process_of_its_own(self, covering: Sequence[tuple[str, float]]) -> tuple[str, str]:
+        left = list(covering)
+        for limit, which in self._rounds:
+            chosen = _within(limit, left)
+            if which != "traced":
+                left = [pair for pair in left if pair not in chosen]
+            code = self._pytest([name for name, _ in chosen], which, sum(seconds for _, seconds in chosen)) if chosen else 0
+            if code != 0:
+                return (TOO_LONG if code is None else NOTICED), ""
+        return UNNOTICED, ""
+
+    def _pytest(self, names: Sequence[str], which: str, seconds: float) -> int | None:
+        """The exit code of pytest for some tests; None where it took too long. 5, no test there, counts as 0."""
+        child = os.fork()
+        if not child:
+            code = 3
+            try:
+                limit_and_redirect(self._tree, seconds)
+                code = int(pytest.main([*_QUIET, str(self._tree), "-x", "-m", which, *names]))
+            finally:
+                os._exit(code)
+        ended = waited_for(child, seconds)
+        return None if ended == -signal.SIGXCPU else 0 if ended == 5 else ended
+
+    def _told(self, mutant: Mutant, outcome: str, by: str) -> None:
+        self.outcomes[mutant] = outcome
+        where = f"{mutant.module}:{mutant.first}"
+        print(f"{outcome:12} {where}  {mutant.before}  ->  {mutant.after}{'  by ' + by if by else ''}", flush=True)
+        _keep(mutant, outcome, self._number)
 
 
-def _run(names: Sequence[str], which: str, tree: Path, seconds: float) -> int | None:
-    """The exit code of pytest for some tests; None where it took too long. 5, no test there, counts as 0."""
-    child = os.fork()
-    if not child:
-        _be_pytest(names, which, tree, seconds)
-    until = time.monotonic() + 120 + 20 * seconds  # other work may hold the machine; the limit that counts is that of CPU seconds
-    code: int | None = None
-    while time.monotonic() < until:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            code = os.waitstatus_to_exitcode(status)
+def _within(limit: float, tests: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The quickest tests that take no longer than this together, one at least; those of a file one after another."""
+    chosen: list[tuple[str, float]] = []
+    spent = 0.0
+    for name, seconds in tests:
+        if chosen and spent + seconds > limit:
             break
-        time.sleep(0.05)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    if code is None:
-        os.waitpid(child, 0)
-    return None if code == -signal.SIGXCPU else 0 if code == 5 else code
-
-
-def _be_pytest(names: Sequence[str], which: str, tree: Path, seconds: float) -> None:
-    code = 3
-    try:
-        os.setsid()
-        os.chdir(tree)
-        cpu = int(30 + 6 * seconds)
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
-        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
-        paths = [str(tree / part) for part in ("auditor", "rules", "trainer")]
-        sys.path[:0] = paths
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # for the processes that tests start
-        sys.dont_write_bytecode = True
-        with (tree / "output.txt").open("wb", buffering=0) as output:
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-        import pytest
-
-        quiet = [
-            "-x",
-            "-q",
-            "--no-header",
-            "--tb=line",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:cov",
-            "-p",
-            "no:xdist",
-            "-m",
-            which,
-            "--rootdir",
-            str(tree),
-        ]
-        code = int(pytest.main([*quiet, *names]))
-    finally:
-        os._exit(code)
+        chosen.append((name, seconds))
+        spent += seconds
+    files = {name.partition("::")[0]: place for place, (name, _) in reversed(list(enumerate(chosen)))}
+    return sorted(chosen, key=lambda pair: files[pair[0].partition("::")[0]])
 
 
 def _import_what_is_slow() -> None:
@@ -197,67 +213,52 @@ def _copy_of_the_tree() -> Iterator[Path]:
             elif (ROOT / part).is_file():
                 shutil.copy2(ROOT / part, tree / part)
         yield tree
+        os.chdir(ROOT)
 
 
-@contextmanager
-def _mutated(mutant: Mutant, tree: Path) -> Iterator[None]:
-    file = tree / mutant.module
-    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*"):
-        compiled.unlink()
-    try:
-        file.write_text(mutant.code(), encoding="utf-8")
-        yield
-    finally:
-        shutil.copy2(ROOT / mutant.module, file)
+def _known() -> list[dict[str, Any]]:
+    return list(json.loads(_OUTCOMES.read_text(encoding="utf-8"))) if _OUTCOMES.is_file() else []
 
 
-def _keep(mutant: Mutant, outcome: str, piece: int) -> None:
+def _keep(mutant: Mutant, outcome: str, number: int) -> None:
     """Add an outcome to those that are known, for the page and for `--again`. Pieces may run beside each other."""
     import fcntl
 
     with (BUILD / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = json.loads(_OUTCOMES.read_text(encoding="utf-8")) if _OUTCOMES.is_file() else []
+        known = _known()
         same = [entry for entry in known if (entry["module"], entry["before"], entry["after"]) == mutant.key]
-        first = same[0]["first_outcome"] if same else outcome
+        first, number = (same[0]["first_outcome"], same[0]["sample"]) if same else (outcome, number)
         known = [entry for entry in known if entry not in same]
-        known.append({**asdict(mutant), "outcome": outcome, "first_outcome": first, "piece": same[0]["piece"] if same else piece})
+        known.append({**asdict(mutant), "outcome": outcome, "first_outcome": first, "sample": number})
         _OUTCOMES.write_text(json.dumps(known, indent=1), encoding="utf-8")
 
 
 def _unnoticed_before() -> list[Mutant]:
     """What went unnoticed, as far as it can still be made."""
-    known = json.loads(_OUTCOMES.read_text(encoding="utf-8"))
-    wanted = [entry for entry in known if entry["outcome"] in (UNNOTICED, NOT_RUN)]
+    wanted = [entry for entry in _known() if entry["outcome"] in (UNNOTICED, NOT_RUN)]
     found = (find(entry["module"], entry["operator"], entry["before"], entry["after"]) for entry in wanted)
     return [mutant for mutant in found if mutant is not None]
 
 
-def _page(known: Sequence[dict[str, object]]) -> str:
+def _page(known: Sequence[dict[str, Any]]) -> str:
     rooms = {"explore/exact": "the predicted run's interpreter", "compare": "the comparison", "trace": "reading of traces"}
     lines = [
         "# Mutation run",
         "",
-        "`make mutation` wrote this page. One change at one place of the code at a time; noticed: a test that runs the line fails,",
-        "or takes many times its time. First: before tests were written for what went unnoticed. Left: unnoticed now.",
-        "With `--quick` the tests that start ranks are left out, as in the first 51 mutants: some of what is left they may notice.",
+        "`make mutation` wrote this page. One change at one place of the code at a time; noticed: a test that runs the line",
+        "fails, or takes many times its time. Each sample is drawn from all places and shares no mutant with those before. First:",
+        "when the mutant was first tested, before tests were written for what its sample left unnoticed. Left: unnoticed now.",
+        "Shares are of those that mean something else than the code.",
         "",
-        "| part | mutants | same meaning | unnoticed first | left | left of those that mean something else |",
-        "|---|---|---|---|---|---|",
+        "| sample | part | mutants | same meaning | unnoticed first | | left | |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    total: Counter[str] = Counter()
-    for room, name in rooms.items():
-        mine = [entry for entry in known if f"/{room}/" in str(entry["module"])]
-        counts = Counter(str(entry["outcome"]) for entry in mine)
-        row: Counter[str] = Counter(
-            mutants=len(mine),
-            same=counts[SAME],
-            first=sum(entry["first_outcome"] in (UNNOTICED, NOT_RUN) for entry in mine),
-            left=counts[UNNOTICED] + counts[NOT_RUN],
-        )
-        total.update(row)
-        lines.append(_row(name, row))
-    lines.append(_row("together", total))
+    for number in sorted({entry["sample"] for entry in known}):
+        sampled = [entry for entry in known if entry["sample"] == number]
+        for room, name in rooms.items():
+            lines.append(_row(number, name, [entry for entry in sampled if f"/{room}/" in entry["module"]]))
+        lines.append(_row(number, "together", sampled))
     left = [entry for entry in known if entry["outcome"] in (UNNOTICED, NOT_RUN)]
     if left:
         lines += ["", "## Left", ""]
@@ -265,10 +266,14 @@ def _page(known: Sequence[dict[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, row: Counter[str]) -> str:
-    told = row["mutants"] - row["same"]
-    share = f"{row['left'] / told:.1%}" if told else ""
-    return f"| {name} | {row['mutants']} | {row['same']} | {row['first']} | {row['left']} | {share} |"
+def _row(number: int, name: str, entries: Sequence[dict[str, Any]]) -> str:
+    same = sum(entry["outcome"] == SAME for entry in entries)
+    told = len(entries) - same
+    counts = []
+    for when in ("first_outcome", "outcome"):
+        left = sum(entry[when] in (UNNOTICED, NOT_RUN) and entry["outcome"] != SAME for entry in entries)
+        counts += [str(left), f"{left / told:.1%}" if told else ""]
+    return f"| {number} | {name} | {len(entries)} | {same} | {' | '.join(counts)} |"
 
 
 if __name__ == "__main__":
