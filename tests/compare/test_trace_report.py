@@ -34,8 +34,8 @@ def sources(folder: Path) -> Path:
 
 def test_the_json_is_the_documented_one() -> None:
     found = json.loads(trace_json.render(compare_run(parted_run())))
-    assert list(found) == ["version", "world_size", "complete", "verdict", "divergences", "silent", "ranks"]
-    assert (found["version"], found["world_size"], found["complete"], found["verdict"]) == (1, 2, False, "diverged")
+    assert list(found) == ["version", "world_size", "complete", "verdict", "divergences", "silent", "ranks", "waiting"]
+    assert (found["version"], found["world_size"], found["complete"], found["verdict"]) == (2, 2, False, "diverged")
     (divergence,) = found["divergences"]
     assert {k: divergence[k] for k in ("group", "index", "kind", "odd")} == {
         "group": "default",

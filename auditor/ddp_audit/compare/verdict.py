@@ -17,6 +17,7 @@ from ddp_audit.compare.partners import Partners, time_of
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
+from ddp_audit.compare.waiting import Waiting, waiting
 from ddp_audit.events import COLLECTIVE, GROUP, Site
 
 AGREED = "agreed"
@@ -51,7 +52,7 @@ class Comparison:
     """The result. `divergences` holds real ones, earliest first, and then the `crossed` notices.
 
     Where the launcher has restarted the ranks, this is the last attempt, the one with the number `attempt` from 0, and `earlier`
-    holds those before it.
+    holds those before it. `waiting` says of each group that trains how long its ranks waited, and which are slow.
     """
 
     verdict: str
@@ -62,6 +63,7 @@ class Comparison:
     ranks: dict[int, RankState] = field(default_factory=dict)
     attempt: int = 0
     earlier: list[Comparison] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
 
     @property
     def parted(self) -> list[Divergence]:
@@ -124,6 +126,7 @@ def compare_run(
         divergences + notices,
         silent_faults(run),
         rank_states(run, now),
+        waiting=waiting(run),
     )
 
 

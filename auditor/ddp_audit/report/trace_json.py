@@ -10,9 +10,10 @@ from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, RankState
 from ddp_audit.events import POINT_TO_POINT, Event
+from ddp_audit.report import waiting_text
 
-VERSION = 1  # of a comparison alone
-WITH_FINDINGS = 2  # of one with findings, whose objects are those of `check`
+VERSION = 2  # of a comparison alone
+WITH_FINDINGS = 3  # of one with findings, whose objects are those of `check`
 
 
 def as_object(comparison: Comparison) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def _attempt(comparison: Comparison) -> dict[str, Any]:
         "divergences": [_divergence(divergence) for divergence in comparison.divergences],
         "silent": [_silent(fault) for fault in comparison.silent],
         "ranks": {str(rank): _rank(state) for rank, state in sorted(comparison.ranks.items())},
+        "waiting": waiting_text.as_objects(comparison.waiting),
     }
 
 

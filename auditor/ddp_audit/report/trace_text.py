@@ -18,6 +18,7 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
 from ddp_audit.events import DEFAULT_GROUP, USER, Event, Site
 from ddp_audit.findings import Finding
+from ddp_audit.report import waiting_text
 from ddp_audit.report.columns import cut, pad, width_of, wrap
 from ddp_audit.report.console import console_for, is_coloured, width_for
 from ddp_audit.report.summary import lines_of
@@ -134,6 +135,7 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
     if comparison.crossed:
         yield Line("")
         yield from _crossed_lines(comparison.crossed, width)
+    yield from _waiting_lines(comparison, width)
 
 
 def headline(comparison: Comparison) -> Line:
@@ -369,6 +371,16 @@ def _silent_lines(comparison: Comparison, root: Path | None, width: int) -> Iter
         if text:
             yield Line(cut(f"      {text}", width), "dim")
         yield from _wrapped(fault.explanation, width, "    ")
+
+
+def _waiting_lines(comparison: Comparison, width: int) -> Iterator[Line]:
+    for kind, text, style in waiting_text.texts(comparison):
+        if kind == "head":
+            yield Line("")
+        if kind == "row":
+            yield Line(cut(text, width), style)
+        else:
+            yield from (Line(line.text, style) for line in _wrapped(text, width, "  " if kind == "slow" else "", hang=2))
 
 
 def _crossed_lines(notices: Sequence[Divergence], width: int) -> Iterator[Line]:

@@ -66,6 +66,8 @@ def other_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
         detail["weight"], detail["labels"] = layout.LABELS_VALUE.unpack_from(record, layout.DONE_OFFSET)
     if kind == events.FACTOR:
         detail["ratio"] = done or None
+    if kind in (events.STEP, events.SAVE):
+        detail["done"] = done if state else None
     if kind == events.BACKWARD:
         detail.update(done=done if state else None, raised=state == layout.RAISED)
         if state != layout.DONE:

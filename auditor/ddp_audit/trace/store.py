@@ -19,9 +19,10 @@ wrap        model (`ddp0`, `ddp1`, .. in order of construction), module (class n
 forward     model, grad: gradients enabled, training, sync: require_backward_grad_sync, batch: 16 hexadecimal digits or None.
             Equal `batch` on two ranks means that they got the same samples
 backward    buckets: bucket all-reduces issued in it, None while it runs or when it raised; done: time of its return or None
-step        optimizer (class name), models: the wrappers whose parameters it holds, reduced: backward passes with bucket
-            all-reduces since its last step, unreduced: bool. True when the gradients that were accumulated last were never
-            reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is large enough for them
+step        optimizer (class name), models: the wrappers whose parameters it holds, done: when it returned, or None, reduced: the
+            backward passes with bucket all-reduces since its last step, unreduced: bool. True when the gradients that were
+            accumulated last were never reduced over the wrapper's group, by a bucket or by an all-reduce of the user's that is
+            large enough for them
 parameters  model, joins: joins of the wrapper that have ended, step: optimizer steps since then, hash: 16 hexadecimal digits, at:
             `step` (right after it), `save` (before the step that follows one), `exit` or `exception`. Comparable between ranks
             where model, joins, step and at are equal
@@ -40,11 +41,12 @@ buffers     model, joins, step; at: `evaluation` (those that its first call of t
 place       model, devices: [`cuda GPU-..`, ..], those of its parameters but for the CPU, by UUID
 order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was
             trained on
-batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64)
+batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64);
+            waited: microseconds that the loader took for it
 group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
             and new
-save        path (or the class name of a file object); buffers: [[model, joins, step], ..] of the wrappers whose buffers are in what
-            is saved, where DDP does not send them
+save        path (or the class name of a file object); done: when it returned, or None; buffers: [[model, joins, step], ..] of the
+            wrappers whose buffers are in what is saved, where DDP does not send them
 loaded      given, unexpected: numbers of keys of a load_state_dict with strict=False
 read        path, devices: of the tensors that torch.load made, as for place
 clip        cut: whether the norm was above the limit, None where that is not known; for torch's own functions that clip gradients

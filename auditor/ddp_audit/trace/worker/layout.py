@@ -60,10 +60,11 @@ NO_INDEX = 0xFFFFFFFF
 CHECK_EVERY = 1024
 
 # What `number` and `value` of an EVENT record become in `Event.detail`. A value is a 64-bit hash, shown as 16 hexadecimal
-# digits, and None when it is 0. BACKWARD's value is the time at which it returned, that of
+# digits, and None when it is 0. The value of BACKWARD, STEP and SAVE is the time at which it returned, that of
 # LABELS what `LABELS_VALUE` packs: the weight of one label (f32) and their number (u32), that of FACTOR a ratio (f64).
 NUMBER_KEY = {
     events.BACKWARD: "buckets",
+    events.BATCH: "waited",
     events.PARAMETERS: "step",
     events.STEP: "reduced",
     events.DRAWS: "forward",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
@@ -35,6 +36,7 @@ from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.orders import Order, Orders
+from ddp_audit.trace.worker.ring import mark
 from ddp_audit.trace.worker.tracer import Prepared, Tracer
 from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.wrappers import Multipliers, Wrapper, Wrappers
@@ -56,12 +58,13 @@ _DEVICE_PRINTS = 8  # forward passes whose inputs are fetched from a device; aft
 class _Inside:
     """What a thread is in: a backward pass, and the steps of optimizers, by id. `held`: the wrappers of the outermost of those."""
 
-    __slots__ = ("backward", "held", "steps")
+    __slots__ = ("backward", "held", "step", "steps")
 
     def __init__(self) -> None:
         self.backward = False
         self.steps: list[int] = []
         self.held: list[Wrapper] = []
+        self.step: tuple[Any, int] | None = None  # the record of the outermost step, and its number
 
 
 class _Loader:
@@ -310,7 +313,8 @@ class Patches:
         for wrapper in held.wrappers:
             reduced = max(reduced, wrapper.reduced)
             is_unreduced = is_unreduced or wrapper.is_unreduced(self._tracer.user_elements)
-        self._tracer.note(held.steps[is_unreduced], 0, reduced)
+        noted = self._tracer.note(held.steps[is_unreduced], 0, reduced)
+        inside.step = None if noted is None else (noted[0], reduced)
         self._looks.before_step(optimizer, held.wrappers)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -323,6 +327,9 @@ class Patches:
         self._safely(self._look_after, inside)
 
     def _look_after(self, inside: _Inside) -> None:
+        if inside.step is not None:
+            self._tracer.finish(*inside.step, layout.DONE)
+            inside.step = None
         self._draws.after_step()
         for wrapper in inside.held:
             self._looks.after_step(wrapper)
@@ -344,6 +351,7 @@ class Patches:
     # -- data ---------------------------------------------------------------------------------------------------------
 
     def _next_batch(self, original: Any, iterator: Any) -> Any:
+        began = time.perf_counter()
         try:
             batch = original(iterator)
         except StopIteration:
@@ -352,10 +360,11 @@ class Patches:
             if iterator in self._loaders:
                 self._loaders[iterator].is_settled = False  # what comes next is another epoch
             raise
-        self._safely(self._batch_event, iterator, batch)
+        waited = min(int((time.perf_counter() - began) * 1e6), 0xFFFFFFFF)
+        self._safely(self._batch_event, iterator, batch, waited)
         return batch
 
-    def _batch_event(self, iterator: Any, batch: Any) -> None:
+    def _batch_event(self, iterator: Any, batch: Any, waited: int) -> None:
         self._draws.after_batch()
         loader = self._loader
         if loader.iterator() is not iterator:
@@ -366,7 +375,7 @@ class Patches:
             loader = self._loader = known
         if loader.is_settled:
             if not loader.is_on_device:
-                self._tracer.note(loader.batch)
+                self._tracer.note(loader.batch, 0, waited)
             return
         loader.is_on_device = fingerprint.are_on_device(fingerprint.leaves(batch))
         # What the ranks trained on is told by the forward passes; here only the beginning, and that of an order of chance.
@@ -376,7 +385,7 @@ class Patches:
             return
         value = self._fingerprint(batch, False) if wanted or self._batches < _BATCH_PRINTS else 0
         self._batches += 1
-        self._tracer.note(loader.batch, value)
+        self._tracer.note(loader.batch, value, waited)
         if wanted:
             self._order_event(self._orders.after_batch(iterator, value, self._draws.count))
 
@@ -407,16 +416,18 @@ class Patches:
 
     def _save(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else type(f).__name__
-        self._safely(self._save_event, str(path), obj)
+        place = self._safely(self._save_event, str(path), obj)
         self._safely(self._looks.saved)
-        return original(obj, f, *args, **kwargs)
+        result = original(obj, f, *args, **kwargs)
+        if place is not None:
+            self._safely(mark, place, layout.DONE, time.time())
+        return result
 
-    def _save_event(self, path: str, saved: Any) -> None:
+    def _save_event(self, path: str, saved: Any) -> Any:
         holders = tuple((w.name, w.joins, w.steps) for w in self.wrappers if self._buffers.saved_in(w, saved))
         if holders:
-            self._event(events.SAVE, path=path, buffers=holders)
-        else:
-            self._event(events.SAVE, path=path)
+            return self._event(events.SAVE, path=path, buffers=holders)
+        return self._event(events.SAVE, path=path)
 
     def _seed(self, original: Any, seed: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(seed, int):
