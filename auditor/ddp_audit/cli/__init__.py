@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "audit scripts or folders (the default)",
     "trace": "run a launch command with every rank traced; print where ranks diverge, and verdicts on the findings",
     "diff": "compare the traces of a finished or dead run",
+    "top": "follow a traced run in the terminal: step rate, who waits for whom, the newest verdict",
     "preflight": "check machines, network, source and data of a job before it starts",
     "batch": "launch and batch arithmetic",
     "explain": "the page of a rule",

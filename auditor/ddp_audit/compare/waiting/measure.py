@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 
 from ddp_audit import events
 from ddp_audit.compare.run import RankRun, RecordedRun
@@ -20,6 +21,7 @@ MOST_RANKS = 256  # above, a window of so few records holds too few steps
 _MOST_EVENTS = 1 << 17  # that are looked at, of all ranks together: the newest
 _MOST_OF_A_RANK = 1 << 13
 _MOST_PLACES = 5
+_LAST_FEW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class LatePlace:
 
 @dataclass(slots=True)
 class Waiting:
-    """The newest `steps` steps of a group, `seconds` long in all. `own`: the seconds of each rank's own work, by phase."""
+    """The newest `steps` steps of a group, `seconds` long in all. `own`: the seconds of each rank's own work, by phase;
+    `pace`: the seconds of one of the last few steps."""
 
     group: str
     steps: int
@@ -55,6 +58,7 @@ class Waiting:
     own: dict[int, dict[str, float]] = field(default_factory=dict)
     places: list[LatePlace] = field(default_factory=list)
     stragglers: list[Straggler] = field(default_factory=list)
+    pace: float = 0.0
 
     def share(self, rank: int) -> float:
         """The part of the time that a rank waited."""
@@ -141,6 +145,7 @@ def _measured(
         {rank: one.totals() for rank, one in worked.items()},
         list(_places(met, set(members))),
         find_stragglers(worked, lengths),
+        median(lengths[-_LAST_FEW:]),
     )
 
 
