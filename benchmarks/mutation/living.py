@@ -60,7 +60,9 @@ class Living:
         return test in self._items
 
     def is_traced(self, test: str) -> bool:
-        return self._items[test].get_closest_marker("traced") is not None
+        """Whether a test starts real ranks."""
+        item = self._items[test]
+        return item.get_closest_marker("traced") is not None or "forked" in getattr(item, "fixturenames", ())
 
     def noticed_by(self, change: Change, tests: Sequence[tuple[str, float]]) -> str | int | None:
         """The test that fails with a change, None where none does; TOO_LONG where they took many times their time.

@@ -408,6 +408,10 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
             raise error("KeyError", str(args[0]) if args else "") from None
         except IndexError:
             raise error("IndexError", f"{name} from an empty list") from None
+        except ValueError as wrong:
+            if isinstance(owner, (list, tuple, str)) and all(isinstance(value, PLAIN) for value in (*owner, *args)):
+                raise error("ValueError", str(wrong)) from None
+            return unknown(*args, why="a text" if isinstance(owner, str) else "")
         except Exception:
             return unknown(*args, why="a text" if isinstance(owner, str) else "")
         if isinstance(result, (*PLAIN, list, tuple, dict, set, frozenset)) or name in ("pop", "get", "setdefault", "choice"):
@@ -415,6 +419,17 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
         return list(result) if hasattr(result, "__iter__") and not isinstance(result, (Tensor, Module)) else result
 
     return Native(run, name)
+
+
+def delete_attribute(it: Interpreter, owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    it.effects += 1
+    if isinstance(owner, Module):
+        layers.delete_attribute(it, owner, name)
+    elif isinstance(owner, Instance):
+        owner.attrs.pop(name, None)
+    elif isinstance(owner, Class):
+        owner.namespace.pop(name, None)
 
 
 def set_attribute(it: Interpreter, owner: Any, name: str, value: Any) -> None:

@@ -75,6 +75,25 @@ def kind_of(module: Module) -> str:
     return next((name.rsplit(".", 1)[-1] for name in names if module.held is not None), "")
 
 
+def remove(it: Interpreter, module: Module, key: Any) -> None:
+    """`del container[key]`; what follows in a list moves up."""
+    held = entries(module)
+    names = list(held)
+    if isinstance(key, str) and key in held:
+        del held[key]
+    elif isinstance(key, int) and -len(names) <= key < len(names):
+        del names[key]
+        kept = [held[name] for name in names]
+        is_named = kind_of(module) == "Sequential" and not all(name.isdecimal() for name in held)
+        held_anew = dict(zip(names if is_named else map(str, range(len(kept))), kept, strict=True))
+        held.clear()
+        held.update(held_anew)
+    else:
+        module.opaque = True
+    it.effects += 1
+    it.registered()
+
+
 def append(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
     """`append`."""
     for item in args:

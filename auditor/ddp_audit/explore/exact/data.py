@@ -264,7 +264,9 @@ def _collate(sample: Any, size: int | None) -> Any:
         case Tensor():
             known = sample.shape is not None and size is not None
             return Tensor((size, *sample.shape) if known and sample.shape is not None else None, sample.dtype)  # type: ignore[arg-type]
-        case bool() | int():
+        case bool():
+            return Tensor(None if size is None else (size,), "bool")
+        case int():
             return Tensor(None if size is None else (size,), "int64")
         case float():
             return Tensor(None if size is None else (size,), "float64")

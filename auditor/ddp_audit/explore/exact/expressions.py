@@ -358,12 +358,26 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
         if isinstance(method, Function):
             same_objects = calls.call(it, Method(method, left), [right], {})
             return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
+        if left.cls.fields is not None:
+            return _same_fields(it, op, left, right)
     try:
         return early.carried(it, left, right, it.fold(_COMPARE[type(op)], left, right))
     except Cut:
         raise
     except Exception:
         return unknown(left, right)
+
+
+def _same_fields(it: Interpreter, op: ast.cmpop, left: Instance, right: Any) -> Any:
+    """Whether two objects of a dataclass are equal: their fields decide."""
+    same: Any = isinstance(right, Instance) and right.cls is left.cls
+    for name, _ in left.cls.fields or () if same else ():
+        alike = compare(it, ast.Eq(), left.attrs.get(name), right.attrs.get(name))
+        if it.known_truth(alike) is not True:
+            same = alike
+            break
+    known = it.known_truth(same)
+    return unknown(same) if known is None else known == isinstance(op, ast.Eq)
 
 
 def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:

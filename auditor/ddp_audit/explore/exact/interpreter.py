@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, definitions, described, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, containers, definitions, described, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.arms import is_early_exit, preferred
 from ddp_audit.explore.exact.contents import unknown
@@ -23,6 +23,7 @@ from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
     MISSING,
+    PLAIN,
     RETURN,
     Class,
     Closed,
@@ -31,11 +32,13 @@ from ddp_audit.explore.exact.values import (
     Gone,
     Instance,
     Lib,
+    Module,
     Raised,
     Scope,
     Tensor,
     Unknown,
     describe,
+    error,
 )
 from ddp_audit.folding import check_key
 from ddp_audit.program.lookup import canonical
@@ -175,9 +178,9 @@ class Interpreter(Iteration):
                 return BREAK
             case ast.Continue():
                 return CONTINUE
-            case ast.Assert(test=test):
+            case ast.Assert(test=test, msg=said):
                 if not self.truth(expressions.evaluate(self, test, scope), test, True):
-                    raise Raised(Error("AssertionError"))
+                    raise Raised(Error("AssertionError", () if said is None else (expressions.evaluate(self, said, scope),)))
             case ast.Global(names=names):
                 scope.outer.update(names)
             case ast.Nonlocal(names=names):
@@ -303,13 +306,18 @@ class Interpreter(Iteration):
         context = expressions.evaluate(self, entry.context_expr, scope)
         self.at(entry.context_expr)
         left: list[str | None] = [None]
+        result: Any = None
 
         def inside(value: Any) -> None:
+            nonlocal result
             if entry.optional_vars is not None:
                 self.assign(entry.optional_vars, value, scope)
             left[0] = self._with(rest, body, scope)
+            result = self.result
 
         self.within(context, inside)
+        if left[0] == RETURN:
+            self.result = result  # leaving the context may have run functions with results of their own
         return left[0]
 
     def _try(self, node: ast.Try, scope: Scope) -> str | None:
@@ -420,10 +428,18 @@ class Interpreter(Iteration):
         elif isinstance(target, ast.Subscript):
             container = expressions.evaluate(self, target.value, scope)
             index = expressions.evaluate(self, target.slice, scope)
+            if isinstance(container, Module):
+                containers.remove(self, container, index)
+                return
             try:
                 del container[check_key(index)]
+            except (KeyError, IndexError) as missing:
+                if isinstance(container, (dict, list)) and isinstance(index, PLAIN):
+                    raise error(type(missing).__name__, str(index)) from None
             except Exception:
                 return
+        elif isinstance(target, ast.Attribute):
+            calls.delete_attribute(self, expressions.evaluate(self, target.value, scope), target.attr)
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):

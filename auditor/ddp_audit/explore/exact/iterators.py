@@ -85,7 +85,11 @@ def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("itertools.count")
 def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return range(args[0] if args and isinstance(args[0], int) else 0, 10**9)
+    start = args[0] if args else kwargs.get("start", 0)
+    step = args[1] if len(args) > 1 else kwargs.get("step", 1)
+    if not isinstance(start, int) or not isinstance(step, int) or not step:
+        return unknown(*args, *kwargs.values())
+    return range(start, start + step * 10**9, step)
 
 
 @model("itertools.chain")

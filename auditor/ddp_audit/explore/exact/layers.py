@@ -41,6 +41,8 @@ def freeze(it: Interpreter, params: Iterable[Any], flag: Any) -> None:
 
 def attribute(it: Interpreter, module: Module, name: str) -> Any:
     """An attribute or a method of a module."""
+    if name == "bias" and isinstance(module.cls, str) and module.attrs.get(name) is False:
+        return None  # what its constructor was told
     for table in (module.params, module.buffers, module.children, module.attrs):
         if name in table:
             return table[name]
@@ -79,6 +81,15 @@ def set_attribute(it: Interpreter, module: Module, name: str, value: Any) -> Non
     else:
         module.attrs[name] = value
     if isinstance(value, (Param, Module)):
+        training.changed(it)
+
+
+def delete_attribute(it: Interpreter, module: Module, name: str) -> None:
+    """`del module.name`."""
+    found = module.params.get(name) or module.children.get(name)
+    for table in (module.params, module.children, module.buffers, module.attrs):
+        table.pop(name, None)
+    if found is not None:
         training.changed(it)
 
 
@@ -190,8 +201,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "named_parameters": _named, "state_dict": _state, "requires_grad_": _requires_grad, "zero_grad": _zero_grad,
     "modules": lambda it, m, a, k: [inner for _, inner in m.walk()],
     "named_modules": lambda it, m, a, k: list(m.walk()),
-    "children": lambda it, m, a, k: list(m.children.values()),
-    "named_children": lambda it, m, a, k: list(m.children.items()),
+    "children": lambda it, m, a, k: [child for _, child in m.own_children()],
+    "named_children": lambda it, m, a, k: m.own_children(),
     "buffers": lambda it, m, a, k: [b for _, b in m.named_buffers()],
     "named_buffers": lambda it, m, a, k: list(m.named_buffers()),
     "keys": lambda it, m, a, k: list(containers.entries(m)), "values": lambda it, m, a, k: list(containers.entries(m).values()),

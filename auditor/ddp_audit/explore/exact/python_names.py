@@ -143,13 +143,13 @@ def in_order(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if is_unknown(items if chosen is None else chosen):
             return items
         weigh(items if chosen is None else chosen)
-        pairs = sorted(range(len(items)), key=(lambda i: items[i]) if chosen is None else (lambda i: chosen[i]))
+        compared = items if chosen is None else chosen
+        places = sorted(range(len(items)), key=lambda place: compared[place], reverse=kwargs.get("reverse") is True)
     except TooLarge as reason:
         return it.refused(str(reason), *items)
     except TypeError:
         return items
-    ordered = [items[i] for i in pairs]
-    return ordered[::-1] if kwargs.get("reverse") is True else ordered
+    return [items[place] for place in places]
 
 
 def _reversed(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
@@ -330,7 +330,10 @@ def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(items, Unknown):
         return items
     keep = [item if args[0] is None else applied(it, args[0], item) for item in items]
-    return [item for item, wanted in zip(items, keep, strict=True) if it.known_truth(wanted) is not False]
+    known = [it.known_truth(wanted) for wanted in keep]
+    if None in known and all(isinstance(item, PLAIN) for item in items):
+        return several(items, unknown(*keep))
+    return [item for item, wanted in zip(items, known, strict=True) if wanted is not False]
 
 
 @model("builtins.iter")
@@ -366,9 +369,20 @@ def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _getattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) < 2 or not isinstance(args[1], str):
         return Unknown()
-    found = calls.attribute(it, args[0], args[1])
+    try:
+        found = calls.attribute(it, args[0], args[1])
+    except Raised as raised:
+        if len(args) > 2 and calls.matches(raised.value, _NO_ATTRIBUTE):
+            return args[2]
+        raise
     missing = isinstance(found, Unknown) and not isinstance(args[0], (Unknown, Lib))
     return args[2] if missing and len(args) > 2 else found
+
+
+@model("builtins.delattr")
+def _delattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    if len(args) == 2 and isinstance(args[1], str):
+        calls.delete_attribute(it, args[0], args[1])
 
 
 @model("builtins.setattr")
@@ -384,7 +398,12 @@ def _hasattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return Unknown("whether it has an attribute", quiet=True) if first is None else it.torch_version() >= first
     if isinstance(args[0], Unknown) or not isinstance(args[1], str):
         return Unknown("whether it has an attribute")
-    return not isinstance(calls.attribute(it, args[0], args[1]), Unknown)
+    try:
+        return not isinstance(calls.attribute(it, args[0], args[1]), Unknown)
+    except Raised as raised:
+        if calls.matches(raised.value, _NO_ATTRIBUTE):
+            return False
+        raise
 
 
 @model("builtins.isinstance")
@@ -396,6 +415,7 @@ def _isinstance(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return Unknown("what it is") if None in answers else False
 
 
+_NO_ATTRIBUTE = Lib("builtins.AttributeError")
 _PYTHON = {
     "int": int,
     "float": float,
@@ -411,7 +431,7 @@ _PYTHON = {
 
 def _is_a(value: Any, kind: Any) -> bool | None:
 
-    if isinstance(value, Unknown):
+    if isinstance(value, Unknown) or isinstance(kind, Unknown):
         return None
     name = kind.name if isinstance(kind, Lib) else ""
     last = name.rsplit(".", 1)[-1]

@@ -105,15 +105,18 @@ class ExitStack:
     """contextlib.ExitStack: contexts entered inside hold until its block ends."""
 
     entered: list[Context] = field(default_factory=list)
-    callbacks: list[tuple[Any, Args, Kwargs]] = field(default_factory=list)
 
     def attribute(self, it: Interpreter, name: str) -> Any:
         """enter_context, callback and close."""
         if name == "enter_context":
             return Native(lambda context: self._enter(it, context))
         if name == "callback":
-            return Native(lambda function, *args, **kwargs: self.callbacks.append((function, list(args), kwargs)))
+            return Native(lambda function, *args, **kwargs: self._push(it, function, list(args), kwargs))
         return Native(lambda *args: None)
+
+    def _push(self, it: Interpreter, function: Any, args: Args, kwargs: Kwargs) -> Any:
+        self.entered.append(Context(leave=lambda: calls.call(it, function, args, kwargs)))
+        return function
 
     def _enter(self, it: Interpreter, context: Any) -> Any:
         before = it.grad
@@ -146,8 +149,6 @@ class ExitStack:
 
     def close(self, it: Interpreter) -> None:
         """Leaves everything that was entered, the last first."""
-        for function, args, kwargs in reversed(self.callbacks):
-            calls.call(it, function, args, kwargs)
         for context in reversed(self.entered):
             if context.leave is not None:
                 context.leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,10 +15,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
     from ddp_audit.source.files import SourceFile
 
-_EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "KeyError": ("LookupError",), "IndexError": ("LookupError",), "FileNotFoundError": ("OSError",),
-    "ZeroDivisionError": ("ArithmeticError",), "OutOfMemoryError": ("RuntimeError",), "NotImplementedError": ("RuntimeError",),
-}  # fmt: skip
+_OTHER_EXCEPTIONS = {"OutOfMemoryError": RuntimeError, "JSONDecodeError": ValueError}  # of libraries, by what they are of Python's
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 SPREAD = "**"  # as the name of an argument: more arguments are given, and which ones is not known
 PLAIN = (int, float, str, bytes, bool, type(None), complex)
@@ -132,6 +130,10 @@ class Module:
         if kinds & {"Sequential", "ModuleList", "ModuleDict"}:
             return self.children
         return self.params if kinds & {"ParameterList", "ParameterDict"} else None
+
+    def own_children(self) -> list[tuple[str, Module]]:
+        """The modules right inside with their names, each once."""
+        return list({id(child): (name, child) for name, child in reversed(self.children.items())}.values())[::-1]
 
     def walk(self) -> Iterator[tuple[str, Module]]:
         """This module and those inside it with their dotted names, each once, in order of registration."""
@@ -392,11 +394,13 @@ def matches(value: Any, kind: Any) -> bool:
     if isinstance(value, Instance):
         if isinstance(kind, Class):
             return kind in value.cls.lineage()
-        names = {name.rsplit(".", 1)[-1] for name in value.cls.outside_bases()}
-        return isinstance(kind, Lib) and kind.name.rsplit(".", 1)[-1] in (*names, "Exception", "BaseException")
-    if isinstance(value, Error) and isinstance(kind, Lib):
-        wanted = kind.name.rsplit(".", 1)[-1]
-        if value.name in ("SystemExit", "KeyboardInterrupt"):
-            return wanted in (value.name, "BaseException")
-        return wanted in (value.name, *_EXCEPTIONS.get(value.name, ()), "Exception", "BaseException")
-    return False
+        return isinstance(kind, Lib) and any(_is_exception(base, kind.name) for base in (*value.cls.outside_bases(), "Exception"))
+    return isinstance(value, Error) and isinstance(kind, Lib) and _is_exception(value.name, kind.name)
+
+
+def _is_exception(name: str, kind: str) -> bool:
+    """Whether an exception of Python or of a library is of a kind; one of a library is an Exception if nothing else is known."""
+    last, wanted = name.rsplit(".", 1)[-1], kind.rsplit(".", 1)[-1]
+    own, other = (getattr(builtins, each, None) for each in (last, wanted))
+    own = own if isinstance(own, type) and issubclass(own, BaseException) else _OTHER_EXCEPTIONS.get(last, Exception)
+    return last == wanted or (isinstance(other, type) and issubclass(own, other))

@@ -1,0 +1,455 @@
+"""What torch's own objects are in an interpreted run: data sets, samplers, containers, modules and tensors, held to what torch does.
+
+A program calls `send` with numbers from 1 on; torch runs it here, and in the prediction each is the size of one reduction.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_interpreted_programs import predicted
+
+SEND = """
+from torch.utils.data import (BatchSampler, ConcatDataset, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler,
+    SequentialSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler, random_split)
+def send(n):
+    dist.all_reduce(torch.ones(n))
+"""
+
+DATA = {
+    "parts of a data set": """
+data = TensorDataset(torch.zeros(23, 4), torch.zeros(23))
+for part in random_split(data, [0.5, 0.3, 0.2]) + random_split(data, [20, 3]) + random_split(data, (0.9, 0.1)):
+    send(len(part))
+send(len(Subset(data, range(5))) + len(Subset(data, indices=[1, 2])))
+send(len(ConcatDataset([data, Subset(data, [0])])))
+x, y = Subset(data, [0, 1])[0]
+send(x.numel() + y.dim() + 1)
+(x, y), = random_split(data, [23])[0][0],
+send(x.shape[0])
+""",
+    "batches and the rest": """
+data = TensorDataset(torch.zeros(11, 3), torch.zeros(11, dtype=torch.int64))
+for options in ({}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True}, {"batch_size": 20}, {"batch_size": 11}):
+    loader = DataLoader(data, **options)
+    send(len(loader))
+    for x, y in loader:
+        send(x.numel() + y.numel() + 10 * (y.dtype == torch.int64))
+send(len(DataLoader(data, batch_size=None)))
+send(len(DataLoader(data, 5).dataset) + DataLoader(data, 5).batch_size)
+send(len(DataLoader(data, 4, sampler=SubsetRandomSampler([1, 2, 3, 4, 5]))))
+send(len(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 4, False))))
+send(len(DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), batch_size=4, drop_last=True))))
+send(len(BatchSampler(range(9), 2, False)) * 10 + len(BatchSampler(range(9), 2, True)))
+""",
+    "samples of all kinds": """
+class Rows(Dataset):
+    def __init__(self, sample, n=5):
+        self.sample, self.n = sample, n
+    def __len__(self):
+        return self.n
+    def __getitem__(self, i):
+        return self.sample
+for sample in (torch.zeros(3), 7, 2.5, True):
+    for batch in DataLoader(Rows(sample), batch_size=2):
+        send(batch.numel() + 10 * (batch.dtype == torch.int64) + 20 * (batch.dtype == torch.float64))
+for a, b in DataLoader(Rows((torch.zeros(3), 4)), 2):
+    send(a.shape[0] + 10 * a.shape[1] + b.shape[0])
+for batch in DataLoader(Rows({"ids": torch.zeros(4, dtype=torch.int32), "n": 1.0}), batch_size=3):
+    send(batch["ids"].numel() + batch["n"].numel() + len(batch))
+for a, (b, c) in DataLoader(Rows([torch.zeros(2), (1, torch.zeros(3))]), 5):
+    send(a.numel() + b.numel() + c.numel())
+""",
+    "a collate function": """
+class Rows(Dataset):
+    def __len__(self):
+        return 7
+    def __getitem__(self, i):
+        return torch.zeros(3), 1
+def stacked(rows):
+    return torch.stack([x for x, _ in rows]), len(rows)
+for x, n in DataLoader(Rows(), batch_size=3, collate_fn=stacked):
+    send(x.numel() + 10 * n)
+""",
+    "data without a length": """
+class Stream(IterableDataset):
+    def __init__(self, n):
+        self.n = n
+    def __iter__(self):
+        for i in range(self.n):
+            yield torch.zeros(2), i
+for n, drop_last in ((5, False), (5, True), (4, False), (1, False)):
+    for x, y in DataLoader(Stream(n), batch_size=2, drop_last=drop_last):
+        send(x.numel() + 10 * y.numel())
+""",
+    "lists as data": """
+send(len(DataLoader([1, 2, 3], batch_size=2)))
+for batch in DataLoader([1, 2, 3], batch_size=2):
+    send(batch.numel())
+for batch in DataLoader(range(5), batch_size=3):
+    send(batch.numel() + 10 * (batch.dtype == torch.int64))
+for batch in DataLoader(torch.zeros(5, 2), batch_size=3):
+    send(batch.numel())
+""",
+    "samplers": """
+data = TensorDataset(torch.zeros(11, 3))
+send(len(RandomSampler(data)) + len(RandomSampler(data, num_samples=4)) + len(RandomSampler(data, True, 5)))
+send(len(WeightedRandomSampler([1.0, 2.0, 3.0], 9)) + len(WeightedRandomSampler(weights=[1.0] * 4, num_samples=2)))
+send(len(SubsetRandomSampler(range(4))))
+send(sum(SequentialSampler(data)) + len(SequentialSampler(data)))
+send(sum(1 for _ in RandomSampler(data)))
+""",
+    "distributed samplers": """
+data = TensorDataset(torch.zeros(11, 3))
+for options in ({}, {"shuffle": False}, {"drop_last": True}, {"seed": 5}, {"shuffle": False, "drop_last": True}):
+    for r in (0, 2):
+        sampler = DistributedSampler(data, num_replicas=3, rank=r, **options)
+        send(len(sampler) * 10 + sampler.num_samples)
+        send(sampler.total_size)
+        for epoch in (0, 3):
+            sampler.set_epoch(epoch)
+            for place, index in enumerate(sampler):
+                send(1 + index + 11 * place)
+send(sampler.epoch + sampler.num_replicas + sampler.rank)
+for bad in ({"num_replicas": 2, "rank": 2}, {"num_replicas": 2, "rank": -1}):
+    try:
+        DistributedSampler(data, **bad)
+    except ValueError:
+        send(5)
+try:
+    DataLoader(data, shuffle=True, sampler=sampler)
+except ValueError:
+    send(6)
+""",
+}
+
+MODULES = {
+    "a sequence": """
+net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
+send(sum(p.numel() for p in net.parameters()))
+net.append(nn.Linear(4, 5))
+send(len(net) + net[-1].out_features + net[0].in_features)
+send(sum(p.numel() for p in net[1:].parameters()))
+send(len(net[::2]) + len(list(net[1].parameters())) + 1)
+net[1] = nn.Linear(3, 3)
+send(sum(p.numel() for p in net.parameters()))
+for name, child in net.named_children():
+    send(int(name) + 1 + sum(p.numel() for p in child.parameters()))
+send(net(torch.zeros(7, 2)).numel())
+del net[1]
+send(len(net))
+""",
+    "a sequence by names": """
+from collections import OrderedDict
+net = nn.Sequential(OrderedDict([("first", nn.Linear(2, 3)), ("second", nn.Linear(3, 1))]))
+send(net.first.out_features + len(net))
+send(sum(len(name) for name, _ in net.named_parameters()))
+net.add_module("third", nn.Linear(1, 2))
+net.register_module("fourth", nn.ReLU())
+send(len(net) + net.third.weight.numel())
+""",
+    "lists of modules": """
+layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
+layers.append(nn.Linear(2, 1))
+layers.extend([nn.Linear(1, 1), nn.ReLU()])
+send(len(layers) + sum(p.numel() for p in layers.parameters()))
+for i, layer in enumerate(layers[:4]):
+    send(i + 1 + layer.weight.numel())
+send(layers[-2].weight.numel() + len(layers[1:3]))
+layers[0] = nn.Linear(4, 4)
+send(layers[0].weight.numel())
+send(1 + (layers[1] in layers))
+del layers[1]
+send(len(layers) + layers[1].weight.numel())
+more = nn.ModuleList(layers)
+send(len(more) + len(nn.ModuleList()))
+""",
+    "dicts of modules": """
+heads = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 3)})
+heads["c"] = nn.Linear(2, 2)
+heads.update({"d": nn.ReLU()})
+heads.update([("e", nn.Linear(1, 1))])
+send(len(heads) + heads["b"].out_features + len("".join(heads.keys())))
+for name, head in heads.items():
+    send(len(name) + sum(p.numel() for p in head.parameters()))
+for head in heads.values():
+    send(1 + len(list(head.parameters())))
+for name in heads:
+    send(len(name))
+send(1 + ("a" in heads) + 2 * ("z" in heads) + 4 * hasattr(heads, "b"))
+named = nn.ModuleDict([["x", nn.Linear(3, 3)]])
+send(sum(p.numel() for p in named.parameters()))
+heads.update(named)
+send(len(heads))
+del heads["a"]
+send(len(heads))
+""",
+    "lists and dicts of parameters": """
+weights = nn.ParameterList([nn.Parameter(torch.zeros(3)), torch.zeros(2, 2)])
+weights.append(nn.Parameter(torch.zeros(5)))
+weights.extend([torch.zeros(1)])
+send(len(weights) + sum(p.numel() for p in weights))
+send(weights[1].numel() + len(list(weights.parameters())))
+table = nn.ParameterDict({"a": torch.zeros(3), "b": nn.Parameter(torch.zeros(4))})
+table["c"] = torch.zeros(6)
+table.update({"d": torch.zeros(1)})
+send(len(table) + sum(p.numel() for p in table.values()))
+send(table["c"].numel() + len(list(table)) + table.a.numel())
+send(1 + ("a" in table) + 2 * ("z" in table))
+""",
+    "what a module registers": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(2, 3)
+        self.scale = nn.Parameter(torch.ones(4))
+        self.register_parameter("shift", nn.Parameter(torch.zeros(2)))
+        self.register_parameter("none", None)
+        self.register_buffer("mask", torch.zeros(5))
+        self.plain = [nn.Linear(9, 9)]
+        self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
+        self.twice = self.a
+    def forward(self, x):
+        return self.a(x) * self.scale.sum() + self.mask.sum()
+net = Net()
+send(sum(p.numel() for p in net.parameters()))
+send(sum(p.numel() for p in net.parameters() if p.requires_grad))
+send(len(list(net.parameters())) + 10 * len(list(net.buffers())) + 100 * len(list(net.children())) + 1000 * len(list(net.modules())))
+send(sum(len(name) for name, _ in net.named_parameters()))
+send(sum(len(name) for name, _ in net.named_modules()) + 1)
+send(net(torch.zeros(5, 2)).numel())
+net.a = nn.Linear(2, 8)
+send(net.a.weight.numel() + net.twice.weight.numel())
+del net.scale
+send(sum(p.numel() for p in net.parameters()))
+net.twice = None
+send(len(list(net.children())) + 1)
+net.requires_grad_(False)
+send(1 + sum(p.requires_grad for p in net.parameters()))
+net.a.weight.requires_grad = True
+send(1 + sum(p.requires_grad for p in net.parameters()))
+for p in net.parameters():
+    p.requires_grad_(True)
+send(1 + sum(p.requires_grad for p in net.parameters()))
+""",
+    "modes and types": """
+net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2)))
+send(1 + net.training)
+net.eval()
+send(1 + net.training + net[2][0].training)
+net.train()
+send(1 + net[1].training)
+net.train(False)
+send(1 + net[1].training)
+net[2].train(mode=True)
+send(1 + net[2][0].training + 2 * net.training)
+send(1 + (net[0].weight.dtype == torch.float32))
+net.double()
+send(1 + (net[0].weight.dtype == torch.float64))
+net.to(torch.bfloat16)
+send(1 + (net[0].weight.dtype == torch.bfloat16))
+net.half().float()
+send(1 + (net[0].weight.dtype == torch.float32))
+""",
+    "walks over a module": """
+def init(m):
+    global seen
+    seen += 1
+    if isinstance(m, nn.Linear):
+        nn.init.zeros_(m.weight)
+        seen += 10
+seen = 0
+net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 2, bias=False)))
+net.apply(init)
+send(seen)
+send(1 + isinstance(net, nn.Sequential) + 2 * isinstance(net[0], nn.Module) + 4 * isinstance(net[0], nn.Conv2d) + 8 * isinstance(net, nn.ModuleList))
+send(1 + (net[1][1].bias is None) + 2 * hasattr(net, "weight"))
+send(sum(isinstance(m, nn.Linear) for m in net.modules()))
+import copy
+other = copy.deepcopy(net)
+other[0] = nn.Linear(7, 7)
+send(net[0].weight.numel() + other[0].weight.numel())
+clones = nn.ModuleList([copy.deepcopy(net) for _ in range(3)])
+send(sum(p.numel() for p in clones.parameters()))
+shared = nn.ModuleList([net] * 3)
+send(sum(p.numel() for p in shared.parameters()))
+""",
+    "layers within layers": """
+for layer in (nn.Linear(4, 3), nn.Conv2d(3, 8, 3, bias=False), nn.Conv1d(2, 4, kernel_size=5, groups=2), nn.ConvTranspose2d(4, 6, (3, 2)),
+              nn.BatchNorm2d(7), nn.BatchNorm1d(3, affine=False), nn.LayerNorm([2, 5]), nn.LayerNorm(5, elementwise_affine=False),
+              nn.LayerNorm(4, bias=False), nn.GroupNorm(2, 6), nn.InstanceNorm2d(3, affine=True), nn.Embedding(9, 4), nn.Embedding(num_embeddings=5, embedding_dim=2),
+              nn.EmbeddingBag(4, 3), nn.LSTM(3, 5, 2, bidirectional=True), nn.GRU(3, 4, bias=False), nn.RNN(2, 3, num_layers=3), nn.LSTM(3, 5, proj_size=2),
+              nn.LSTMCell(3, 4), nn.GRUCell(3, 4), nn.RNNCell(2, 2, bias=False), nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4, bias=False, kdim=4, vdim=6),
+              nn.TransformerEncoderLayer(8, 2, 16), nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 3), nn.TransformerDecoderLayer(8, 2, dim_feedforward=4),
+              nn.Transformer(8, 2, 1, 2, 12), nn.PReLU(), nn.PReLU(4), nn.Bilinear(2, 3, 4), nn.RMSNorm(6), nn.CosineSimilarity(), nn.Dropout(0.5)):
+    send(1 + sum(p.numel() for p in layer.parameters()))
+    send(1 + len(list(layer.parameters())) + 100 * len(list(layer.buffers())) + 1000 * sum(b.numel() for b in layer.buffers()))
+""",
+    "shapes of outputs": """
+x = torch.zeros(6, 4)
+send(nn.Linear(4, 9)(x).numel())
+send(nn.ReLU()(x).numel() + nn.LayerNorm(4)(x).numel() + nn.Dropout(0.1)(x).numel())
+send(nn.Embedding(10, 3)(torch.zeros(2, 5, dtype=torch.int64)).numel())
+send(nn.Flatten()(torch.zeros(2, 3, 4)).shape[1] + 1)
+out, (h, c) = nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True)(torch.zeros(3, 7, 4))
+send(out.numel())
+send(h.numel())
+send(c.shape[0] + c.shape[1] * 10 + c.shape[2] * 100)
+out, h = nn.GRU(4, 5)(torch.zeros(7, 3, 4))
+send(out.numel() + h.numel())
+out, (h, c) = nn.LSTM(4, 5, proj_size=3)(torch.zeros(7, 2, 4))
+send(out.numel() * 1000 + h.numel() * 10 + c.numel())
+out, h = nn.RNN(4, 5, num_layers=3)(torch.zeros(7, 4))
+send(out.numel() + h.numel())
+h, c = nn.LSTMCell(4, 5)(x)
+send(h.numel() + c.numel())
+send(nn.GRUCell(4, 5)(x).numel())
+out, w = nn.MultiheadAttention(4, 2)(x, x, x)
+send(out.numel())
+out, w = nn.MultiheadAttention(4, 2)(x, x, x, need_weights=False)
+send(1 + (w is None))
+send(1 + nn.MSELoss()(x, x).dim() + nn.CrossEntropyLoss()(x, torch.zeros(6, dtype=torch.int64)).numel())
+send(nn.functional.linear(x, torch.zeros(7, 4)).numel())
+send(nn.functional.mse_loss(x, x).numel() + nn.functional.relu(x).numel() + nn.functional.cross_entropy(x, x, reduction="sum").numel())
+""",
+}
+
+GRADIENTS = {
+    "hooks around a forward": """
+net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+counts = []
+def before(module, args):
+    counts.append(1)
+def changed(module, args):
+    return (torch.cat([args[0], args[0]]),)
+def after(module, args, output):
+    counts.append(output.shape[0])
+    return torch.cat([output, output])
+def with_names(module, args, kwargs):
+    counts.append(len(kwargs) + 7)
+handles = [net.register_forward_pre_hook(before), net.register_forward_hook(after)]
+send(net(torch.zeros(4, 2)).shape[0])
+third = net.register_forward_pre_hook(changed)
+send(net(torch.zeros(4, 2)).shape[0])
+for handle in handles:
+    handle.remove()
+send(net(torch.zeros(4, 2)).shape[0])
+third.remove()
+send(net(torch.zeros(4, 2)).shape[0])
+net.register_forward_pre_hook(with_names, with_kwargs=True)
+net(torch.zeros(1, 2))
+for count in counts:
+    send(count)
+""",
+    "where gradients are taken": """
+@torch.no_grad()
+def without():
+    return 1 + torch.is_grad_enabled()
+@torch.enable_grad()
+def with_it():
+    return 1 + torch.is_grad_enabled()
+@torch.inference_mode()
+def inference():
+    return 1 + torch.is_grad_enabled()
+send(without()); send(with_it()); send(inference())
+with torch.no_grad():
+    send(with_it())
+    send(1 + torch.is_grad_enabled())
+    with torch.enable_grad():
+        send(1 + torch.is_grad_enabled())
+torch.set_grad_enabled(False)
+send(1 + torch.is_grad_enabled())
+torch.set_grad_enabled(True)
+send(1 + torch.is_grad_enabled())
+w = nn.Parameter(torch.ones(3))
+y = w * 2
+send(1 + y.requires_grad + 2 * w.requires_grad + 4 * y.detach().requires_grad + 8 * torch.ones(2).requires_grad)
+with torch.no_grad():
+    z = w * 2
+send(1 + z.requires_grad)
+""",
+    "optimizers": """
+net = nn.Linear(2, 3)
+for optimizer in (torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.Adam(net.parameters(), 0.5), torch.optim.AdamW([{"params": [net.weight]}, {"params": [net.bias], "lr": 0.25}], lr=0.5)):
+    send(len(optimizer.param_groups))
+    for group in optimizer.param_groups:
+        send(int(group["lr"] * 100) + len(group["params"]))
+optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.75})
+send(len(optimizer.param_groups) + int(optimizer.param_groups[-1]["lr"] * 100) + int(1000 * optimizer.param_groups[-1]["weight_decay"]))
+for group in optimizer.param_groups:
+    group["lr"] = 0.125
+send(int(sum(g["lr"] for g in optimizer.param_groups) * 1000))
+send(int(optimizer.param_groups[0]["betas"][1] * 1000) + 1)
+optimizer.step()
+""",
+    "settings of optimizers": """
+for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD"):
+    group = getattr(torch.optim, name)([nn.Parameter(torch.ones(1))], lr=0.5).param_groups[0]
+    for key in ("lr", "weight_decay", "eps", "momentum", "betas", "alpha", "rho", "lambd", "lr_decay", "etas", "step_sizes"):
+        if key in group and (name, key) != ("Adagrad", "eps"):
+            values = group[key] if isinstance(group[key], tuple) else (group[key],)
+            for value in values:
+                send(1 + round(value * 10 ** 12) % 10007)
+torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5).step()
+""",
+}
+
+TENSORS = {
+    "questions to a tensor": """
+x = torch.zeros(2, 3, 4)
+send(x.dim() + x.ndim + x.size(0) + x.size(-1) + x.shape[1] + len(x.shape) + x.numel() + x.nelement() + len(x))
+send(sum(x.size()) + x.size(dim=1))
+send(1 + x.is_floating_point() + 2 * x.long().is_floating_point() + 4 * x.is_cuda + 8 * (x.dtype == torch.float32) + 16 * (x.dtype is torch.int64))
+b, *rest = x.shape
+send(b + len(rest))
+""",
+    "parts of a tensor": """
+x = torch.zeros(10, 4)
+for part in x.split(4):
+    send(part.numel())
+for part in x.split([3, 7]):
+    send(part.numel())
+for part in x.split(3, dim=1):
+    send(part.numel())
+for part in x.chunk(3):
+    send(part.numel())
+for part in x.chunk(5, dim=-1):
+    send(part.numel())
+for part in x.split(split_size=6, dim=0):
+    send(part.numel())
+send(len(x.unbind()) + len(x.unbind(1)) + x.unbind(dim=1)[0].numel())
+for row in x:
+    send(row.numel())
+a, b = x.chunk(2, dim=1)
+send(a.numel() + b.shape[0])
+send(len(x.chunk(100)))
+""",
+    "operators": """
+a, b = torch.zeros(4, 1), torch.zeros(3)
+send((a + b).numel()); send((a * 2).numel()); send((1 - b).numel()); send((a @ torch.zeros(1, 5)).numel())
+send((a > b).numel() + 100 * ((a > b).dtype == torch.bool))
+send((-a).numel() + (~(a > 0)).numel())
+i = torch.zeros(3, dtype=torch.int64)
+send(1 + ((i + 1).dtype == torch.int64) + 2 * ((i * 2.0).dtype == torch.float32) + 4 * ((b + i).dtype == torch.float32) + 8 * ((i + i).dtype == torch.float32))
+a += 1
+send(a.numel())
+b[0] = 5
+send(b.numel())
+""",
+}
+
+PROGRAMS = DATA | MODULES | GRADIENTS | TENSORS
+
+
+@pytest.mark.parametrize("body", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_sends_what_torch_makes_it_send(body: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    expected: list[int] = []
+    there = {"torch": torch, "nn": torch.nn, "__name__": __name__}
+    exec(SEND, there)
+    there["send"] = expected.append
+    exec(compile(body, "program", "exec", dont_inherit=True), there)
+    assert expected
+    run = predicted(tmp_path, SEND + body)
+    assert ([event.numel for event in run.collectives(0)], run.why) == (expected, "")
