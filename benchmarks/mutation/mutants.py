@@ -9,6 +9,7 @@ effort. At one place one mutant is drawn.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -173,6 +174,7 @@ def _described(drawn: tuple[str, str, int, tuple[int, int]], place: tuple[str, i
     return Mutant(place[0], operator, occurrence, first, last, old[line].strip(), new[line].strip() if line < len(new) else "")
 
 
+@functools.lru_cache(maxsize=2048)
 def _mutated(text: str, operator: str, occurrence: int) -> str | None:
     found: str | None = mutate_code(text, cosmic_ray.plugins.get_operator(f"core/{operator}")(), occurrence)
     return found

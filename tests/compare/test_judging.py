@@ -129,6 +129,67 @@ def test_what_an_exception_tells_of_lines(text: str, reached: bool | None, tmp_p
     assert reach(tmp_path, monkeypatch, text, *failed(MKDIR)) is reached
 
 
+CALLED = {
+    "once, by the program": ("main()\n", False),
+    "once, by a function that is called once": ("def run():\n    main()\nrun()\n", None),
+    "once, under a condition": ("if flag:\n    main()\n", False),
+    "twice": ("flag = 2\nmain()\nmain()\n", None),
+    "in a loop": ("for n in range(3):\n    main()\n", None),
+    "while something holds": ("while flag:\n    main()\n", None),
+    "by a function that is called twice": ("def run():\n    main()\nrun()\nrun()\n", None),
+    "by a function that is called in a loop": ("def run():\n    main()\nfor n in range(2):\n    run()\n", None),
+    "by a function that calls itself": ("def run():\n    main()\n    run()\n", None),
+    "by a method": ("class A:\n    def run(self):\n        main()\nA().run()\n", None),
+    "also by another name": ("again = main\nmain()\n", None),
+    "by a function that is decorated": ("@twice\ndef run():\n    main()\nrun()\n", None),
+}
+
+
+@pytest.mark.parametrize(("call", "reached"), CALLED.values(), ids=CALLED)
+def test_what_comes_after_the_failing_line_depends_on_how_often_its_function_is_called(
+    call: str, reached: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"import os\n\ndef main():\n    before = 1\n    os.mkdir('x')\n    after = 1\n\n{call}"
+    lines = text.splitlines()
+    callers = [number for number, line in enumerate(lines, 1) if line.strip().endswith(("main()", "run()")) and "def " not in line]
+    inner = next(number for number in callers if lines[number - 1].strip() == "main()")
+    outer = [number for number in callers if number != inner and lines[number - 1].lstrip().startswith(("run()", "A()"))][-1:]
+    stack = [site(5, "main"), *([site(inner, "run")] if outer else []), site(outer[0] if outer else inner, "<module>")]
+    event = exception("FileExistsError", "x")
+    failing = Event(event.kind, site=stack[0], stack=tuple(stack), detail=event.detail)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    looked = Reached(recorded(*failed(failing)))
+    assert [looked.says(Span("train.py", line, 1, line, 9)) for line in (4, 5, 6)] == [True, True, reached]
+
+
+def test_frames_without_the_outermost_tell_only_what_was_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = raised(('os.mkdir("out")', "main"))
+    assert reach(tmp_path, monkeypatch, "after = 5", *failed(event)) is None
+    assert reach(tmp_path, monkeypatch, "before = n * 2", *failed(event)) is True
+
+
+def test_a_rank_that_went_on_may_have_come_to_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = (rank_run(0, [MKDIR], RAISED, 1), rank_run(1, []))
+    assert reach(tmp_path, monkeypatch, "after = 5", *ranks) is None
+    killed = (rank_run(0, [MKDIR], RAISED, 1), rank_run(1, [], KILLED, -9))
+    assert reach(tmp_path, monkeypatch, "after = 5", *killed) is None
+
+
+def test_where_events_stand_in_a_file() -> None:
+    inner, outer = site(4, "step", "/work/train.py"), site(9, "<module>", "/work/train.py")
+    events = [
+        all_reduce(3, stack=(inner, outer)),
+        all_reduce(5, stack=(site(20, path="/other/train.py"),)),
+        all_reduce(7, stack=()),
+    ]
+    run = recorded(rank_run(0, events[:2]), rank_run(1, [events[0], events[2]]))
+    assert [(rank, event.numel) for rank, event in run.events_at("train.py", 4)] == [(0, 4), (1, 4)]
+    assert [rank for rank, _ in run.events_at("/work/train.py", 5, 9)] == [0, 1]
+    assert run.events_at("train.py", 5, 8) == [] and run.events_at("train.py", 5) == []
+    assert run.ranks_at("train.py", 19, 21) == {0} and run.ranks_at("work/train.py", 20) == set()
+
+
 @pytest.mark.parametrize(
     ("text", "reached"), [("return second", None), ("first = n", True), ("done = 1", False), ("before = n * 2", False)]
 )

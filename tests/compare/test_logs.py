@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from compare_events import all_reduce, broadcast, rank_run, recorded
+from compare_events import all_reduce, broadcast, rank_run, recorded, site
 
 from ddp_audit.cli import main
 from ddp_audit.compare.log_texts import TEXTS
 from ddp_audit.compare.logs import notes_in, read_logs, with_diff
-from ddp_audit.compare.verdict import compare_run
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING
+from ddp_audit.compare.verdict import RankState, compare_run
 from ddp_audit.report import log_lines
 
 LINES = {
@@ -89,6 +91,34 @@ def test_a_text_is_joined_with_the_diff() -> None:
     assert "collective 1 of the default group: rank 0 at train.py:5; rank 1 at train.py:9." in " ".join(text.split())
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "not in the trace" in " ".join(with_diff(notes, []))
+
+
+STATES = {
+    "no trace": (MISSING, {}, "rank 1 left no trace."),
+    "an exception": (RAISED, {"error": "ValueError: x", "raised_at": site(7)}, "rank 1 ended with ValueError: x at train.py:7."),
+    "an exception of which nothing is known": (RAISED, {}, "rank 1 ended with an exception."),
+    "an exit": (EXITED, {"code": 3}, "rank 1 exited with code 3."),
+    "a signal": (KILLED, {"code": -9}, "rank 1 was killed by signal 9."),
+    "no end": (RUNNING, {}, "rank 1 never entered it."),
+}
+
+
+@pytest.mark.parametrize(("state", "fields", "said"), STATES.values(), ids=STATES)
+def test_what_became_of_a_rank_that_never_entered_the_collective(state: str, fields: dict[str, Any], said: str) -> None:
+    parted = compare_run(recorded(rank_run(0, [all_reduce(3, index=0)], KILLED), rank_run(1, [], EXITED))).parted
+    notes = list(notes_in([LINES["gloo-timeout"]], "x.log"))
+    known = {"code": None, **fields}
+    told = with_diff(notes, parted, {1: RankState(rank=1, events=0, collectives=0, state=state, last="", text="", **known)})
+    assert told == [f"The diff explains these texts by collective 0 of the default group: rank 0 at train.py:3; {said}"]
+
+
+def test_a_number_of_the_watchdog_counts_from_the_first_collective_that_is_known() -> None:
+    run = recorded(rank_run(0, [all_reduce(3, index=4)]), rank_run(1, [broadcast(9, index=4)]))
+    parted = compare_run(run).parted
+    for seq, where in (("3", "collective 4 which is where"), ("2", "collective 3 as the diff counts them")):
+        notes = list(notes_in([LINES["nccl-timeout"].replace("1580", seq)], "x.log"))
+        assert where in with_diff(notes, parted, first_index=2)[0]
+    assert with_diff([], parted) == []
 
 
 def test_diff_takes_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
