@@ -14,6 +14,8 @@
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
 #   make score CORPUS=DIR   the score sheet, on the cases and on the field labels; writes benchmarks/score.md
 #   make wild CORPUS=DIR    first looks at public repositories: the table, and what changed since the last commit; ARGS=--fetch gets them
+#   make bugbench           a benchmark of bugs for any tool: this one, other linters, what watches a run; writes
+#                           benchmarks/bugbench/bugbench.md; ARGS='--rules DIR ..' with checkouts of public Semgrep rules
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
 #   make mutation PIECE=K   piece K of 200 of the mutants of interpreter, comparison and trace reading: do tests notice them;
 #                           writes benchmarks/mutation/mutation.md; without PIECE that of the day
@@ -33,7 +35,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench coverage faults mutation versions gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults mutation versions gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -95,6 +97,9 @@ faults: $(STAMP)
 mutation: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutation]'
 	$(BIN)/python benchmarks/mutation/mutation.py $(if $(PIECE),--piece $(PIECE)) $(if $(OF),--of $(OF)) --write $(ARGS)
+
+bugbench: $(STAMP)
+	$(BIN)/python benchmarks/bugbench/bugbench.py --write $(ARGS)
 
 versions: $(STAMP)
 	$(BIN)/python benchmarks/versions/versions.py --write $(ARGS)

@@ -1,12 +1,13 @@
 """What each program of the benchmark is meant to show: its header of intent.
 
-A program of `blind/` is a folder `bug` or `twin` with one entry file. The comment lines at the head of that file are its intent:
+A program of `blind/` and `reports/` is a folder `bug` or `twin` with one entry file. The comment lines at its head are its intent:
 
     # class: unmatched-collective      one of CLASSES
-    # source: URL                      the public report after which it was written
-    # outcome: hang all                in the words of tests/cases/README.md, and `some-rank TEXT`
+    # source: URL                      the public report after which it was written; in `blind/`
+    # outcome: hang all                in the words of tests/cases/README.md, and OWN_OUTCOMES
     # where: train.py:66, engine.py:36 places, any of which names the bug; of the bug alone
     # launch: torchrun ..              may be absent: two ranks of this node, no arguments
+    # needs: accelerate                may be absent: a package that the program imports and that is not installed with this one
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "cases"))
@@ -31,7 +33,12 @@ CLASSES = {
     "rank-local-state": "files, folders or objects that one rank has, or that all of them make at once",
     "setup": "devices, ports, process groups, launches and library options that do not fit together",
 }
-_HEADER = re.compile(r"#\s*(class|source|outcome|where|launch):\s*(.*?)\s*$")
+OWN_OUTCOMES = {
+    "some-rank": "some rank, whichever it is, ends with an error that has the text",
+    "completes": "all ranks leave with 0",
+    "prints-differ": "what the regular expression finds in the outputs differs between ranks",
+}
+_HEADER = re.compile(r"#\s*(class|source|outcome|where|launch|needs):\s*(.*?)\s*$")
 _PLACE = re.compile(r"([\w./-]+\.py):(\d+)")
 
 
@@ -53,11 +60,18 @@ class Intent:
     source: str = ""
     started: Started = field(default_factory=Started)
     launch: str = ""
+    needs: str = ""  # a package without which it cannot be run
 
     @property
     def name(self) -> str:
         """For reports: `blind/evaluation_on_main/bug`."""
         return f"{self.part}/{self.pair}/{self.path.stem if self.part == 'cases' else self.kind}"
+
+    @property
+    def hindrance(self) -> str:
+        """Why it cannot be run here; empty where it can."""
+        reasons = [outcome.text for outcome in self.outcomes if outcome.word == "not-run"]
+        return "; ".join(reasons + ([f"{self.needs} is not installed"] if self.needs and find_spec(self.needs) is None else []))
 
     @property
     def effect(self) -> str:
@@ -70,25 +84,25 @@ class Intent:
         return "abort" if words & {"error", "abort", "some-rank"} else "silent"
 
 
-def blind_programs() -> list[Intent]:
-    """The programs that were written without a look at any tool, in the order of their names. Raises IntentError."""
+def own_programs(part: str) -> list[Intent]:
+    """The programs of `blind/` or `reports/`, in the order of their names. Raises IntentError."""
     found = []
-    for folder in sorted((HERE / "blind").iterdir()):
+    for folder in sorted((HERE / part).iterdir()):
         for kind in ("bug", "twin"):
             entries = [path for path in sorted((folder / kind).glob("*.py")) if path.read_text(encoding="utf-8").startswith("#")]
             if len(entries) != 1:
                 raise IntentError(f"{folder / kind}: {len(entries)} files with a header")
-            found.append(_read(entries[0], folder.name, kind))
+            found.append(_read(entries[0], part, folder.name, kind))
     return found
 
 
-def _read(path: Path, pair: str, kind: str) -> Intent:
+def _read(path: Path, part: str, pair: str, kind: str) -> Intent:
     said: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if (found := _HEADER.match(line)) is None:
             break
         said[found[1]] = found[2]
-    if missing := {"class", "source", "outcome"} - set(said):
+    if missing := {"class", "outcome", *(["source"] if part == "blind" else [])} - set(said):
         raise IntentError(f"{path}: the header has no line '{min(missing)}'")
     if said["class"] not in CLASSES:
         raise IntentError(f"{path}: '{said['class']}' is no class")
@@ -97,8 +111,8 @@ def _read(path: Path, pair: str, kind: str) -> Intent:
         raise IntentError(f"{path}: a bug says where it is, and nothing else does")
     launch = said.get("launch", "")
     return Intent(
-        path, "blind", pair, kind, said["class"], _outcomes(said["outcome"], path), places, said["source"],
-        read_launch(launch, str(path)), launch,
+        path, part, pair, kind, said["class"], _outcomes(said["outcome"], path), places, said.get("source", ""),
+        read_launch(launch, str(path)), launch, said.get("needs", ""),
     )  # fmt: skip
 
 
@@ -106,5 +120,5 @@ def _outcomes(text: str, path: Path) -> tuple[Outcome, ...]:
     found: list[Outcome] = []
     for part in text.split(";"):
         word, _, rest = part.strip().partition(" ")
-        found += [Outcome(word, None, rest)] if word == "some-rank" else read_outcomes(part, str(path))
+        found += [Outcome(word, None, rest)] if word in OWN_OUTCOMES else read_outcomes(part, str(path))
     return tuple(found)

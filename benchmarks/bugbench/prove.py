@@ -2,12 +2,14 @@
 
     python benchmarks/bugbench/prove.py [NAME ...]
 
-A NAME is the name of a pair; without one all of `blind/` are run. One line a program, exit code 1 where one showed something else.
+A NAME is the name of a pair; without one all of `blind/` and `reports/` are run. One line a program, exit code 1 where one showed
+something else.
 The runs are watched from inside by `tests/cases/observer.py`, which uses nothing of any tool that is measured.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,20 +17,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "cases"))
 
 from case import Outcome, Program
-from intent import Intent, blind_programs
+from intent import Intent, own_programs
 from judge import Shown, holds
 from run import run_all
 
 
 def shows(outcome: Outcome, shown: Shown) -> bool:
-    """Whether a run showed an outcome; `some-rank TEXT` where the error of one rank, whichever it is, has that text."""
+    """Whether a run showed an outcome, one of OWN_OUTCOMES included."""
     if outcome.word == "some-rank":
         return any(outcome.text in facts["error"] for facts in shown.ranks)
+    if outcome.word == "completes":
+        return not any(facts["code"] for facts in shown.ranks)
+    if outcome.word == "prints-differ":
+        printed = [re.findall(outcome.text, text) for text in shown.output]
+        return all(printed) and any(those != printed[0] for those in printed)
     return holds(outcome, shown)
 
 
 def main(names: list[str]) -> int:
-    every = [intent for intent in blind_programs() if not names or intent.pair in names]
+    every = [*own_programs("blind"), *own_programs("reports")]
+    every = [intent for intent in every if (not names or intent.pair in names) and not intent.hindrance]
     programs: dict[Path, Intent] = {intent.path: intent for intent in every}
     with tempfile.TemporaryDirectory() as folder:
         shown = run_all([Program(path, i.kind, "", started=i.started) for path, i in programs.items()], Path(folder))
