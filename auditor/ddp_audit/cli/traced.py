@@ -158,6 +158,7 @@ def trace_command(
             on_stall_report=tell_stall,
             on_stall_end=tell_stall_end,
             on_tracer_end=tell_tracer_end,
+            on_read=live.take,
             native=native,
         )
     except (NotStarted, TraceError) as error:

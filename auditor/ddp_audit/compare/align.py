@@ -9,6 +9,7 @@ come from different places is `crossed`, a notice. A field that is None agrees w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import cast
 
@@ -35,6 +36,8 @@ from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, FORWARD, POINT_TO_POINT,
 Row = list[tuple[Signature, list[int]]]  # what is known of a collective, and the ranks that agree on it
 
 _HINT = 6  # collectives looked at to tell an extra collective from a different one
+_KEPT = 64  # rows before the first that is not settled, where settled ones are forgotten
+_MOST_BEHIND = 4096  # rows that a rank may be behind another, beyond which it is not waited for
 
 
 class Aligner:
@@ -78,7 +81,7 @@ class Aligner:
         entries[index] = Entry(event, self._forwards.get(rank), ordinal)
         group.ends[rank] = index + 1
         self.last[rank] = ((event.group, life), index)
-        if group.mismatch is None or index <= group.mismatch:
+        if index >= group.forgotten and (group.mismatch is None or index <= group.mismatch):
             self._join_row(group, rank, index, self.signature(event))
 
     def group_of(self, key: Key) -> Group:
@@ -123,6 +126,31 @@ class Aligner:
         """Says that nothing more will be fed: rows in which some ranks are missing are looked at for crossed places."""
         for group in self.groups.values():
             self._close_rows(group, 2)
+
+    def forget(self) -> None:
+        """Forgets what all ranks of a group agree on, but for the last rows, so that a run of any length takes the same memory.
+
+        Ranks that are very far behind are not waited for: of them only the newest collectives are known.
+        """
+        for group in self.groups.values():
+            ends = [group.ends.get(rank, 0) for rank in group.ranks()] or [0]
+            floor = max(min(ends) - _KEPT, max(ends) - _MOST_BEHIND)
+            mismatch = group.mismatch
+            if mismatch is not None:
+                floor = min(floor, mismatch - _KEPT)
+            elif floor < group.forgotten + _KEPT:
+                continue  # a little at a time is not worth the looking
+            group.forgotten = max(floor, group.forgotten)
+            for rank, found in group.entries.items():
+                entries, last = cast("dict[int, Entry]", found), group.ends[rank] - 1
+                old = list(takewhile(group.forgotten.__gt__, entries))
+                if mismatch is not None:  # what follows it is its consequence
+                    old += [index for index in entries if mismatch + _KEPT < index < last - _KEPT]
+                for index in old:
+                    if index != last:
+                        del entries[index]
+            for index in [index for index in group.rows if index < group.forgotten]:
+                del group.rows[index]
 
     def before(self, name: str, index: int, count: int = 3) -> list[tuple[int, dict[int, Event]]]:
         """The last rows of a group before an index, each with the events of the ranks that are in it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.peers import Groups
-from ddp_audit.compare.run import EXITED, RecordedRun, of_kinds
+from ddp_audit.compare.run import EXITED, RecordedRun, forgotten, of_kinds
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BATCH, FORWARD, STEP, Event, Site
 
@@ -116,6 +116,8 @@ def _apart(
 def told(run: RecordedRun, divergence: Divergence) -> str:
     """What to say of it at a divergence, as sentences; empty where passes are alike, or where it does not lead to this one."""
     if divergence.kind not in _LED_TO or divergence.message is not None:
+        return ""
+    if any(forgotten(one.events) for one in run.ranks.values()):  # the passes of the ranks cannot be numbered
         return ""
     found = left_out(run)
     if found is not None:

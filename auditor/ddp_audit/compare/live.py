@@ -15,7 +15,8 @@ from ddp_audit.events import Event
 
 class LiveComparison:
     """Follows one run, and begins anew when the launcher has started its ranks again. `update` looks at what is new; `finish` gives
-    the whole comparison.
+    the whole comparison. Of a run whose reader forgets events, `take` is to be called before it does (`FollowRun.consume`): it
+    then forgets what the ranks agree on too.
 
     `patience` is the time, in seconds, for which a divergence is held back: the other ranks may still arrive at it and show
     who is odd, and a rank that just ended may have recorded more than was read.
@@ -29,6 +30,10 @@ class LiveComparison:
         self._ended_since: dict[int, float] = {}
         self._seen_since: dict[object, float] = {}
         self._reported: set[object] = set()
+
+    def take(self, run: RecordedRun) -> None:
+        """Takes what is new, and forgets what is settled."""
+        self._feed(run).forget()
 
     def update(self, run: RecordedRun) -> list[Divergence]:
         """Divergences that were not returned before. The same run must be given each time, grown."""

@@ -24,6 +24,7 @@ from ddp_audit.machine.module import byte_size
 Payload = tuple[int | None, str | None]  # number of elements, and their type
 Post = tuple[bool, str, int | None, int | None]  # whether it sends, its group, the other rank (None: any), its tag
 
+_IN_REACH = 72  # messages before one at which `partners` may look, to show them or to see how they were issued
 _BYTES = frozenset({"uint8", "int8", "bool"})
 _TELLS_TAGS = frozenset({"gloo", "mpi"})  # backends that match by tag, and whose blocking messages hold the process
 
@@ -91,6 +92,7 @@ class Line:
     sends: Side = field(default_factory=Side)
     receives: Side = field(default_factory=Side)
     mismatch: int | None = None  # the first message whose ends do not fit
+    forgotten: int = 0  # messages before the first that is still there
     _checked: int = 0
 
     @property
@@ -108,6 +110,15 @@ class Line:
                 known = payloads.known
                 self.mismatch = next((i for i in range(start, end) if difference(known[sent[i]], known[received[i]])), None)
         return self.mismatch
+
+    def forget(self, kept: int) -> None:
+        """Forgets all but the last messages that have met and fit."""
+        count = self.met - kept
+        if count >= kept and self.mismatch is None:
+            for side in (self.sends, self.receives):
+                del side.payloads[:count], side.positions[:count]
+            self.forgotten += count
+            self._checked = max(0, self._checked - count)
 
 
 class Messages:
@@ -178,6 +189,24 @@ class Messages:
         if line is None:
             line = lines[tag] = Line(group, life, source, target, tag)
         return line.sends if sends else line.receives
+
+    def forget(self, kept: int = 256) -> None:
+        """Forgets messages that have met and fit, but for the last of each line."""
+        for lines in self._lines.values():
+            for line in lines.values():
+                line.look(self.payloads)
+                line.forget(kept)
+
+    def unmet(self, rank: int, most: int = 256) -> set[int]:
+        """Where among the events of a rank stand the last messages of each line that met, and the first that did not."""
+        found: set[int] = set()
+        for lines in self._lines.values():
+            for line in lines.values():
+                for side, own in ((line.sends, line.source), (line.receives, line.target)):
+                    if own == rank:
+                        first = max(0, (line.met if line.mismatch is None else line.mismatch) - _IN_REACH)
+                        found.update(side.positions[first : first + most])
+        return found
 
     def _forget(self, rank: int) -> None:
         self._lives.pop(rank, None)

@@ -59,10 +59,12 @@ class Partners:
         ranks: dict[int, Event | None] = {rank: self._event(rank, position) for rank, position in positions.items()}
         text = explain.mismatch(str(kind), line.source, line.target, ranks[line.source], ranks[line.target])
         message = (line.source, line.target)
-        found = Divergence(line.group, index, str(kind), ranks, explanation=text, message=message, positions=positions)
+        found = Divergence(
+            line.group, line.forgotten + index, str(kind), ranks, explanation=text, message=message, positions=positions
+        )
         for k in range(max(0, index - _BEFORE), index):
             row = {line.source: self._end(line, True, k), line.target: self._end(line, False, k)}
-            found.before.append((k, row))
+            found.before.append((line.forgotten + k, row))
         return found
 
     def _is_sure(self, line: Line, index: int) -> bool:
@@ -182,7 +184,9 @@ class Partners:
         ranks: dict[int, Event | None] = {ends[0]: sent.event, ends[1]: received.event}
         positions = {ends[0]: sent.position, ends[1]: received.position}
         text = explain.astray(told, is_sure=all(isinstance(one, Open) for one in stands))
-        return Divergence(sent.line.group, sent.number, "peer", ranks, explanation=text, message=ends, positions=positions)
+        return Divergence(
+            sent.line.group, sent.line.forgotten + sent.number, "peer", ranks, explanation=text, message=ends, positions=positions
+        )
 
     def _circle(self, cycle: Mapping[int, Open | Event]) -> Divergence:
         opened = {rank: one for rank, one in cycle.items() if isinstance(one, Open)}
@@ -195,7 +199,15 @@ class Partners:
         else:
             kind, text = "order", explain.circle(events)
         positions = {rank: one.position for rank, one in opened.items()}
-        return Divergence(first.line.group, first.number, kind, dict(events), explanation=text, message=ends, positions=positions)
+        return Divergence(
+            first.line.group,
+            first.line.forgotten + first.number,
+            kind,
+            dict(events),
+            explanation=text,
+            message=ends,
+            positions=positions,
+        )
 
     def lone(self, final: Iterable[int], *, stalled: bool = False) -> Divergence | None:
         """The message that its other rank will never send or receive; of several the one nearest to the cause.
@@ -225,7 +237,7 @@ class Partners:
         ranks = {one.line.source: None, one.line.target: None, rank: one.event}
         return Divergence(
             one.line.group,
-            one.number,
+            one.line.forgotten + one.number,
             "extra" if ended else "missing-rank",
             dict(sorted(ranks.items())),
             explanation=text,

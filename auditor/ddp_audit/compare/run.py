@@ -20,6 +20,7 @@ EXITED = "exited"  # left in order; see code
 RAISED = "raised"  # an exception left the script
 KILLED = "killed"  # no exit record and the process is gone
 MISSING = "missing"  # no trace file
+_MOST_MADE = 1 << 18  # events of all ranks that are made at once: about 200 MB
 EMPTY_FILE = "an empty trace file"  # what is known last of a rank that had no room to record anything
 
 
@@ -52,6 +53,11 @@ def of_kinds(events: Sequence[Event], *kinds: str) -> Iterator[Event]:
     if hasattr(events, "of_kinds"):
         return cast("Looked", events).of_kinds(kinds)
     return (event for event in events if event.kind in kinds)
+
+
+def forgotten(events: Sequence[Event]) -> int:
+    """How many events of a rank are no longer known."""
+    return getattr(events, "forgotten", 0)
 
 
 def last_of(events: Sequence[Event], kind: str) -> Event | None:
@@ -106,7 +112,10 @@ class RecordedRun:
     earlier: list[RecordedRun] = field(default_factory=list)
 
     def make_events(self) -> None:
-        """Makes all events of a trace that is read in bulk, for questions that go through them many times."""
+        """Makes all events of a trace that is read in bulk, for questions that go through them many times; not of a long run, where
+        memory is dearer than time."""
+        if sum(len(rank.events) for rank in self.ranks.values()) > _MOST_MADE:
+            return
         for rank in self.ranks.values():
             rank.events = list(rank.events)
 

@@ -88,6 +88,7 @@ class Group:
     mismatch: int | None = None  # the first row whose ranks disagree
     crossings: dict[frozenset[object], Crossing] = field(default_factory=dict)
     start: int = 0  # index of the first collective
+    forgotten: int = 0  # index of the first collective that is still known; see `Aligner.forget`
 
     def holders(self, index: int) -> dict[int, Entry]:
         """The ranks that have a collective at an index, in order of rank."""

@@ -23,24 +23,12 @@ from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
+from ddp_audit.trace.headers import TraceError, has_tracer_ended, is_gone, rank_of, read_header
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.plain import open_plain
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.standing import judge
-from ddp_audit.trace.store import (
-    RankReader,
-    Reader,
-    TraceError,
-    assemble,
-    has_tracer_ended,
-    is_gone,
-    look_past_met,
-    no_trace,
-    rank_of,
-    read_header,
-    read_meta,
-    still_open,
-)
+from ddp_audit.trace.store import RankReader, Reader, assemble, look_past_met, no_trace, read_meta, still_open
 from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
@@ -114,6 +102,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
         # Something that is seldom or damaged: the other reader knows it, or says what is wrong.
         plain = RankReader(Path(path), rank, strict=True)
         plain.read()
+        plain.judge()
         return plain
 
 
@@ -297,12 +286,16 @@ class LateEvents(Sequence[Event]):
         return [self.made(start + offset // _SIZE, data[offset : offset + _SIZE]) for offset in offsets]
 
     def __iter__(self) -> Iterator[Event]:
+        return self._at(range(len(self)))
+
+    def _at(self, positions: Iterable[int]) -> Iterator[Event]:
+        """The events at many positions."""
         descriptor = open_plain(self._path)
         try:
             data = _records(descriptor)
         finally:
             os.close(descriptor)
-        for position in range(len(self)):
+        for position in positions:
             number = self._record(position)
             yield self.made(number, data[number * _SIZE : (number + 1) * _SIZE])
 
@@ -320,9 +313,10 @@ class LateEvents(Sequence[Event]):
         return found
 
     def of_kinds(self, kinds: tuple[str, ...]) -> Iterator[Event]:
+        rare = sorted(p for kind in kinds for p in self.shape.rare_of(kind))
         if self.shape.has_often(kinds):
-            return (event for event in self if event.kind in kinds)
-        return (self[position] for position in sorted(p for kind in kinds for p in self.shape.rare_of(kind)))
+            return self._at(sorted([*self.shape.positions_of(kinds), *rare]))
+        return (self[position] for position in rare)
 
     def tally(self, kind: str) -> Iterable[tuple[Event, int]]:
         rare = self.shape.rare_of(kind)

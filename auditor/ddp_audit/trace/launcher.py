@@ -62,6 +62,7 @@ def run_traced(
     on_stall_report: Callable[[RecordedRun], None] | None = None,
     on_stall_end: Callable[[], None] | None = None,
     on_tracer_end: Callable[[list[int]], None] | None = None,
+    on_read: Callable[[RecordedRun], None] | None = None,
     poll: float = 0.25,
     native: str | None = None,
 ) -> LaunchResult:
@@ -70,6 +71,9 @@ def run_traced(
     `directory` is made, and an earlier trace in it removed, unless launchers of other nodes of the same job share it. The
     command's standard error is shown and kept there (`stderr.log`). While the command runs, the trace is read every `poll`
     seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
+
+    The memory of all this does not grow with the run: after `on_read`, which is called whenever a little more of each rank has been
+    read, all but the newest events are forgotten (`RecentEvents`).
 
     A rank that waits longer than `stall_after` seconds in one collective (0: never) is a stall: all ranks are asked where they
     stand (a `stack` event each) and `on_stall_report` is called, once a stall; `on_stall_end` where the wait ends after all, with
@@ -105,7 +109,8 @@ def run_traced(
             process = subprocess.Popen(resolved, env=environment, preexec_fn=os.setpgrp, stderr=errors.descriptor)
         except OSError as error:
             raise LaunchError(f"{resolved[0]}: cannot be run: {error.strerror or error}") from error
-        session = _Session(process, folder, stall_after, on_stall == "kill", on_divergence, on_stall_report, on_stall_end)
+        watched = FollowRun(folder, consume=on_read or (lambda run: None))
+        session = _Session(process, watched, stall_after, on_stall == "kill", on_divergence, on_stall_report, on_stall_end)
         session.on_tracer_end = on_tracer_end
         with _passing_on(process) as signals:
             try:
@@ -134,7 +139,7 @@ class _Session:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        folder: Path,
+        follow: FollowRun,
         stall_after: float,
         kills: bool,
         on_divergence: Callable[[RecordedRun], bool] | None,
@@ -148,8 +153,8 @@ class _Session:
         self._is_new = False
         self._next_check = 0.0
         self._process = process
-        self._folder = folder
-        self._follow = FollowRun(folder)
+        self._folder = follow.directory
+        self._follow = follow
         self._stall_after = stall_after
         self._kills = kills
         self._on_divergence = on_divergence

@@ -69,7 +69,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -79,27 +78,23 @@ from typing import Any, Protocol
 
 from ddp_audit import events
 from ddp_audit.compare.messages import Messages
+from ddp_audit.compare.recent import RecentEvents
 from ddp_audit.compare.run import EMPTY_FILE, EXITED, MISSING, RAISED, RankRun, RecordedRun
 from ddp_audit.events import Event, Site
+from ddp_audit.trace.headers import NoTrace, TraceError, has_tracer_ended, is_gone, one_line, rank_of, read_header
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain, wrong_fields
-from ddp_audit.trace.processes import process_lives
 from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.standing import judge
 from ddp_audit.trace.worker import layout
 
+__all__ = ["FollowRun", "NoTrace", "TraceError", "load_run", "read_meta"]
+
 _BLOCK = 1 << 16
-_SILENT_AFTER = 60.0  # seconds without heartbeat before a process on another host counts as gone
 _HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
 _MOST_OPEN = 4096  # records looked at again for their mark of completion
-
-
-class TraceError(Exception):
-    """A trace that cannot be read. Its text is one line."""
-
-
-class NoTrace(TraceError):
-    """A folder in which no rank recorded anything."""
+_AT_ONCE = 1 << 14  # bytes of each rank's file that are read before those of the next, where a run is watched
+_MOST_CHECKS = 64  # running hashes kept
 
 
 def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
@@ -124,10 +119,16 @@ class FollowRun:
 
     An event whose collective has returned meanwhile is replaced by an equal one with `done` in its detail. A rank whose file is
     not there yet is missing. Raises TraceError for a damaged file.
+
+    With `consume` the run may go on for days: it is called with the run whenever a little of each rank has been read, and then all
+    but the newest events are forgotten (`RecentEvents`).
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, strict: bool = False) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, strict: bool = False, consume: Callable[[RecordedRun], None] | None = None
+    ) -> None:
         self.directory = Path(directory)
+        self._consume = consume
         self.messages = Messages()
         self.run = RecordedRun(world_size=0, messages=self.messages)
         self._strict = strict
@@ -148,19 +149,37 @@ class FollowRun:
         for path in sorted(self.directory.glob("rank-*.ddptrace")):
             rank = rank_of(path.name)
             if rank is not None and rank not in self._readers:
-                self._readers[rank] = RankReader(path, rank, self._strict)
-        for rank, reader in list(self._readers.items()):
-            reader.read()
-            if reader.is_replaced:
-                self.restarts += 1
-                self.messages = run.messages = Messages()  # those of the attempt that has ended are no partners
-                self._readers[rank] = RankReader(reader.path, rank, self._strict)
-                self._readers[rank].read()
-        for rank, reader in self._readers.items():
-            self.messages.feed(rank, reader.events)
+                self._readers[rank] = self._reader(path, rank)
+        while self._read_on():
+            pass
+        for reader in self._readers.values():
+            reader.judge()
         assemble(run, self._readers)
         look_past_met(self._readers, self.messages)
         return run
+
+    def _reader(self, path: Path, rank: int) -> RankReader:
+        return RankReader(path, rank, self._strict, forgets=self._consume is not None)
+
+    def _read_on(self) -> bool:
+        """Reads what is new in each file, or a part of it where the run is watched. Whether there is more."""
+        run, is_more = self.run, False
+        for rank, reader in list(self._readers.items()):
+            is_more = reader.read() or is_more
+            if reader.is_replaced:
+                self.restarts += 1
+                self.messages = run.messages = Messages()  # those of the attempt that has ended are no partners
+                reader = self._readers[rank] = self._reader(reader.path, rank)
+                is_more = reader.read() or is_more
+        for rank, reader in self._readers.items():
+            self.messages.feed(rank, reader.events)
+        if self._consume is not None:
+            assemble(run, self._readers)
+            self._consume(run)
+            self.messages.forget()
+            for rank, reader in self._readers.items():
+                reader.forget(self.messages.unmet(rank))
+        return is_more
 
     def _read_meta(self) -> None:
         try:
@@ -247,9 +266,9 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
 class RankReader:
     """One rank's file, read from where the last reading ended."""
 
-    def __init__(self, path: Path, rank: int, strict: bool = False) -> None:
+    def __init__(self, path: Path, rank: int, strict: bool = False, *, forgets: bool = False) -> None:
         self.path = path
-        self.events: list[Event] = []
+        self.events: list[Event] | RecentEvents = RecentEvents() if forgets else []
         self.rank_run = RankRun(rank, self.events)
         self.groups: dict[str, tuple[int, ...]] = {}
         self.has_header = False
@@ -263,6 +282,7 @@ class RankReader:
         self.returned = 0
         self.checks: dict[int, int] = {}  # running hash of the rank by count of collectives
         self._strict = strict
+        self._most = _AT_ONCE if forgets else 0
         self._ticks = 0
         self._start: Mapping[str, Any] | None = None
         self._next = layout.HEADER.size
@@ -277,8 +297,9 @@ class RankReader:
         self._judged: Callable[[Iterable[Event]], None] = lambda waits: None
         self._exited = False
 
-    def read(self) -> None:
-        """Reads what is new and brings `rank_run` up to date."""
+    def read(self) -> bool:
+        """Reads what is new, or the next part of it; `judge` then brings `rank_run` up to date. Whether there is more to read."""
+        before = self._next
         try:
             with plain_file(self.path) as file:
                 if self._read_header(file):
@@ -286,10 +307,15 @@ class RankReader:
                         self._take(offset, record)
                     self._look_again(file)
         except FileNotFoundError:
-            return
+            return False
         except OSError as error:
             raise TraceError(f"{self.path}: {error.strerror or error}") from error
-        self._judge()
+        return 0 < self._most <= self._next - before
+
+    def forget(self, needed: set[int]) -> None:
+        """Forgets all but the newest events, those that have not returned, and those at the positions in `needed`."""
+        if isinstance(self.events, RecentEvents):
+            self.events.forget(needed.union(position for _, position in self._open))
 
     def _read_header(self, file: Any) -> bool:
         head = file.read(layout.HEADER.size)
@@ -308,9 +334,10 @@ class RankReader:
 
     def _new_records(self, file: Any) -> Iterator[tuple[int, bytes]]:
         size = layout.RECORD_SIZE
+        length = self._most or _BLOCK
         while True:
             file.seek(self._next)
-            block = file.read(_BLOCK)
+            block = file.read(length)
             used = -(-len(block.rstrip(b"\0")) // size) * size
             for at in range(0, min(used, len(block) - size + 1), size):
                 record = block[at : at + size]
@@ -320,7 +347,7 @@ class RankReader:
                 self._next += size
                 if record[0] != layout.EMPTY:
                     yield self._next - size, record
-            if used < _BLOCK:
+            if used < length or self._most:
                 if self._strict and self._next < os.fstat(file.fileno()).st_size - 2 * layout.CHUNK:
                     raise TraceError(f"{self.path}: damaged at byte {self._next} (nothing from there on)")
                 return
@@ -343,6 +370,8 @@ class RankReader:
             elif kind == layout.CHECK:
                 fields = layout.CHECK_RECORD.unpack(record)
                 self.checks[fields[4]] = fields[6]
+                if len(self.checks) > _MOST_CHECKS:
+                    del self.checks[next(iter(self.checks))]
             else:
                 raise TraceError(f"{self.path}: damaged at byte {offset} (unknown kind of record {kind})")
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -409,13 +438,17 @@ class RankReader:
                 detail["buckets"] = number if state == layout.DONE else None
             else:
                 self.returned += 1
-            self.events[position] = replace(event, detail=detail)
+            event = replace(event, detail=detail)
+            if isinstance(self.events, RecentEvents):
+                self.events.replace(position, event)
+            else:
+                self.events[position] = event
         self._open = still
 
     def _is_gone(self) -> bool:
         return is_gone(self.host, self.pid, self._ticks, self._heartbeat)
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         """Derives the rank's state from its events and its process."""
         if not self.has_header:
             return
@@ -443,40 +476,3 @@ def still_open(found: Iterable[tuple[int, Event]], is_met: Callable[[int, Event]
         is_open = event.kind == events.COLLECTIVE and event.detail["done"] is None
         if is_open and not (_may_be_done(event) and is_met(position, event)):
             yield event
-
-
-def read_header(path: object, rank: int, head: bytes, strict: bool) -> tuple[int, float, float] | None:
-    """Pid, heartbeat and start from a file's header; None for a file that is being made, or never was. Raises TraceError for
-    another file."""
-    if len(head) < layout.HEADER.size or head[:8] != layout.MAGIC:
-        if head.strip(b"\0") or (strict and 0 < len(head) < layout.HEADER.size):
-            what = "truncated" if layout.MAGIC.startswith(head[:8]) else "not a file of the ddp-audit tracer"
-            raise TraceError(f"{path}: {what}")
-        return None
-    _, version, size, chunk, holds, pid, heartbeat, start = layout.HEADER.unpack(head)
-    if version != layout.VERSION or size != layout.RECORD_SIZE or chunk != layout.CHUNK:
-        raise TraceError(f"{path}: written in version {version} of the format; this tool reads version {layout.VERSION}")
-    if holds != rank:
-        raise TraceError(f"{path}: holds rank {holds}; it was renamed or damaged")
-    return pid, heartbeat, start
-
-
-def has_tracer_ended(head: bytes) -> bool:
-    """Whether the tracer of a file with this header has ended before its process."""
-    return len(head) >= layout.HEADER.size and layout.F64.unpack_from(head, layout.END_OFFSET)[0] > 0
-
-
-def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:
-    """Whether the process that writes a file is no more."""
-    if host is not None and host != socket.gethostname():
-        return time.time() - heartbeat > _SILENT_AFTER
-    return not process_lives(pid, ticks)
-
-
-def rank_of(name: str) -> int | None:
-    digits = name[len("rank-") : -len(".ddptrace")]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits) < MOST_RANKS else None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
