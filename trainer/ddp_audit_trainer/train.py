@@ -21,7 +21,6 @@ import os
 import sys
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,11 +31,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddp_audit_trainer.config import FREE_ON_RESUME, Refused, parse_config
+from ddp_audit_trainer.checkpoint import load_checkpoint, make_folder, save_checkpoint, set_random_state
+from ddp_audit_trainer.config import Refused, parse_config
 from ddp_audit_trainer.data import IGNORED, RandomWindows, Windows, load_tokens, split_tokens
 from ddp_audit_trainer.model import GPT, summed_loss
-
-CHECKPOINT_KEYS = frozenset({"model", "optimizer", "step", "epoch", "update", "random", "world_size", "config"})
 
 
 def train(config: argparse.Namespace) -> None:
@@ -47,16 +45,8 @@ def train(config: argparse.Namespace) -> None:
     distributed = world_size > 1 or config.backend != "auto"
 
     # Everything that can be refused is refused here, by every rank alike, before the first collective.
-    if config.accumulation % world_size != 0:
-        above = (config.accumulation // world_size + 1) * world_size
-        below = above - world_size
-        nearest = f"{below} and {above} are" if below > 0 else f"{above} is"
-        raise Refused(f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do")
+    refuse_wrong_launch(config, world_size)
     micro_steps = config.accumulation // world_size
-    if config.hazard != "none" and world_size == 1:
-        raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
-    if config.backend != "auto" and "RANK" not in os.environ:
-        raise Refused(f"--backend {config.backend} makes a process group: start it with torchrun, be it with one process")
     device = choose_device(config, local_rank)
     train_set, val_set = split_tokens(load_tokens(config), config)
     share = train_set.disjoint // world_size  # sequences of an epoch, a rank
@@ -95,36 +85,14 @@ def train(config: argparse.Namespace) -> None:
     # After the wrap every rank has its own stream: its dropout is not that of the others.
     torch.manual_seed(config.seed + 1 + rank)
 
-    # Data. DistributedSampler deals one permutation out to the ranks: equal numbers, no sample twice. Random windows are drawn by
-    # each rank for itself. A batch of the loader is this rank's part of one update. The generator keeps the loader's own draws
-    # out of the stream above.
-    part = micro_steps * config.batch_size
-    generator = torch.Generator().manual_seed(config.seed)
-    sampler: DistributedSampler | RandomWindows | None = None
-    if config.hazard == "no-sampler":
-        # HAZARD no-sampler: every rank goes through the whole set, and through the same permutation of it.
-        loader = DataLoader(train_set, batch_size=part, shuffle=True, drop_last=True, generator=generator)
-    elif config.hazard == "uneven-batches":
-        # HAZARD uneven-batches: a split by hand, two thirds of the data to rank 0 and one third to each of the others.
-        cut = len(train_set) * 2 // 3
-        own = range(cut) if rank == 0 else range(cut, len(train_set))
-        loader = DataLoader(Subset(train_set, own), batch_size=part, shuffle=True, drop_last=True, generator=generator)
-    else:
-        if config.sampling == "random-windows":
-            sampler = RandomWindows(train_set, share, config.seed, rank)
-        else:
-            sampler = DistributedSampler(train_set, world_size, rank, shuffle=True, seed=config.seed, drop_last=True)
-        loader = DataLoader(train_set, batch_size=part, sampler=sampler, drop_last=True, generator=generator)
+    # A batch of the loader is this rank's part of one update.
+    loader, sampler = make_loader(config, train_set, share, micro_steps * config.batch_size, rank, world_size)
 
     step, first_epoch, first_update = 0, 0, 0
     if checkpoint is not None:
         step, first_epoch, first_update = checkpoint["step"], checkpoint["epoch"], checkpoint["update"]
         if distributed:
-            # DDP orders its buckets anew once, after the first backward, and that order decides how three or more ranks round
-            # their sums. The unbroken run did so long ago. A rehearsal, of which nothing is kept, brings this run there too.
-            inputs, targets = train_set.batch(range(1))
-            summed_loss(model(inputs.to(device)), targets.to(device)).backward()
-            optimizer.zero_grad(set_to_none=True)
+            rehearse(model, optimizer, train_set, device)
         set_random_state(checkpoint["random"][rank], device)
 
     update_tokens = config.accumulation * config.batch_size * config.block_size
@@ -154,71 +122,21 @@ def train(config: argparse.Namespace) -> None:
 
             # Evaluation and checkpoint stand between two updates, and not before the first one of a run.
             if step > first_step and step % config.eval_interval == 0:
-                if config.hazard in ("rank0-eval", "rank0-eval-barrier"):
-                    # HAZARD rank0-eval: rank 0 alone goes through the wrapper. Where the model has buffers, its first forward
-                    # broadcasts them, and that broadcast meets the one of the others' next training forward.
-                    if rank == 0:
-                        with torch.no_grad():
-                            report_evaluation(step, evaluate(model, val_set, config, device))
-                    if config.hazard == "rank0-eval-barrier":
-                        # HAZARD rank0-eval-barrier: and here the others wait in a barrier instead, for a rank that never comes.
-                        dist.barrier()
-                elif config.hazard == "rank0-eval-grad":
-                    # HAZARD rank0-eval-grad: the same without no_grad, so that every forward of it broadcasts the buffers.
-                    if rank == 0:
-                        report_evaluation(step, evaluate(model, val_set, config, device))
-                else:
-                    # All ranks evaluate, each its share. Through the inner module: no traffic, so the shares may be uneven.
-                    with torch.no_grad():
-                        sums = evaluate(raw_model, val_set, config, device, first=rank, stride=world_size)
-                    if distributed:
-                        dist.all_reduce(sums)
-                    if rank == 0:
-                        report_evaluation(step, sums)
+                evaluate_between_updates(config, model, raw_model, val_set, device, step, rank, world_size, distributed)
                 if config.checkpoint_dir:
                     save_checkpoint(config, raw_model, optimizer, device, step, epoch, update)
 
-            # The loss is divided by the tokens of the whole update over all ranks. With equal lengths every rank knows that
-            # number; with varied ones the ranks add up theirs.
             inputs, targets = inputs.to(device), targets.to(device)
-            if config.lengths == "equal":
-                token_count = torch.tensor(float(update_tokens), device=device)
-            else:
-                token_count = (targets != IGNORED).sum().float()
-                if distributed:
-                    dist.all_reduce(token_count)
+            token_count = tokens_of_update(config, targets, update_tokens, distributed)
 
             lr = learning_rate(config, step)
             for group in optimizer.param_groups:
                 group["lr"] = lr
 
             # DDP averages the gradients of the ranks. With world_size x (sum over its own tokens) / (tokens of all ranks) as
-            # the loss of a rank, that average is the gradient of the mean over all tokens. Only the last micro-batch reduces.
-            # no_sync acts in the forward, which therefore stands inside it.
+            # the loss of a rank, that average is the gradient of the mean over all tokens.
             scale = world_size / token_count
-            loss_sum = torch.zeros((), device=device)
-            for micro_step in range(micro_steps):
-                here = slice(micro_step * config.batch_size, (micro_step + 1) * config.batch_size)
-                last = micro_step == micro_steps - 1
-                if config.hazard == "flag-after-forward":
-                    loss = summed_loss(model(inputs[here]), targets[here])
-                    # HAZARD flag-after-forward: the forward has read this flag already; it acts on the next micro-batch.
-                    model.require_backward_grad_sync = last
-                    (loss * scale).backward()
-                elif config.hazard == "no-sync-backward-only":
-                    loss = summed_loss(model(inputs[here]), targets[here])
-                    # HAZARD no-sync-backward-only: the backward never asks for no_sync, every micro-batch is reduced.
-                    with nullcontext() if last else model.no_sync():
-                        (loss * scale).backward()
-                elif config.hazard == "wrapper-bypassed":
-                    # HAZARD wrapper-bypassed: without the wrapper's forward its reducer is not armed, nothing is reduced.
-                    loss = summed_loss(model.module(inputs[here]), targets[here])
-                    (loss * scale).backward()
-                else:
-                    with model.no_sync() if distributed and not last else nullcontext():
-                        loss = summed_loss(model(inputs[here]), targets[here])
-                        (loss * scale).backward()
-                loss_sum += loss.detach()
+            loss_sum = accumulate(config, model, inputs, targets, scale, micro_steps, distributed)
 
             if config.hazard == "rank0-clip" and rank != 0:
                 pass  # HAZARD rank0-clip: the gradients are equal on all ranks, and only rank 0 clips its own.
@@ -229,18 +147,7 @@ def train(config: argparse.Namespace) -> None:
 
             # The loss that is printed, and that ends the training, is the mean over the tokens of all ranks.
             local_loss = float(loss_sum * scale)
-            if config.hazard == "skip-all-reduce":
-                # HAZARD skip-all-reduce: only the rank that prints the loss reduces it.
-                if rank == 0:
-                    dist.all_reduce(loss_sum)
-            elif config.hazard == "reduce-op-differs":
-                # HAZARD reduce-op-differs: one all-reduce, two operations. No backend compares them.
-                if rank == 0:
-                    dist.all_reduce(loss_sum, op=dist.ReduceOp.SUM)
-                else:
-                    dist.all_reduce(loss_sum, op=dist.ReduceOp.MAX)
-            elif distributed:
-                dist.all_reduce(loss_sum)
+            sum_over_ranks(config, loss_sum, rank, distributed)
             mean_loss = float(loss_sum / token_count)
             if rank == 0:
                 milliseconds = (time.perf_counter() - started) * 1000
@@ -263,15 +170,178 @@ def train(config: argparse.Namespace) -> None:
             break
 
     if step > first_step:
-        with torch.no_grad():
-            sums = evaluate(raw_model, val_set, config, device, first=rank, stride=world_size)
-        if distributed:
-            dist.all_reduce(sums)
-        if rank == 0:
-            report_evaluation(step, sums)
+        evaluate_on_all_ranks(config, raw_model, val_set, device, step, rank, world_size, distributed)
         if config.checkpoint_dir:
             save_checkpoint(config, raw_model, optimizer, device, step, *position)
     report_parameters(raw_model, rank, distributed)
+
+
+def refuse_wrong_launch(config: argparse.Namespace, world_size: int) -> None:
+    """Raise Refused where the options do not fit the number of processes, or where torchrun is missing."""
+    if config.accumulation % world_size != 0:
+        above = (config.accumulation // world_size + 1) * world_size
+        below = above - world_size
+        nearest = f"{below} and {above} are" if below > 0 else f"{above} is"
+        raise Refused(f"--accumulation {config.accumulation} does not divide over {world_size} ranks; {nearest} next to it and do")
+    if config.hazard != "none" and world_size == 1:
+        raise Refused(f"--hazard {config.hazard} needs at least two processes: start it with torchrun")
+    if config.backend != "auto" and "RANK" not in os.environ:
+        raise Refused(f"--backend {config.backend} makes a process group: start it with torchrun, be it with one process")
+
+
+def make_loader(
+    config: argparse.Namespace, train_set: Windows, share: int, part: int, rank: int, world_size: int
+) -> tuple[DataLoader[Any], DistributedSampler | RandomWindows | None]:
+    """The loader of this rank, `part` sequences a batch, and the sampler that has to be told the epoch.
+
+    DistributedSampler deals one permutation out to the ranks: equal numbers, no sample twice. Random windows are drawn by each
+    rank for itself. The generator keeps the loader's own draws out of the rank's random stream.
+    """
+    generator = torch.Generator().manual_seed(config.seed)
+    if config.hazard == "no-sampler":
+        # HAZARD no-sampler: every rank goes through the whole set, and through the same permutation of it.
+        return DataLoader(train_set, batch_size=part, shuffle=True, drop_last=True, generator=generator), None
+    if config.hazard == "uneven-batches":
+        # HAZARD uneven-batches: a split by hand, two thirds of the data to rank 0 and one third to each of the others.
+        cut = len(train_set) * 2 // 3
+        own = range(cut) if rank == 0 else range(cut, len(train_set))
+        return DataLoader(Subset(train_set, own), batch_size=part, shuffle=True, drop_last=True, generator=generator), None
+    sampler: DistributedSampler | RandomWindows
+    if config.sampling == "random-windows":
+        sampler = RandomWindows(train_set, share, config.seed, rank)
+    else:
+        sampler = DistributedSampler(train_set, world_size, rank, shuffle=True, seed=config.seed, drop_last=True)
+    return DataLoader(train_set, batch_size=part, sampler=sampler, drop_last=True, generator=generator), sampler
+
+
+def rehearse(model: nn.Module, optimizer: torch.optim.Optimizer, train_set: Windows, device: torch.device) -> None:
+    """Run one forward and backward of which nothing is kept. Collective.
+
+    DDP orders its buckets anew once, after the first backward, and that order decides how three or more ranks round their sums.
+    The unbroken run did so long ago; this brings a resumed run there too.
+    """
+    inputs, targets = train_set.batch(range(1))
+    summed_loss(model(inputs.to(device)), targets.to(device)).backward()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def tokens_of_update(config: argparse.Namespace, targets: Tensor, update_tokens: int, distributed: bool) -> Tensor:
+    """The number of tokens of this update over all ranks, a float scalar, by which the loss is divided.
+
+    With equal lengths every rank knows it; with varied ones the ranks add up theirs: then it is a collective.
+    """
+    if config.lengths == "equal":
+        return torch.tensor(float(update_tokens), device=targets.device)
+    token_count = (targets != IGNORED).sum().float()
+    if distributed:
+        dist.all_reduce(token_count)
+    return token_count
+
+
+def accumulate(
+    config: argparse.Namespace,
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    scale: Tensor,
+    micro_steps: int,
+    distributed: bool,
+) -> Tensor:
+    """Forward and backward of each micro-batch of an update; gives the summed loss of this rank.
+
+    Only the last micro-batch reduces. no_sync acts in the forward, which therefore stands inside it.
+    """
+    loss_sum = torch.zeros((), device=inputs.device)
+    for micro_step in range(micro_steps):
+        here = slice(micro_step * config.batch_size, (micro_step + 1) * config.batch_size)
+        last = micro_step == micro_steps - 1
+        if config.hazard == "flag-after-forward":
+            loss = summed_loss(model(inputs[here]), targets[here])
+            # HAZARD flag-after-forward: the forward has read this flag already; it acts on the next micro-batch.
+            model.require_backward_grad_sync = last
+            (loss * scale).backward()
+        elif config.hazard == "no-sync-backward-only":
+            loss = summed_loss(model(inputs[here]), targets[here])
+            # HAZARD no-sync-backward-only: the backward never asks for no_sync, every micro-batch is reduced.
+            with nullcontext() if last else model.no_sync():
+                (loss * scale).backward()
+        elif config.hazard == "wrapper-bypassed":
+            # HAZARD wrapper-bypassed: without the wrapper's forward its reducer is not armed, nothing is reduced.
+            loss = summed_loss(model.module(inputs[here]), targets[here])
+            (loss * scale).backward()
+        else:
+            with model.no_sync() if distributed and not last else nullcontext():
+                loss = summed_loss(model(inputs[here]), targets[here])
+                (loss * scale).backward()
+        loss_sum += loss.detach()
+    return loss_sum
+
+
+def sum_over_ranks(config: argparse.Namespace, loss_sum: Tensor, rank: int, distributed: bool) -> None:
+    """Add up the summed losses of the ranks in place. Collective."""
+    if config.hazard == "skip-all-reduce":
+        # HAZARD skip-all-reduce: only the rank that prints the loss reduces it.
+        if rank == 0:
+            dist.all_reduce(loss_sum)
+    elif config.hazard == "reduce-op-differs":
+        # HAZARD reduce-op-differs: one all-reduce, two operations. No backend compares them.
+        if rank == 0:
+            dist.all_reduce(loss_sum, op=dist.ReduceOp.SUM)
+        else:
+            dist.all_reduce(loss_sum, op=dist.ReduceOp.MAX)
+    elif distributed:
+        dist.all_reduce(loss_sum)
+
+
+def evaluate_between_updates(
+    config: argparse.Namespace,
+    model: nn.Module,
+    raw_model: nn.Module,
+    val_set: Windows,
+    device: torch.device,
+    step: int,
+    rank: int,
+    world_size: int,
+    distributed: bool,
+) -> None:
+    """Evaluate, on all ranks or as a hazard does it."""
+    if config.hazard in ("rank0-eval", "rank0-eval-barrier"):
+        # HAZARD rank0-eval: rank 0 alone goes through the wrapper. Where the model has buffers, its first forward broadcasts
+        # them, and that broadcast meets the one of the others' next training forward.
+        if rank == 0:
+            with torch.no_grad():
+                report_evaluation(step, evaluate(model, val_set, config, device))
+        if config.hazard == "rank0-eval-barrier":
+            # HAZARD rank0-eval-barrier: and here the others wait in a barrier instead, for a rank that never comes.
+            dist.barrier()
+    elif config.hazard == "rank0-eval-grad":
+        # HAZARD rank0-eval-grad: the same without no_grad, so that every forward of it broadcasts the buffers.
+        if rank == 0:
+            report_evaluation(step, evaluate(model, val_set, config, device))
+    else:
+        evaluate_on_all_ranks(config, raw_model, val_set, device, step, rank, world_size, distributed)
+
+
+def evaluate_on_all_ranks(
+    config: argparse.Namespace,
+    raw_model: nn.Module,
+    val_set: Windows,
+    device: torch.device,
+    step: int,
+    rank: int,
+    world_size: int,
+    distributed: bool,
+) -> None:
+    """Evaluate on each rank its share of the windows, and print the result on rank 0. Collective.
+
+    It goes through the inner module: no traffic, so the shares may be uneven.
+    """
+    with torch.no_grad():
+        sums = evaluate(raw_model, val_set, config, device, first=rank, stride=world_size)
+    if distributed:
+        dist.all_reduce(sums)
+    if rank == 0:
+        report_evaluation(step, sums)
 
 
 def evaluate(
@@ -337,90 +407,6 @@ def choose_device(config: argparse.Namespace, local_rank: int) -> torch.device:
     if config.device == "cuda" or (config.device == "auto" and gpus >= here):
         return torch.device("cuda", local_rank)
     return torch.device("cpu")
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    """The states of this rank's random streams, the GPU's included."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put this rank's random streams back to where `random_state` found them."""
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def save_checkpoint(
-    config: argparse.Namespace,
-    raw_model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
-    step: int,
-    epoch: int,
-    update: int,
-) -> None:
-    """Write `checkpoint.pt`: `step` updates are done, update number `update` of epoch `epoch` comes next. Collective.
-
-    Rank 0 writes, with the random state of every rank. The barrier stands after the writing and outside the rank's branch: no
-    rank goes on, or ends the job, before the file is there.
-    """
-    distributed = dist.is_initialized()
-    rank = dist.get_rank() if distributed else 0
-    states: list[Any] = [random_state(device)]
-    if distributed:
-        states = [None] * dist.get_world_size()
-        dist.all_gather_object(states, random_state(device))
-    if rank == 0:
-        folder = Path(config.checkpoint_dir)
-        content = {
-            "model": raw_model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "step": step,
-            "epoch": epoch,
-            "update": update,
-            "random": states,
-            "world_size": len(states),
-            "config": vars(config),
-        }
-        torch.save(content, folder / "checkpoint.pt.part")
-        (folder / "checkpoint.pt.part").replace(folder / "checkpoint.pt")  # a reader sees the old file or the new one, whole
-    if distributed:
-        dist.barrier()
-
-
-def make_folder(path: str) -> None:
-    """Make the checkpoint folder. Every rank may do so; raises Refused where it cannot be made."""
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refused(f"cannot make the folder {path}: {error.strerror}") from error
-
-
-def load_checkpoint(config: argparse.Namespace, world_size: int) -> dict[str, Any]:
-    """The checkpoint that `--resume` goes on from, on the CPU; every rank reads it.
-
-    Raises Refused where there is none, or where another number of ranks or other options would compute something else.
-    """
-    path = Path(config.checkpoint_dir) / "checkpoint.pt"
-    try:
-        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise Refused(f"cannot resume from {path}: {error.strerror}") from error
-    except Exception as error:  # torch reports a damaged file by several types of its own
-        raise Refused(f"cannot resume from {path}: torch cannot read it") from error
-    if not isinstance(checkpoint, dict) or not checkpoint.keys() >= CHECKPOINT_KEYS:
-        raise Refused(f"cannot resume from {path}: it is not a checkpoint of this trainer")
-    if checkpoint["world_size"] != world_size:
-        raise Refused(f"{path} was written by {checkpoint['world_size']} ranks and has no random states for {world_size}")
-    for name, value in vars(config).items():
-        saved = checkpoint["config"].get(name)
-        if name not in FREE_ON_RESUME and saved != value:
-            raise Refused(f"{path} was written with --{name.replace('_', '-')} {saved}, this run has {value}")
-    return checkpoint
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from ddp_audit.program.nodes import (
     Unscale,
     ZeroGrad,
 )
+from ddp_audit.program.shared_memory import write_through
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import is_container
 from ddp_audit.program.values import (
@@ -102,7 +104,7 @@ def _collective(name: str) -> Contract:
         written = _keyword(node, parameters[0]) if not node.args else node.args[0]
         if equal is not None and written is not None:
             _make_uniform(lw, written, op, arguments)
-        elif op == "reduce" and isinstance(written, (ast.Name, ast.Attribute)) and "dst" in arguments:
+        elif op == "reduce" and written is not None and "dst" in arguments:
             _reduce_into(lw, written, arguments)
         if flight.is_async(arguments):
             return flight.launch(lw, node, op, parameters, issued)
@@ -116,28 +118,41 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 
 def _make_uniform(lw: Lowering, target: ast.expr, op: str, arguments: dict[str, Value]) -> None:
-    """After a collective that leaves one value on all ranks, the variable that it wrote is uniform.
+    """After a collective that leaves one value on all ranks, what it wrote is uniform, whatever variables hold it.
 
     What all_gather writes was computed by no forward: autograd does not look through it.
     """
     while isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute) and target.func.attr.endswith("_"):
         target = target.func.value  # `all_reduce(x.div_(n))` writes x
-    if isinstance(target, (ast.Name, ast.Attribute)):
-        value = lw.eval(target)
-        if op.startswith("all_gather") and "object" not in op:
-            sent = arguments.get("tensor", arguments.get("input_tensor", Unknown()))
-            lw.assign(target, Unknown(text=value.text, by=Made(op, (value, sent), (("at", Const(value=lw.span(target))),))))
-        elif not isinstance(value, Obj):
-            lw.assign(target, uniform(value, op))
+    value = lw.eval(target)
+    gathered = op.startswith("all_gather") and "object" not in op
+    sent = arguments.get("tensor", arguments.get("input_tensor", Unknown()))
+    at = (("at", Const(value=lw.span(target))),)
+
+    def change(held: Value) -> Value:
+        return Unknown(text=held.text, by=Made(op, (held, sent), at)) if gathered else uniform(held, op)
+
+    if gathered or not isinstance(value, Obj):
+        _write(lw, target, value, change)
 
 
 def _reduce_into(lw: Lowering, target: ast.expr, arguments: dict[str, Value]) -> None:
     """After a reduce the tensor holds the result on one rank, and on the others nothing of use."""
     value = lw.eval(target)
+    named = tuple((name, arguments[name]) for name in ("dst", "group") if name in arguments)
+
+    def change(held: Value) -> Value:
+        return Unknown(taint=held.taint, deps=held.deps, text=held.text, by=Made("reduce", (held,), named))
+
     if not isinstance(value, Obj | Items):
-        named = tuple((name, arguments[name]) for name in ("dst", "group") if name in arguments)
-        reduced = Made("reduce", (value,), named)
-        lw.assign(target, Unknown(taint=value.taint, deps=value.deps, text=value.text, by=reduced))
+        _write(lw, target, value, change)
+
+
+def _write(lw: Lowering, target: ast.expr, value: Value, change: Callable[[Value], Value]) -> None:
+    """Writes into a tensor that an expression stands for."""
+    write_through(lw, value, change)
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        lw.assign(target, change(value))
 
 
 CONTRACTS.names.update({name: _collective(name) for name in functions.named("collective")})

@@ -208,7 +208,8 @@ def repeat(
     body, lw.block = lw.block, outer
     if not lw.muted:
         lw.block.append(LoopItem(loop, body))
-    lw.state = lw.state.commit() if _endless(loop) else merge_slots(Unknown(taint=loop.taint), lw.state, before.fork())
+    surely = _endless(loop) or (_has_passes(loop) and not lw.here.source.fact("jumps", node, _jumps))
+    lw.state = lw.state.commit() if surely else merge_slots(Unknown(taint=loop.taint), lw.state, before.fork())
 
 
 def _body(lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
@@ -337,6 +338,17 @@ def _in_finally(lw: Lowering, statements: Sequence[ast.stmt]) -> None:
     lw.run_block(statements)
     for node in lw.program.nodes[start:]:
         node.in_finally = True
+
+
+def _has_passes(loop: Loop) -> bool:
+    """Whether a for loop goes over a number of elements that is known and not zero."""
+    count = loop.count
+    return isinstance(count, Const) and type(count.value) is int and count.value > 0 and count.default is None
+
+
+def _jumps(node: ast.AST) -> bool:
+    """Whether a pass of a loop may end before its last statement."""
+    return any(isinstance(inner, (ast.Break, ast.Continue)) for inner in ast.walk(node))
 
 
 def _endless(loop: Loop) -> bool:

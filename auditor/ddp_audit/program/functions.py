@@ -366,11 +366,16 @@ def _drop(lw: Lowering, frame: Frame) -> None:
 
 
 def _returned(frame: Frame) -> Value:
-    """The value of a call: the last returned one, with earlier ones under their conditions."""
+    """The value of a call: the last returned one, with earlier ones under their conditions.
+
+    What is only returned where an option is not its default is left out, as after an arm of an `if` that only such an option takes.
+    """
     if not frame.returns:
         return Const(value=None)
-    result = frame.returns[-1][1]
-    for guards, value in reversed(frame.returns[:-1]):
+    by_default = [way for way in frame.returns if not any(guard.against_default for guard in way[0])]
+    returns = by_default or frame.returns
+    result = returns[-1][1]
+    for guards, value in reversed(returns[:-1]):
         if value == result:
             continue
         test: Value = Unknown()

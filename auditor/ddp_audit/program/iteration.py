@@ -11,6 +11,7 @@ from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
 from ddp_audit.program.operations import bounded, operation
+from ddp_audit.program.shared_memory import write_through
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.uses import element_of, is_container
 from ddp_audit.program.values import (
@@ -79,6 +80,11 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
                     return value
         elif isinstance(index.value, int) and -len(owner.items) <= index.value < len(owner.items):
             return owner.items[index.value]
+    if isinstance(owner, Alt) and isinstance(index, Const) and all(isinstance(option, Items) for option in options(owner)):
+        first, *others = (subscript(lw, node, option, index) for option in options(owner))
+        for other in others:
+            first = merge_value(Unknown() if owner.choice is None else owner.choice, first, other)
+        return first
     if isinstance(owner, Items) and owner.keys is not None and owner.items:
         return owner.items[0] if len(owner.items) == 1 else Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text)
     if isinstance(index, Const) and isinstance(index.value, str):
@@ -122,7 +128,9 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         replace_layer(lw, node, owner, index, value)
     elif isinstance(owner, Unknown) and value.deps and not owner.deps and _was_gathered(owner):
         # The rank's own part is put back into what was gathered, and with it the way to its gradient.
-        lw.assign(owner_node, Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,))))
+        restored = Unknown(taint=owner.taint, deps=value.deps, text=owner.text, by=Made("own part", (value,)))
+        write_through(lw, owner, lambda held: replace(restored, text=held.text))
+        lw.assign(owner_node, restored)
     elif operation_of(value) == "own part" and (
         filled := [o for o in options(owner) if isinstance(o, Items) and o.items and o.keys is None]
     ):

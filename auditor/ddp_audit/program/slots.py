@@ -7,7 +7,7 @@ one root share what names each owner was ever given: most questions are for name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ddp_audit.program.values import Value
@@ -145,6 +145,14 @@ class Slots:
         for layer in reversed(layers):
             flat.update(layer._own.get(known, {}))
         return {name: value for name, value in flat.items() if value is not None}
+
+    def items(self) -> Iterator[tuple[Key, Value]]:
+        """Every slot with its value. The layer must not be written to meanwhile."""
+        for owner in self._owners.values():
+            for name in owner.names:
+                value = self._find(owner, name)
+                if value is not None:
+                    yield (owner.key, name), value
 
     def forget(self, owner: Any) -> None:
         """Drops what this layer holds of an owner that no lower layer knows."""
