@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 import ddp_audit_rules
+from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.tree import nodes, questions, values
 
 FACADE = {f"ddp_audit.tree.{name}" for name in ("nodes", "values", "questions")}
-OF_TEXTS = {"transport_disabled", "_divisible"}  # settings in shell commands; numbers from files beside the program
+OF_TEXTS = {"transport_disabled", "_divisible"}  # settings in documents; numbers from files beside the program
 FILES = sorted(Path(ddp_audit_rules.__file__).parent.rglob("*.py"))
 
 
@@ -44,3 +46,42 @@ def test_a_rule_reads_no_source(path: Path) -> None:
 def test_each_question_has_an_answer_in_one_place() -> None:
     names = [name for module in (nodes, values, questions) for name in module.__all__]
     assert len(names) == len(set(names))
+
+
+def test_no_rule_reads_code_or_names_by_an_expression() -> None:
+    """What code does is asked of the program; words in names stand in one file, and documents are read by `launch`."""
+    banned = {"re", "regex", "fnmatch", "ddp_audit.patterns"}
+    assert {path.stem: imported(path) & banned for path in FILES if imported(path) & banned} == {}
+
+
+def _strings(node: ast.AST) -> list[str]:
+    items = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else node.keys if isinstance(node, ast.Dict) else []
+    return [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+
+
+def _is_dotted(text: str) -> bool:
+    first, _, rest = text.partition(".")
+    return (
+        bool(rest)
+        and all(map(str.isidentifier, text.split(".")))
+        and (first in sys.stdlib_module_names or first in ("torch", "numpy", "np"))
+    )
+
+
+# Names that are no functions there: by file, with what they are.
+OTHER_THINGS = {
+    ("losses", "mean"): "what torch calls its reductions",
+    ("rank_as_device", "to"): "ways in which a node chooses a device",
+    ("rank_as_device", "torch.device"): "one of these ways",
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_rule_holds_no_list_of_library_names(path: Path) -> None:
+    """What a library's functions do is written in `knowledge/`; words of nodes, parameters and options are no such names."""
+    of_nodes = ("collectives", "sizes-must-be-equal", "sums-up", "gathers", "result-on-all", "only-from-one", "on-current-device")
+    functions = set().union(*(names for kind, names in kinds().items() if kind not in of_nodes))
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.walk(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else ():
+            texts = [text for text in _strings(node) if (path.stem, text) not in OTHER_THINGS]
+            assert not list(filter(_is_dotted, texts)) and len(functions & set(texts)) < 2, f"line {statement.lineno}: {texts}"

@@ -10,7 +10,6 @@ from ddp_audit.launch.model import WORLD_SIZE
 from ddp_audit.launch.overrides import missing_config_files
 from ddp_audit.launch.quantities import quantities
 from ddp_audit.launch.scaling import (
-    ACCUMULATION,
     Job,
     Number,
     assigned_number,
@@ -20,6 +19,7 @@ from ddp_audit.launch.scaling import (
     starts,
 )
 from ddp_audit.launch.update import BATCH_NAMES, BLOCK_NAMES, update_of
+from ddp_audit.program.meaning import says
 from ddp_audit.program.nodes import FloorDivision
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def accumulation_of(job: Job) -> Accumulation | None:
         target, dividend, _ = division_parts(job.program, node)
         names = [*(number.name for number in numbers), dividend, target]
         value, divisor = job.value(left), job.value(right)
-        if not any(ACCUMULATION.search(name) for name in names) or job.leads_to(node) is False:
+        if not any(says(name, "accumulation") for name in names) or job.leads_to(node) is False:
             continue
         if isinstance(value, int) and isinstance(divisor, int) and divisor > 0:
             total = numbers[0] if len(numbers) == 1 and numbers[0].value == value else None
@@ -110,8 +110,8 @@ def accumulation_of(job: Job) -> Accumulation | None:
 
 
 def _undivided(job: Job) -> Accumulation | None:
-    divided = any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of(FloorDivision))
-    names = [name for name in job.program.config if ACCUMULATION.search(name)]
+    divided = any(says(" ".join(division_parts(job.program, node)), "accumulation") for node in job.program.of(FloorDivision))
+    names = [name for name in job.program.config if says(name, "accumulation")]
     if divided or len(names) != 1:
         return None
     number = job.number(names[0])

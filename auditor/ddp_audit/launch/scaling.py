@@ -13,7 +13,6 @@ from ddp_audit.findings import Span
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.overrides import Override, fold, overrides_of
 from ddp_audit.launch.overrides import Unknown as Unknowable
-from ddp_audit.patterns import pattern
 from ddp_audit.program.code import code_within
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.nodes import Check, FloorDivision
@@ -23,8 +22,6 @@ from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
     from ddp_audit.rule import Context
-
-ACCUMULATION = pattern(r"accum", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +260,12 @@ def _rounded(rounded: Value, quotient: Value) -> Iterator[tuple[Value, Value]]:
                 yield one, by
 
 
-def conditions(program: Program) -> list[tuple[Value, str]]:
-    """Every condition that the program tests, with its source: of asserts, of ifs, and of ifs on the way to something."""
-    found = [(node.test, node.text) for node in program.of(Check)]
-    found += [(guard.test, guard.text) for node in program.nodes for guard in node.guards]
-    found += [(guard.test, guard.text) for guard in _branch_guards(program.tree, [])]
-    return list({(id(test), text): (test, text) for test, text in found}.values())
+def conditions(program: Program) -> list[Value]:
+    """Every condition that the program tests: of asserts, of ifs, and of ifs on the way to something."""
+    found = [node.test for node in program.of(Check)]
+    found += [guard.test for node in program.nodes for guard in node.guards]
+    found += [guard.test for guard in _branch_guards(program.tree, [])]
+    return list({id(test): test for test in found}.values())
 
 
 def assigned_number(program: Program, node: Node, name: str, value: Any) -> Number | None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from ddp_audit.launch.overrides import UNKNOWN, fold
 from ddp_audit.launch.scaling import (
-    ACCUMULATION,
     Divisibility,
     Job,
     Number,
@@ -24,8 +23,8 @@ from ddp_audit.launch.scaling import (
     divisibility_checks,
     division_parts,
 )
-from ddp_audit.patterns import pattern
 from ddp_audit.program.code import dotted, names_in, written
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.values import Value
@@ -38,12 +37,6 @@ BATCH_NAMES = (
 BLOCK_NAMES = (
     "block_size", "seq_len", "sequence_length", "seq_length", "max_seq_len", "max_seq_length", "context_length", "T",
 )  # fmt: skip
-GLOBAL_BATCH = pattern(
-    r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update|batch)", re.I
-)
-WORLD_NAMES = pattern(r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count|devices", re.I)
-_BATCH = pattern(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TRAINING = pattern(r"val|eval|test", re.IGNORECASE)
 
 GLOBAL_COUNT, PER_PROCESS, TOTAL, GLOBAL_BATCH_KIND, FIXED, PLAIN = "A", "a", "total", "global batch", "fixed", "plain"
 
@@ -107,6 +100,11 @@ class Update:
         parts = [("W", self.world), ("a", self.per_rank), ("B", None if self.batch is None else int(self.batch.value))]
         parts += [("T", int(self.block.value))] if self.block is not None else []
         return " x ".join(name for name, _ in parts) + " = " + " x ".join(f"{value:,}" for _, value in parts if value is not None)
+
+
+def is_global_batch(name: str) -> bool:
+    """Whether a name reads as that of the batch of all processes together."""
+    return says(name, "tokens-of-update") or (says(name, "batch") and says(name, "global"))
 
 
 def update_of(job: Job) -> Update | None:
@@ -174,12 +172,18 @@ def _divided(job: Job, constants: Constants) -> Update | None:
             continue
         target, dividend, divisor_text = division_parts(job.program, node)
         value, divisor = job.value(left), job.value(right)
-        if type(value) is not int or type(divisor) is not int or divisor < 1 or _NO_TRAINING.search(f"{target} {dividend}"):
+        if (
+            type(value) is not int
+            or type(divisor) is not int
+            or divisor < 1
+            or says(target, "no-training")
+            or says(dividend, "no-training")
+        ):
             continue
         numbers = job.numbers(left)
         names = [*(number.name for number in numbers), dividend, target]
         by_world = depends_on_world(right)
-        counts = any(ACCUMULATION.search(name) for name in names)
+        counts = any(says(name, "accumulation") for name in names)
         total = _named(job, node, dividend, value, numbers)
         check = _check(job, left, value)
         if counts and by_world and divisor == world:
@@ -195,12 +199,12 @@ def _divided(job: Job, constants: Constants) -> Update | None:
                 rest = divisor // (world * int(batch.value))
                 block = length if length is not None and length.value == rest else None
             return Update(world, TOTAL, total, batch, block, value // divisor, value % divisor, divisor, node, check, check is None)
-        if by_world and divisor == world and (any(GLOBAL_BATCH.search(n) or _BATCH.search(n) for n in names)):
+        if by_world and divisor == world and (any(is_global_batch(n) or says(n, "batch-size") for n in names)):
             batch_division = batch_division or Update(
                 world, GLOBAL_BATCH_KIND, total, Number(target or "batch of a process", value // divisor, node.place),
                 constants.first(*BLOCK_NAMES), _plain_accumulation(constants), value % divisor, divisor, node, check, check is None,
             )  # fmt: skip
-        elif counts and not by_world and ACCUMULATION.search(target) and batch_division is None:
+        elif counts and not by_world and says(target, "accumulation") and batch_division is None:
             # The divisor is the micro-batch; the dividend was made from a number of devices that is written in the source.
             batch = _named(job, node, divisor_text, divisor, job.numbers(right))
             total = constants.get(dividend) or total
@@ -216,7 +220,7 @@ def _devices(job: Job, quotient: str, constants: Constants) -> tuple[Number | No
     """The total and the number of devices in the source that a batch of a process was computed from."""
     for node in first_of_each_place(job.program.of(FloorDivision)):
         target, dividend, divisor = division_parts(job.program, node)
-        if target == quotient and WORLD_NAMES.search(divisor):
+        if target == quotient and says(divisor, "number-of-processes"):
             return constants.get(dividend), constants.get(divisor)
     return None, None
 
@@ -226,9 +230,9 @@ def _undivided(job: Job, constants: Constants) -> Update | None:
     world = job.world_size
     assert world is not None
     batch, block = constants.first(*BATCH_NAMES), constants.first(*BLOCK_NAMES)
-    if any(ACCUMULATION.search(" ".join(division_parts(job.program, node))) for node in job.program.of(FloorDivision)):
+    if any(says(" ".join(division_parts(job.program, node)), "accumulation") for node in job.program.of(FloorDivision)):
         return None
-    names = [name for name in constants.names() if ACCUMULATION.search(name)]
+    names = [name for name in constants.names() if says(name, "accumulation")]
     number = constants.first(*names)
     if _is_divided(job.program, number or batch):
         return None  # by a number of processes that could not be followed
@@ -253,11 +257,11 @@ def _is_divided(program: Program, number: Number | None) -> bool:
 
 def _by_world(division: ast.BinOp | ast.AugAssign) -> bool:
     divisor = division.right if isinstance(division, ast.BinOp) else division.value
-    return any(WORLD_NAMES.search(name) for name in names_in(divisor))
+    return any(says(name, "number-of-processes") for name in names_in(divisor))
 
 
 def _plain_accumulation(constants: Constants) -> int:
-    number = constants.first(*(name for name in constants.names() if ACCUMULATION.search(name)))
+    number = constants.first(*(name for name in constants.names() if says(name, "accumulation")))
     return int(number.value) if number is not None else 1
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from ddp_audit.findings import Span
+from ddp_audit.knowledge import kinds, words
 from ddp_audit.program.model import Program
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.source.files import SourceFile
@@ -80,6 +81,13 @@ def speaks_of(where: Program | ClassInfo, *parts: str, path: str | None = None) 
     return any(part in name for _, index in _indexes(where, parts, path) for name in index.names for part in parts)
 
 
+def hints_at(where: Program | ClassInfo, meaning: str, path: str | None = None) -> bool:
+    """Whether a name in the files read, in one of them or in a class of the project has a word of a meaning."""
+    if isinstance(where, ClassInfo):
+        return any(words.says(name, meaning) for name in _of_class(where).names)
+    return any(words.says(name, meaning) for _, index in _indexes(where, (), path) for name in index.names)
+
+
 def calls_of(where: Program | ClassInfo, *names: str, path: str | None = None) -> list[Written[ast.Call]]:
     """The calls of functions and methods by their last names: `backward`, `random.getstate`."""
     if isinstance(where, ClassInfo):
@@ -91,10 +99,15 @@ def calls_of(where: Program | ClassInfo, *names: str, path: str | None = None) -
     return [Written(source, call) for source, index in found for name, call in index.calls if f".{name}".endswith(endings)]
 
 
-def calls_with(program: Program, *parts: str) -> list[Written[ast.Call]]:
-    """The calls whose last name has one of some parts in it."""
-    found = [(source, name, call) for source, index in _indexes(program, parts) for name, call in index.calls]
-    return [Written(source, call) for source, name, call in found if any(part in name.rpartition(".")[2] for part in parts)]
+def calls_of_kind(where: Program | ClassInfo, kind: str) -> list[Written[ast.Call]]:
+    """The calls of functions and methods of a kind of `knowledge/kinds.toml`."""
+    return calls_of(where, *kinds.kinds()[kind])
+
+
+def calls_with(program: Program, meaning: str) -> list[Written[ast.Call]]:
+    """The calls whose last name has a word of a meaning."""
+    found = [(source, name, call) for source, index in _indexes(program, ()) for name, call in index.calls]
+    return [Written(source, call) for source, name, call in found if words.says(name.rpartition(".")[2], meaning)]
 
 
 def is_given(program: Program, name: str, *values: object) -> bool:
@@ -119,9 +132,9 @@ def mentions(program: Program, *names: str, path: str | None = None) -> list[Wri
     return found
 
 
-def written(program: Program, kind: type[T], *words: str, path: str | None = None) -> Iterator[Written[T]]:
+def written(program: Program, kind: type[T], *having: str, path: str | None = None) -> Iterator[Written[T]]:
     """Each piece of code of one kind; with words in the files alone that have one of them."""
-    for source in _files(program, words, path):
+    for source in _files(program, having, path):
         for node in every(source.tree):
             if isinstance(node, kind):
                 yield Written(source, node)
@@ -267,15 +280,15 @@ def _statements(part: ast.AST) -> list[ast.stmt]:
     return part.body if isinstance(part, (ast.ExceptHandler, ast.match_case)) else [part] if isinstance(part, ast.stmt) else []
 
 
-def _files(program: Program, words: Iterable[str], path: str | None = None) -> Iterator[SourceFile]:
+def _files(program: Program, having: Iterable[str], path: str | None = None) -> Iterator[SourceFile]:
     """The files read whose text has one of some words, or all where no word is given."""
     for source in program.files.values():
-        if (path is None or source.path == path) and (not words or any(word in source.text for word in words)):
+        if (path is None or source.path == path) and (not having or any(word in source.text for word in having)):
             yield source
 
 
-def _indexes(program: Program, words: Iterable[str], path: str | None = None) -> Iterator[tuple[SourceFile, _Index]]:
-    for source in _files(program, words, path):
+def _indexes(program: Program, having: Iterable[str], path: str | None = None) -> Iterator[tuple[SourceFile, _Index]]:
+    for source in _files(program, having, path):
         yield source, source.fact("code", source.tree, _index)
 
 

@@ -211,9 +211,8 @@ def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
         has = has_name(lw.told, name)
         return Expr(op="hasattr", args=(Const(value=name),), text=lw.text(node)) if has is None else Const(value=has)
     # What kind of thing a value is, is no matter of the numbers in it.
-    return Unknown(
-        text=lw.text(node), taint=UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}
-    )
+    taint = UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}
+    return Unknown(text=lw.text(node), taint=taint, by=Made(f"builtins.{names.called(node)}", ()))
 
 
 def _answered(question: str, subject: Value, about: Value) -> bool | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import ast
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import Forward, Guard, Node, Program, Wrap
-from ddp_audit.tree.questions import group_of, is_default, members, worlds_by_size
+from ddp_audit.tree.questions import code_at, dotted, group_of, is_default, members, worlds_by_size
 from ddp_audit.tree.values import RANK, Const, worlds
 from ddp_audit_rules.facts.always import always_runs, runs_with
 
@@ -66,10 +66,11 @@ def _asked_at(node: Node, guard: Guard) -> list[tuple[str, bool]]:
 
 def through_module(program: Program, node: Node, wrap: Node) -> Fix | None:
     """The call through the inner module, where the callee is a name and every call from this place is one of some ranks alone."""
-    name = re.match(r"([A-Za-z_][\w.]*?)(?:\.forward)?\(", node.text)
-    if name is None or not all(only_some_ranks(other) for other in program.of(Forward) if other.span == node.span):
+    call = code_at(program, node.span, ast.Call)
+    name = "" if call is None else dotted(call.func).removesuffix(".forward")
+    if not name or not all(only_some_ranks(other) for other in program.of(Forward) if other.span == node.span):
         return None
     sure = runs_with(program, wrap, node) or always_runs(program, wrap)
-    inner = f"{name.group(1)}.module" if sure else f'getattr({name.group(1)}, "module", {name.group(1)})'
+    inner = f"{name}.module" if sure else f'getattr({name}, "module", {name})'
     text = f"evaluate through `{inner}` on rank 0, or let every rank evaluate its share and all-reduce the sums"
     return Fix("unsafe", text, "" if sure else "getattr", f"evaluate through `{inner}`")

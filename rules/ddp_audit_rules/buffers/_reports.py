@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Collective, Forward, Jump, Node, Program, ReportedValue
-from ddp_audit.tree.questions import function_at
+from ddp_audit.tree.questions import function_at, is_kind, says
 from ddp_audit.tree.values import DATA, Bound, Const, Expr, Obj, Unknown, Value, behind, operation_of
-
-_METRIC = pattern(
-    r"loss|(^|[_.@ ])acc(\d|s?$|[_@])|accura|metric|score|ppl|perplexity|(^|_)auc|iou|(^|_)f1|bleu|correct|err(or)?$|"
-    r"(^|_)(mse|mae|psnr|ssim|wer|cer|top\d)",
-    re.IGNORECASE,
-)
-_EVALUATION = pattern(r"val(id\w*)?(_|$|[.\[ ])|test|eval|(^|_)dev(_|$)", re.IGNORECASE)
-_RANK = pattern(r"rank|is_main|is_master|main_process|master_process|primary", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +55,18 @@ def reports(program: Program) -> Iterator[Report]:
 
 def of_one_rank(node: Node) -> bool:
     """Whether a test of the rank is on the way to a node, though perhaps of a rank that could not be followed."""
-    return any("rank" in g.taint or _RANK.search(g.text) for g in node.guards)
+    return any("rank" in g.taint or says(g.text, "main-rank") for g in node.guards)
 
 
 def _with_evaluation(node: Node, evaluated: list[Forward]) -> bool:
     """Whether a node stands under the same test of the rank as an evaluation, which is then of all the data."""
-    tests = [g for g in node.guards if "rank" in g.taint or _RANK.search(g.text)]
+    tests = [g for g in node.guards if "rank" in g.taint or says(g.text, "main-rank")]
     return any(g is test for test in tests for forward in evaluated for g in forward.guards)
 
 
 def _reads_as_reduced(value: Value) -> bool:
     """Whether a call that could not be followed has a hand in a value and says by its name that it reduces."""
-    return any(re.search(r"reduce|gather|synchroni", f"{operation_of(inner)} {inner.text}") for inner in behind(value))
+    return any(says(f"{operation_of(inner)} {inner.text}", "shares-between-ranks") for inner in behind(value))
 
 
 def _reduced_before(program: Program, one: Report, evaluated: list[Forward]) -> bool:
@@ -89,7 +79,7 @@ def _reduced_before(program: Program, one: Report, evaluated: list[Forward]) -> 
     if last is None:
         return False
     return any(
-        last < n.number < one.node.number and re.search("reduce|gather", str(n.op)) and "grad" not in n.text
+        last < n.number < one.node.number and says(n.op, "shares-between-ranks") and not says(n, "gradient")
         for n in program.of(Collective)
     )
 
@@ -97,7 +87,7 @@ def _reduced_before(program: Program, one: Report, evaluated: list[Forward]) -> 
 def _returned(node: Node) -> Report | None:
     """What an evaluation gives that the job's defaults do not run."""
     value = node.value if isinstance(node, Jump) else None
-    if not isinstance(value, Value) or node.grad is not False or not _EVALUATION.search(node.function):
+    if not isinstance(value, Value) or node.grad is not False or not says(node.function, "evaluation"):
         return None
     one = _metric(value)
     return None if one is None else Report(node, one.text, node.span, "returned here", False, True, _texts(value))
@@ -110,13 +100,13 @@ def _metric(value: Value) -> Value | None:
             continue
         if isinstance(inner, Expr) and inner.op == "format":
             continue
-        if _METRIC.search(inner.text) and len(inner.text) < 60 and "\n" not in inner.text:
+        if says(inner, "metric") and len(inner.text) < 60 and "\n" not in inner.text:
             return inner
     return None
 
 
 def _is_evaluation(value: Value, node: Node) -> bool:
-    return bool(_EVALUATION.search(value.text) or _EVALUATION.search(node.text))
+    return says(value, "evaluation") or says(node, "evaluation")
 
 
 def _texts(value: Value) -> frozenset[str]:
@@ -127,7 +117,7 @@ def shared_names(program: Program) -> frozenset[str]:
     """The names of what collectives send or receive: one of them stands for all ranks, or for rank 0."""
     found = set()
     for node in program.of(Collective):
-        if node.op not in ("barrier", "monitored_barrier", "broadcast", "broadcast_object_list"):
+        if not is_kind(node.op, "only-from-one"):
             values = [*node.args.values(), *([] if node.target is None else [node.target])]
             found |= {inner.text.split("[")[0] for value in values for inner in behind(value) if inner.text}
     return frozenset(found)

@@ -11,15 +11,8 @@ from ddp_audit.events import COLLECTIVE, STATISTICS, SYNC_BATCHNORM
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, BufferSite, Collective, Program, Wrap
-from ddp_audit.tree.questions import calls_with, speaks_of
+from ddp_audit.tree.questions import calls_with, hints_at, says
 from ddp_audit.tree.values import constant
-
-_MENDED = (
-    "SyncBatchNorm", "syncbn", "sync_bn", "sync_batchnorm", "syncbatchnorm", "sync_batch_norm", "syncbatch_norm",
-    "distribute_bn", "allreduce_norm", "all_reduce_norm", "reduce_bn", "average_bn", "broadcast_bn", "precise_bn",
-    "FrozenBatchNorm", "freeze_bn", "frozen_bn", "freeze_batchnorm", "freeze_batch_norm",
-)  # fmt: skip
-_MENDING = ("reduce_buffers", "average_buffers", "broadcast_buffers", "sync_buffers", "update_bn")  # calls
 
 
 class RankLocalBatchnorm(Rule):
@@ -137,6 +130,6 @@ finally:
 
 def _mended(program: Program) -> bool:
     """Whether something in the script makes statistics equal, or normalises over all ranks."""
-    if speaks_of(program, *_MENDED) or calls_with(program, *_MENDING):
+    if hints_at(program, "mends-batchnorm") or calls_with(program, "shares-buffers"):
         return True
-    return any("buffers(" in loop.text for node in program.of(Collective) for loop in node.loops)
+    return any(says(loop.text, "buffers") for node in program.of(Collective) for loop in node.loops)

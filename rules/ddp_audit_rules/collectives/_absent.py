@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ddp_audit.findings import Related
 from ddp_audit.rule import guard_relations
 from ddp_audit.tree.nodes import AbsentName, AttributeOfNone, Node, Program
-from ddp_audit.tree.questions import worlds_by_size
+from ddp_audit.tree.questions import comes_from, worlds_by_size
 from ddp_audit.tree.values import World, truth
 from ddp_audit_rules.collectives._failures import Failure
 
@@ -16,7 +16,7 @@ def absent(program: Program) -> Iterator[Failure]:
     """Uses of names and attributes on ranks that do not have them, or have None there."""
     for node in program.of(AbsentName, AttributeOfNone):
         by_job = [[w for w in job if _lacks(node, w) and _comes(node, w)] for job in worlds_by_size(program.world_size)]
-        if not all(by_job) or any(f"hasattr({part}" in g.text for g in node.guards for part in ("self", node.text.split(".")[0])):
+        if not all(by_job) or any(comes_from(g.test, "asks-for-attribute") for g in node.guards):
             continue
         name, ranks = node.text or node.name, _ranks(by_job[0])
         if isinstance(node, AbsentName):

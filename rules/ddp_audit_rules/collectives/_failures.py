@@ -7,25 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.findings import Related, Span
-from ddp_audit.patterns import pattern
 from ddp_audit.rule import guard_relations
 from ddp_audit.tree.nodes import Branch, CallItem, Caught, Collective, Guard, Item, Jump, LoopItem, Node, Program, Spawn, TryItem
-from ddp_audit.tree.questions import anchor, code_within, every, first_of_each_place, nodes_in, texts_in
+from ddp_audit.tree.questions import anchor, code_within, every, first_of_each_place, is_kind, nodes_in, says, texts_in
 from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
-from ddp_audit_rules.collectives._raised import raised_alone
+from ddp_audit_rules.collectives._raised import classes_of, raised_alone
 from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
-
-# Exceptions that are raised by the program's shape and not by what one rank meets: the same on all ranks, or no error at all.
-_ON_ALL = pattern(
-    r"except \(?(torch\.\w+\.)?(ImportError|ModuleNotFoundError|KeyboardInterrupt|StopIteration|SystemExit|AttributeError|"
-    r"TypeError|NotImplementedError|NameError|(queue\.)?(Empty|Full)|FileExistsError|GeneratorExit)\b[^,]*$"
-)
-# What may well come on one rank alone; what an exception of a library or of the project stands for is not known.
-_KNOWN = pattern(
-    r"except$|\b(Base)?Exception\b|\b(Runtime|Value|OS|IO|Assertion|FloatingPoint|Arithmetic|ZeroDivision|Index|Key|Unicode\w*|EOF|"
-    r"FileNotFound|Permission|Connection|OutOfMemory|Memory|Lookup)Error\b"
-)
-_STEPS = frozenset({"train_step", "training_step", "forward_backward", "backward", "step"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +67,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
     """A handler after which this rank goes on, around something that the ranks do together."""
     last = max((n.number for n in found.body), default=-1)
     for caught, block in zip(found.item.caught, found.item.handlers, strict=False):
-        if _ON_ALL.match(caught.text) or (caught.left in ("raise", "exit") and not _goes_on(caught, block)):
+        if _comes_on_all(caught) or (caught.left in ("raise", "exit") and not _goes_on(caught, block)):
             continue
         region, sure = found.together, True
         if region is None and _is_of_memory(program, caught) and _trains(program, found.item, caught.span):
@@ -102,7 +89,7 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
             "does no harm where the same exception comes on all ranks.",
             [_others(region), *([] if alone is None else _decided(*alone))],
             region,
-            "likely" if sure and (alone is not None or _KNOWN.search(caught.text)) else "possible",
+            "likely" if sure and (alone is not None or _comes_on_one(caught)) else "possible",
         )
 
 
@@ -147,12 +134,24 @@ def _goes_on(caught: Caught, block: Sequence[Item]) -> bool:
 
 def _is_of_memory(program: Program, caught: Caught) -> bool:
     said = texts_in(code_within(program, caught.span.path, caught.span.line, caught.span.end_line))
-    return any("out of memory" in text.lower() or "outofmemory" in text.lower() for text in (caught.text, *said))
+    return any(says(text, "out-of-memory") for text in (caught.text, *said))
+
+
+def _comes_on_all(caught: Caught) -> bool:
+    """Whether a handler is for what the program's shape raises, on all ranks alike, and not for what one rank meets."""
+    return all(is_kind(kind, "on-all-ranks") for kind in classes_of(caught)) if caught.of is not None else False
+
+
+def _comes_on_one(caught: Caught) -> bool:
+    """Whether a handler is for what may well come on one rank alone; of a class of a library or the project that is not known."""
+    return caught.of is None or any(is_kind(kind, "on-one-rank") for kind in classes_of(caught))
 
 
 def _trains(program: Program, item: TryItem, handler: Span) -> bool:
     code = code_within(program, item.span.path, item.span.line, handler.line - 1)
-    return any(isinstance(node, ast.Call) and not _STEPS.isdisjoint(texts_in(every(node.func))) for node in code)
+    return any(
+        isinstance(node, ast.Call) and any(says(text, "training-step") for text in texts_in(every(node.func))) for node in code
+    )
 
 
 def _in_handlers(program: Program, found: _Try) -> Iterator[Failure]:
@@ -161,7 +160,7 @@ def _in_handlers(program: Program, found: _Try) -> Iterator[Failure]:
     for caught, block in zip(found.item.caught, found.item.handlers, strict=False):
         for node in nodes_in(block):
             guard = next((g for g in node.guards if g.span == caught.span and g.via == "except"), None)
-            if not isinstance(node, Collective) or guard is None or _ON_ALL.match(caught.text) or tried:
+            if not isinstance(node, Collective) or guard is None or _comes_on_all(caught) or tried:
                 continue
             yield Failure(
                 anchor(node, guard),
@@ -212,12 +211,12 @@ def _begins_together(program: Program, body: Sequence[Node]) -> bool:
 
 def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:
     """A jump out of a handler, over what the ranks do together, where the body itself is this rank's own work."""
-    own = {c.span: found for found in tries for c in found.item.caught if found.together is None}
+    own = {c.span: c for found in tries for c in found.item.caught if found.together is None}
     for jump in first_of_each_place(program.of(Jump)):
         if jump.what not in ("continue", "break", "return"):
             continue
         guard = next((g for g in reversed(jump.guards) if g.via == "except" and g.span in own), None)
-        if guard is None or _ON_ALL.match(guard.text):
+        if guard is None or _comes_on_all(own[guard.span]):
             continue
         inside = guard.loops == len(jump.loops) and guard.depth == len(jump.calls)
         region = next((n for n in left_out(program, jump) if n.number > jump.number), None) if inside else None

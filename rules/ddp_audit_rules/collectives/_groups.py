@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.tree.nodes import Collective, NewGroup, Node, Program
-from ddp_audit.tree.questions import group_of, is_default, issues, members, worlds_by_size
-from ddp_audit.tree.values import Const, Unknown, Value, World, evaluate, the_object
+from ddp_audit.tree.questions import group_of, is_default, is_kind, issues, members, says, worlds_by_size
+from ddp_audit.tree.values import Const, Unknown, Value, World, behind, evaluate, the_object
 from ddp_audit_rules.collectives._group_creations import Misuse, creations, in_loops, lists_in_turn, worlds_of
 
 _ROOTS = ("src", "dst")
@@ -15,7 +15,6 @@ _COUNTS_ALL = (
     "{0} counts all ranks of the job and not those of the group. The position in the group goes into group_{0}, and "
     "dist.get_global_rank(group, position) translates it."
 )
-_REDUCES = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list")
 
 
 def misuses(program: Program) -> Iterator[Misuse]:
@@ -107,7 +106,7 @@ def _root(root: Value, group: Value | None, inside: frozenset[int] | None, world
 def _outsiders(program: Program) -> Iterator[Misuse]:
     for node in program.of(Collective):
         group = group_of(node)
-        if group is None or is_default(group) or node.op not in _REDUCES or _asks_for_members(node, group):
+        if group is None or is_default(group) or not is_kind(node.op, "result-on-all") or _asks_for_members(node, group):
             continue
         left_out = []
         for job in worlds_by_size(program.world_size):
@@ -129,5 +128,7 @@ def _outsiders(program: Program) -> Iterator[Misuse]:
 
 def _asks_for_members(node: Node, group: Value) -> bool:
     """Whether some condition on the way speaks of the group or of membership."""
-    names = {group.text, "member", "in ranks", "_group"}
-    return any(name and name in guard.text for guard in node.guards for name in names)
+    return any(
+        says(guard.text, "group-member") or any(part.text == group.text != "" for part in behind(guard.test))
+        for guard in node.guards
+    )

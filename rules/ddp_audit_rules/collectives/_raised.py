@@ -64,7 +64,7 @@ def _escaping(items: Sequence[Item]) -> Iterator[Jump]:
             yield item
         elif isinstance(item, TryItem):
             for jump in _escaping(item.body):
-                if not any(caught.of is None or _catches(caught, jump.raised) or _is_broad(caught.of) for caught in item.caught):
+                if not any(caught.of is None or _catches(caught, jump.raised) or _is_broad(caught) for caught in item.caught):
                     yield jump
             for later in (*item.handlers, item.final):
                 yield from _escaping(later)
@@ -73,16 +73,16 @@ def _escaping(items: Sequence[Item]) -> Iterator[Jump]:
                 yield from _escaping(block)
 
 
-def _is_broad(kinds: Value) -> bool:
+def _is_broad(caught: Caught) -> bool:
     """Whether a handler's classes are those of Python or not known, so that the project's exceptions may descend from them."""
-    return not all(isinstance(kind, Obj) for kind in _each(kinds))
+    return not all(isinstance(kind, Obj) for kind in classes_of(caught))
 
 
 def _catches(caught: Caught, raised: Value | None) -> bool:
     """Whether a handler names the class of an exception, or one that it descends from."""
     if raised is None or caught.of is None:
         return False
-    kinds = list(_each(caught.of))
+    kinds = list(classes_of(caught))
     for exception in options(raised):
         line = exception.cls.lineage() if isinstance(exception, Obj) and isinstance(exception.cls, ClassInfo) else []
         if any(isinstance(kind, Obj) and kind.cls in line for kind in kinds):
@@ -93,8 +93,9 @@ def _catches(caught: Caught, raised: Value | None) -> bool:
     return False
 
 
-def _each(kinds: Value) -> Iterator[Value]:
-    for kind in options(kinds):
+def classes_of(caught: Caught) -> Iterator[Value]:
+    """The classes of exceptions that a handler names; none where it is for all of them."""
+    for kind in () if caught.of is None else options(caught.of):
         if isinstance(kind, Items):
             for item in kind.items:
                 yield from options(item)

@@ -7,16 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.tree.nodes import Collective, Node, Program
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, is_kind
 from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
 
 _OPS = {"broadcast": "tensor", "broadcast_object_list": "object_list"}
-# What is made of these is new memory, that no other name reaches. `to`, `cuda` or `view` may give what they were given.
-_NEW = frozenset({"tensor", "clone", "deepcopy", "copy", "list", "full", "full_like", "zeros_like", "ones_like", "empty_like"})
-# Equal on all ranks where their arguments are.
-_SAME = frozenset(
-    {"tensor", "full", "zeros", "ones", "empty", "clone", "cuda", "to", "float", "long"}
-)  # equal where their arguments are
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 
 
@@ -90,7 +84,7 @@ def _is_new(buffer: ast.expr) -> bool:
     if not isinstance(buffer, ast.Call):
         return False
     function = buffer.func
-    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in _NEW
+    return is_kind(function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", ""), "new-memory")
 
 
 def _is_constant(value: Value | None) -> bool:
@@ -100,7 +94,7 @@ def _is_constant(value: Value | None) -> bool:
     if isinstance(value, Const):
         return True
     if isinstance(value, Unknown) and value.by is not None and not value.taint and not value.deps:
-        return value.by.name.rsplit(".", 1)[-1] in _SAME and all(map(_is_constant, value.by.args))
+        return is_kind(value, "equal-where-arguments-are") and all(map(_is_constant, value.by.args))
     return isinstance(value, Ext)
 
 

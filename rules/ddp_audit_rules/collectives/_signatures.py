@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.findings import Related
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Collective, Init, Node, Program, ReportedValue
 from ddp_audit.tree.questions import (
     Facts,
@@ -16,9 +14,11 @@ from ddp_audit.tree.questions import (
     facts,
     group_of,
     is_default,
+    is_kind,
     issues,
     met_in_branches,
     on_rank,
+    says,
     sized_by_data,
     speaks_of,
     worlds_by_size,
@@ -41,13 +41,7 @@ from ddp_audit.tree.values import (
 )
 
 _SENT = ("input_tensor", "input", "tensor", "tensors", "output_tensor")  # what a rank brings; the first that is given
-_EQUAL_SIZES = {
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "reduce_scatter",
-    "reduce_scatter_tensor",
-}  # fmt: skip
 _ROOT_LISTS = {"gather": ("gather_list", "dst"), "scatter": ("scatter_list", "src"), "gather_object": ("object_gather_list", "dst")}
-_MEASURE = pattern(r"loss|acc|metric|score|error|norm|mean|average|map\b|ratio|rate|bleu|iou", re.IGNORECASE)
-_SETTLES = pattern(r"broadcast|reduce|gather|scatter|sync|recv")  # what gives others the result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +85,7 @@ def _by_rank(program: Program) -> Iterator[Mismatch]:
         if not _on_all(node):
             continue
         sent, jobs = _sent(node), worlds_by_size(program.world_size)
-        if sent is not None and node.op in _EQUAL_SIZES:
+        if sent is not None and is_kind(node.op, "sizes-must-be-equal"):
             yield from _in_every_job(node, [_unlike_tensors(node, sent, job) for job in jobs])
         elif node.op == "broadcast_object_list" and "object_list" in node.args:
             yield from _in_every_job(node, [_unlike_lists(node, job) for job in jobs])
@@ -121,7 +115,7 @@ def _unlike_lists(node: Collective, job: Sequence[World]) -> str:
 def _by_data(program: Program) -> Iterator[Mismatch]:
     for node in program.of(Collective):
         sent = _sent(node)
-        if sent is None or node.op not in _EQUAL_SIZES or not _on_all(node):
+        if sent is None or not is_kind(node.op, "sizes-must-be-equal") or not _on_all(node):
             continue
         by = sized_by_data(sent)
         if by and sent.taint & {DATA, RANK, RANDOM}:
@@ -204,7 +198,7 @@ def _is_settled(value: Value) -> bool:
         return True
     if not isinstance(value, Unknown) or value.by is None:
         return False
-    return value.by.name != "reduce" and (value.by.name in ("?", "returned") or bool(_SETTLES.search(value.by.name)))
+    return value.by.name != "reduce" and (value.by.name in ("?", "returned") or says(value.by.name, "settles"))
 
 
 def _sent(node: Collective) -> Value | None:
@@ -230,7 +224,7 @@ def _difference(one: Facts, other: Facts) -> str:
 def _measure_as_count(mine: Value, here: Facts, theirs: Value, there: Facts) -> str:
     """A whole number on one side against what reads as a measure on the other, and so is a number with a fraction."""
     for value, found, against in ((mine, here, there), (theirs, there, here)):
-        if not found.dtype and against.dtype == "int64" and found.device and _MEASURE.search(value.text):
+        if not found.dtype and against.dtype == "int64" and found.device and says(value, "fraction"):
             return f"{value.text} reads as a number with a fraction, and the others have int64"
     return ""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ddp_audit.tree.nodes import Backward, Collective, Guard, Jump, Node, Program, Step, Wrap
-from ddp_audit.tree.questions import forwards_behind, local_taint
+from ddp_audit.tree.questions import asks_form, forwards_behind, local_taint
 from ddp_audit.tree.values import CLOCK, DATA, RANDOM, RANK, SIGNAL, Const, Taint
 from ddp_audit_rules.collectives._regions import is_together, left_out, own_taint
 from ddp_audit_rules.facts.streams import seeds_of
@@ -25,9 +25,8 @@ class Skip:
     @property
     def confidence(self) -> str:
         """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks."""
-        shape = any(word in self.guard.text for word in (".size(", ".shape", "len(", "numel("))
         really = {RANK, DATA, CLOCK, SIGNAL, *([RANDOM] if self.streams_differ else [])}
-        return "possible" if shape or not self.taint & really else "likely"
+        return "possible" if asks_form(self.guard.test) or not self.taint & really else "likely"
 
 
 def skips(program: Program) -> Iterator[Skip]:

@@ -11,11 +11,13 @@ from ddp_audit.tree.nodes import Jump, LoaderMade, Loop, Node, Program
 from ddp_audit.tree.questions import (
     DISTRIBUTED,
     every,
+    is_kind,
     limits_by_rank,
     loaders_in,
     local_taint,
     names_in,
     rows,
+    says,
     sizing,
     worlds_by_size,
 )
@@ -39,10 +41,7 @@ from ddp_audit.tree.values import (
 )
 from ddp_audit_rules.collectives._regions import is_together
 
-_SPLITS = ("array_split", "chunk", "split", "tensor_split")
 _SHARDS = ("shard", *functions.named("shards"))
-_WORLDS = ("world", "replicas", "num_shards")
-_EVEN = ("pad", "drop", "ceil", "total_size", "num_samples", "repeat", "cycle")  # a class that evens the ranks out, or never ends
 
 
 Jobs = list[list[World]]
@@ -83,7 +82,7 @@ def _why(loop: Loop, made: dict[tuple[object, ...], LoaderMade], jobs: Jobs) -> 
         if limits_by_rank(loop.over):
             return "by a limit that differs between ranks", True
         return ("by this rank's own data", True) if DATA in taint else ("", False)
-    if "islice(" in loop.text or _has_range(loop.over):
+    if says(loop.text, "cuts-iteration") or _has_range(loop.over):
         return "", False
     for loader in loaders_in(loop.over):
         node = made.get(loader.key)
@@ -175,7 +174,7 @@ def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
             )
         case Unknown(by=Made(name="[]", args=(Unknown(by=Made(name=name, args=given)), index))) if RANK in index.taint and given:
             floor = len(given) > 1 and isinstance(given[1], Expr) and given[1].op == "//"
-            split = name.rsplit(".", 1)[-1] in _SPLITS and not floor and _odd(given[0], jobs)
+            split = is_kind(name, "parts-of-data") and not floor and _odd(given[0], jobs)
             return ("every rank takes one part of a division that need not come out even", True) if split else ("", False)
         case Obj(kind="range", cls=(Value() as start, Value() as step)) if RANK in start.taint:
             strided = not (isinstance(step, Const) and step.value == 1) and _odd(_end(value), jobs)
@@ -195,11 +194,11 @@ def _takes_by_rank(node: ast.AST) -> bool:
     """Whether some code takes elements by the rank with a stride: `[rank::n]`, `i % world == rank`, `islice(it, rank, None, n)`."""
     match node:
         case ast.Subscript(slice=ast.Slice(lower=ast.expr() as lower, upper=None)):
-            return _names(lower, ("rank",))
+            return _say(lower, "rank")
         case ast.Compare(left=ast.BinOp(op=ast.Mod(), right=right), ops=[ast.Eq() | ast.NotEq(), *_]):
-            return _names(right, _WORLDS)
-        case ast.Call(func=func, args=args) if _names(func, ("islice",)):
-            return any(_names(arg, ("rank",)) for arg in args)
+            return _say(right, "number-of-shards")
+        case ast.Call(func=func, args=args) if _say(func, "cuts-iteration"):
+            return any(_say(arg, "rank") for arg in args)
     return False
 
 
@@ -208,19 +207,19 @@ def _may_be_even(node: ast.AST) -> bool:
         case ast.While(test=ast.Constant(value=True)) | ast.BinOp(op=ast.FloorDiv()) | ast.Call(func=ast.Name(id="min")):
             return True
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.FunctionDef(name=name):
-            return any(part in name.lower() for part in _EVEN)
+            return says(name, "evens-out")
         case ast.keyword(arg=str() as name):
-            return any(part in name.lower() for part in _EVEN)
+            return says(name, "evens-out")
     return False
 
 
-def _names(node: ast.AST, parts: tuple[str, ...]) -> bool:
-    return any(part in name.lower() for name in names_in(node) for part in parts)
+def _say(node: ast.AST, meaning: str) -> bool:
+    return any(says(name, meaning) for name in names_in(node))
 
 
 def _odd(whole: Value, jobs: Jobs) -> bool:
     """Whether the elements may not come out even; False where their number is known and does, or was made a multiple or padded."""
-    if any((isinstance(v, Expr) and v.op in ("*", "%")) or "pad" in operation_of(v).lower() for v in behind(whole)):
+    if any((isinstance(v, Expr) and v.op in ("*", "%")) or says(operation_of(v), "pads") for v in behind(whole)):
         return False
     counts = [(rows(whole, job[0]), job[0].world_size) for job in jobs]
     return any(count is None or count % size for count, size in counts)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Collective, Forward, Guard, Init, LongWork, Node, Program, Wrap
-from ddp_audit.tree.questions import group_of, is_default, speaks_of
+from ddp_audit.tree.questions import group_of, hints_at, is_default, is_kind, says
 from ddp_audit.tree.values import FILES, RANK, Const, Made, Unknown, Value, World, evaluate, holds, worlds
 from ddp_audit_rules.collectives._regions import is_together
 
-_CACHED = pattern(r"exist|cache|is_?file|is_?dir|force|overwrite|not .*done", re.IGNORECASE)
-_TIMEOUT = ("InitProcessGroupKwargs", "ddp_timeout", "init_process_group")
-_UNITS = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "milliseconds": 0.001, "microseconds": 1e-6}
-_POSITIONS = ("days", "seconds", "microseconds", "milliseconds", "minutes", "hours", "weeks")
+# In the order in which timedelta takes them.
+_UNITS = {"days": 86400, "seconds": 1, "microseconds": 1e-6, "milliseconds": 0.001, "minutes": 60, "hours": 3600, "weeks": 604800}
 DEFAULTS = {"nccl": 600.0, "gloo": 1800.0}
 
 
@@ -60,7 +56,7 @@ def waits(program: Program) -> Iterator[Wait]:
 
 def _in_frameworks(program: Program) -> Iterator[Wait]:
     """Contexts of frameworks that let the main process through first, where no other timeout is given."""
-    if not program.frameworks.lets_first_through or speaks_of(program, *_TIMEOUT):
+    if not program.frameworks.lets_first_through or hints_at(program, "gives-timeout"):
         return
     for node in program.of(LongWork):
         if node.first and node.seconds is None and not _is_cached(node):
@@ -78,10 +74,10 @@ def _limit(init: Init) -> tuple[float | None, bool]:
 
 
 def _seconds(value: Value) -> float | None:
-    if not isinstance(value, Unknown) or value.by is None or not value.by.name.endswith("timedelta"):
+    if not isinstance(value, Unknown) or value.by is None or not is_kind(value, "duration"):
         return None
     by: Made = value.by
-    parts = {**dict(zip(_POSITIONS, by.args, strict=False)), **dict(by.named)}
+    parts = {**dict(zip(_UNITS, by.args, strict=False)), **dict(by.named)}
     total = 0.0
     for unit, amount in parts.items():
         number = evaluate(amount, World(0, 2, 2))
@@ -102,7 +98,7 @@ def _guard(node: Node) -> Guard | None:
 
 def _is_cached(node: Node) -> bool:
     """Whether the work is done only where its result is not there yet."""
-    return any(FILES in g.test.taint or _CACHED.search(g.text) for g in node.guards)
+    return any(FILES in g.test.taint or says(g.text, "only-if-missing") for g in node.guards)
 
 
 def _where_others_wait(program: Program, work: Node) -> Node | None:

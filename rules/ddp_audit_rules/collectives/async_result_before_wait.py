@@ -8,7 +8,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import EarlyUse, Guard, NewGroup, Node, PointToPoint, Program, Wait
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, says
 from ddp_audit_rules.facts.recorded_uses import used_before_wait
 
 _CALL = "collective"  # role of the asynchronous call
@@ -134,7 +134,7 @@ def _without(program: Program, use: EarlyUse, waits: Sequence[Node]) -> Guard | 
     condition = None
     for wait in waits:
         own = [g for g in wait.guards if (g.text, g.polarity) not in held and g.via in ("if", "ifexp", "early-exit")]
-        if not own or any(word in g.text for g in own for word in _OF_HANDLES):
+        if not own or any(says(g.text, "handle") for g in own):
             return None
         condition = own[0]
     return condition

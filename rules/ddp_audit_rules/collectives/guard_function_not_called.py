@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
@@ -25,7 +24,7 @@ from ddp_audit.tree.nodes import (
     UnfollowedCall,
     Wrap,
 )
-from ddp_audit.tree.questions import calls_of, first_of_each_place
+from ddp_audit.tree.questions import calls_of, first_of_each_place, says
 from ddp_audit.tree.values import Func, options
 
 _WAITED_FOR = (Collective, NewGroup, Init, Destroy, Wrap, Forward, Backward, Step, PointToPoint, Jump, UnfollowedCall)
@@ -148,7 +147,7 @@ def _is_waited_for(node: GuardFunction, program: Program) -> bool:
         place.path == body[0].path and body[0].line <= place.line <= body[-1].end_line
         for other in program.of(*_WAITED_FOR)
         for place in (other.span, *other.calls)
-        if not isinstance(other, UnfollowedCall) or not re.search(r"print|log|save|write|info|warn", other.text)
+        if not isinstance(other, UnfollowedCall) or not says(other.called, "report")
     )
 
 

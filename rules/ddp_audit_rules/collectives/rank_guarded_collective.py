@@ -9,7 +9,7 @@ from ddp_audit.events import COLLECTIVE
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Collective
-from ddp_audit.tree.questions import OneSided, anchor, one_sided, reduce_op
+from ddp_audit.tree.questions import OneSided, anchor, asks_form, one_sided, reduce_op
 from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL, Unknown
 from ddp_audit_rules.facts.parted import counts_at, has_diverged, parted
 
@@ -141,5 +141,5 @@ dist.destroy_process_group()
 def _confidence(part: OneSided) -> str:
     if RANK in part.taint and (part.guard.ranks() != "some ranks" or part.counterpart is not None):
         return "likely"
-    shape = any(word in part.guard.text for word in (".size(", ".shape", "len("))
+    shape = asks_form(part.guard.test)
     return "likely" if (part.taint | part.guard.taint) & {DATA, CLOCK, SIGNAL} and not shape else "possible"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 
 from ddp_audit.knowledge import functions
-from ddp_audit.tree.questions import by_rank, dotted, every
+from ddp_audit.tree.questions import by_rank, dotted, every, is_kind
 from ddp_audit.tree.values import ClassInfo, Expr, Items, Made, Obj, Unknown, Value, World, behind, evaluate, options
-
-_SHARDS = ("shard", "islice", "itertools.islice", *functions.named("shards"))  # a method, Python's own, and libraries' functions
 
 
 def cut_by_rank(data: Value, kinds: tuple[str, ...] = ("dataset", "iterable-dataset")) -> str:
@@ -41,7 +39,9 @@ def _cut_value(value: Value) -> str:
                     return found
             case Unknown(by=Made(name="[]", args=(_, index))) if _is_stride(index):
                 return f"`{inner.text}`"
-            case Unknown(by=Made(name=name, args=args, named=named)) if name in _SHARDS:
+            case Unknown(by=Made(name=name, args=args, named=named)) if is_kind(name, "takes-share") or name in functions.named(
+                "shards"
+            ):
                 if any(by_rank(v) for v in (*args[1:], *(v for _, v in named))):
                     return f"`{inner.text or name}`"
             case Items(over=Value() as over):

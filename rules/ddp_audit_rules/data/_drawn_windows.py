@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Draw, Drawing, Node, OwnDraw, Program, RandomNumbers, Seed
-from ddp_audit.tree.questions import by_rank, dotted, every, function_at
+from ddp_audit.tree.questions import by_rank, code_at, dotted, every, function_at, is_kind
 from ddp_audit.tree.values import MISSING, World, evaluate, holds
 from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 
-_SET = pattern(r"len\(\s*([\w.]+)\s*\)|([\w.]+)\.shape\[0\]")
 _MOST_RANKS = 64  # of a job whose ranks are asked one by one
-_WHOLE = ("randperm", "permutation")  # an order of the set, not windows of it
 
 
 def is_window(program: Program, node: Drawing) -> bool:
@@ -21,16 +18,26 @@ def is_window(program: Program, node: Drawing) -> bool:
 
     Weighted draws are importance sampling, and indices of something that is not read are random input.
     """
-    if node.what.rsplit(".", 1)[-1] in _WHOLE or "p" in node.args:
+    if is_kind(node.what, "order-of-whole-set") or "p" in node.args:
         return False
     if any(by_rank(value) for value in node.args.values()):
         return False
-    whole = _SET.search(node.text)
-    if whole is None:
+    call = code_at(program, node.span, ast.Call)
+    name = next(filter(None, map(_measured, every(call))), "") if call is not None else ""
+    if not name:
         return True
-    name = next(group for group in whole.groups() if group)
     function = function_at(program, node.span.path, node.span.line) or program.files[node.span.path].tree
     return any(isinstance(inner, ast.Subscript) and dotted(inner.value) == name for inner in every(function))
+
+
+def _measured(code: ast.AST) -> str:
+    """What some code asks the length of: `len(data)`, `data.shape[0]`; empty where it does not."""
+    match code:
+        case ast.Call(func=ast.Name(id="len"), args=[whole]):
+            return dotted(whole)
+        case ast.Subscript(value=ast.Attribute(value=whole, attr="shape"), slice=ast.Constant(value=0)):
+            return dotted(whole)
+    return ""
 
 
 def seed_before(program: Program, node: Drawing) -> tuple[Seed | None, bool]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from ddp_audit.tree.nodes import Program
-from ddp_audit.tree.questions import Pass, by_rank, calls_of, names_in, speaks_of
+from ddp_audit.tree.questions import Pass, by_rank, calls_of, hints_at, is_kind
 from ddp_audit.tree.values import ClassInfo, Made, Obj, Unknown, Value, behind, constant
 from ddp_audit_rules.data._seeded import draws_by_chance
-
-_KNOWS = ("rank", "world_size", "num_replicas", "shard", "process_index", "num_processes", "split_by_node", "distributed")
-_SPLITS = ("split_dataset_by_node", "split_by_node", "distribute_by_node", "splitter", "sharding_filter")
 
 
 def stream_of(data: Value) -> Value | None:
@@ -16,7 +13,7 @@ def stream_of(data: Value) -> Value | None:
     if isinstance(data, Obj):
         return data if data.kind == "iterable-dataset" and isinstance(data.cls, ClassInfo) else None
     for inner in behind(data):
-        if isinstance(inner, Unknown) and isinstance(inner.by, Made) and inner.by.name.endswith("load_dataset"):
+        if isinstance(inner, Unknown) and isinstance(inner.by, Made) and is_kind(inner, "loads-data"):
             streaming = inner.by.argument("streaming")
             return data if streaming is not None and constant(streaming) is True else None
     return None
@@ -24,7 +21,7 @@ def stream_of(data: Value) -> Value | None:
 
 def is_divided(program: Program, one: Pass, stream: Value) -> bool:
     """Whether something gives each rank items of its own, or may do so where it was not followed."""
-    if by_rank(stream) or speaks_of(program, *_SPLITS) or calls_of(program, "shard"):
+    if by_rank(stream) or hints_at(program, "splits-stream") or calls_of(program, "shard"):
         return True
     if any("rank" in g.taint for g in one.backward.guards):
         return True
@@ -41,8 +38,4 @@ def is_divided(program: Program, one: Pass, stream: Value) -> bool:
             classes.append(value.cls)
         elif isinstance(value, Value) and any(by_rank(inner) for inner in behind(value)):
             return True
-    return any(draws_by_chance(info.node) or _knows_the_rank(info) for info in classes)
-
-
-def _knows_the_rank(info: ClassInfo) -> bool:
-    return any(part in name.lower() for name in names_in(info.node) for part in _KNOWS)
+    return any(draws_by_chance(info.node) or hints_at(info, "rank-or-shard") for info in classes)

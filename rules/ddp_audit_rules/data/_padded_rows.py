@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from ddp_audit.tree.nodes import Collective, Iterate, LoaderMade, Program, SamplerMade
-from ddp_audit.tree.questions import DISTRIBUTED, by_rank, samplers_of, speaks_of, written
+from ddp_audit.tree.questions import DISTRIBUTED, by_rank, hints_at, is_kind, samplers_of, says, written
 from ddp_audit.tree.values import Obj, constant
-
-_REDUCES = ("all_reduce", "reduce", "all_reduce_coalesced")
-GATHERS = ("all_gather", "gather", "all_gather_object", "gather_object", "all_gather_into_tensor", "all_gather_single")
-_MENDED = ("gather_for_metrics", "dedup", "duplicate", "unique", "Unrepeated", "total_size", "remove_padding")
-_COUNTS = ("num", "total", "size", "len")
-_ROWS = ("image", "sample", "example", "question", "row", "item")
-_KEYS = ("id", "ids", "idx", "uid", "guid", "index", "indices", "key")
 
 
 def leaves_rows_out(program: Program) -> bool:
     """Whether the code says somewhere that rows are distinguished, or that those beyond the number of rows are dropped."""
-    if speaks_of(program, *_MENDED) or any(_has_key(one.node.key) for one in written(program, ast.DictComp)):
+    if hints_at(program, "tells-rows-apart") or any(_has_key(one.node.key) for one in written(program, ast.DictComp)):
         return True
     return any(_cuts_to_count(one.node) or _files_by_key(one.node) for one in written(program, ast.Subscript))
 
@@ -30,7 +22,7 @@ def _cuts_to_count(node: ast.Subscript) -> bool:
         case ast.Slice(lower=None, upper=ast.Call(func=ast.Name(id="len"))):
             return True
         case ast.Slice(lower=None, upper=ast.Name(id=name) | ast.Attribute(attr=name), step=None):
-            return any(part in name for part in _COUNTS)
+            return says(name, "number-of-rows")
     return False
 
 
@@ -42,12 +34,12 @@ def _files_by_key(node: ast.Subscript) -> bool:
     if not isinstance(node.ctx, ast.Store):
         return False
     if isinstance(key, ast.Subscript):
-        return isinstance(key.slice, ast.Constant) and str(key.slice.value).rsplit("_", 1)[-1] in _KEYS[:-2]
-    return isinstance(key, ast.Name) and key.id.endswith("id") and key.id.removesuffix("id").rstrip("_") in _ROWS
+        return isinstance(key.slice, ast.Constant) and says(str(key.slice.value), "row-key")
+    return isinstance(key, ast.Name) and says(key.id, "row-number")
 
 
 def _has_key(key: ast.expr) -> bool:
-    return isinstance(key, ast.Name) and ("id" in key.id or key.id.rsplit("_", 1)[-1] in _KEYS)
+    return isinstance(key, ast.Name) and says(key.id, "row-key", "row-number")
 
 
 def padding_sampler(program: Program, loader: LoaderMade) -> SamplerMade | None:
@@ -65,7 +57,7 @@ def padding_sampler(program: Program, loader: LoaderMade) -> SamplerMade | None:
 def combined_after(program: Program, iterate: Iterate) -> Collective | None:
     """The collective that puts results of an evaluation together: after its loop, in the functions that run it, or inside it."""
     for node in program.of(Collective):
-        if node.number <= iterate.number or node.op not in (*_REDUCES, *GATHERS):
+        if node.number <= iterate.number or not is_kind(node.op, "sums-up", "gathers"):
             continue
         shared = sum(a == b for a, b in zip(node.calls, iterate.calls, strict=False))
         near = shared == len(iterate.calls)
@@ -78,5 +70,4 @@ def combined_after(program: Program, iterate: Iterate) -> Collective | None:
 
 def _is_result(node: Collective) -> bool:
     """Whether a collective carries what was computed, and not a flag or a gradient."""
-    text = node.target.text if node.target is not None else ""
-    return not re.search(r"grad|stop|flag|seed|weight|param|buffer", text) and not node.hidden
+    return not says(node.target, "no-result") and not node.hidden

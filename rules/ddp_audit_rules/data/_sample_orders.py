@@ -9,15 +9,10 @@ from typing import Any
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.tree.nodes import Draw, Node, Program, RandomNumbers, Seed, Spawn, Split
-from ddp_audit.tree.questions import HASHES, LISTING, Written, calls_of, calls_with, every, unordered
+from ddp_audit.tree.questions import HASHES, LISTING, Written, calls_of, calls_of_kind, calls_with, every, is_kind, unordered
 from ddp_audit.tree.values import ClassInfo, Const, Items, Made, Obj, Unknown, Value, behind, options
 from ddp_audit_rules.facts.streams import seeds_of
 
-_SHUFFLES = {
-    "random.shuffle": "random", "random.sample": "random", "numpy.random.shuffle": "numpy", "numpy.random.permutation": "numpy",
-    "torch.randperm": "torch",
-}  # fmt: skip
-_LISTS = ("listdir", "scandir", "os.walk", "glob", "iglob", "rglob", "iterdir")
 _PLACES = (LISTING, HASHES)
 
 
@@ -73,7 +68,7 @@ def _split(program: Program, part: Obj) -> Iterator[Cause]:
 
 
 def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
-    if not (isinstance(value, Unknown) and value.by is not None and value.by.name in _SHUFFLES):
+    if not (isinstance(value, Unknown) and value.by is not None and is_kind(value, "shuffles")):
         return
     by: Made = value.by
     generator = by.argument("generator")
@@ -84,7 +79,7 @@ def _shuffled(program: Program, value: Value) -> Iterator[Cause]:
     at = by.argument("at")
     if isinstance(at, Const):
         nodes = [n for n in nodes if n.span == at.value]
-    seeding = _seeded(program, nodes[0], _SHUFFLES[by.name]) if nodes else None
+    seeding = _seeded(program, nodes[0], by.name.partition(".")[0]) if nodes else None
     if seeding is not None:
         message = f"`{nodes[0].text}` draws from {seeding[0]}, so each rank has the samples in an order of its own."
         sure = not nodes[0].guards  # under a condition another way may have been taken
@@ -99,7 +94,7 @@ def _seeded(program: Program, node: Node, library: str) -> tuple[str, str] | Non
     seeds = [n for n in seeds_of(program, library) if n.number < node.number and not n.rank_guards]
     if not seeds:
         known = {(n.span.path, n.span.line) for n in program.of(Seed)}
-        calls = calls_with(program, "seed", "set_determin")
+        calls = calls_with(program, "seeds")
         elsewhere = any((call.path, call.line) not in known for call in calls)  # in a call that was not followed
         return None if elsewhere else ("a generator that no seed starts", "")
     last = seeds[-1]
@@ -146,7 +141,7 @@ def _place(data: Obj, reason: str) -> Span:
     """The line that lists or makes the set, in the data set's class; else the place where the data set is made."""
     assert data.made is not None
     if isinstance(data.cls, ClassInfo):
-        found: list[Written[Any]] = [*calls_of(data.cls, *(_LISTS if reason == LISTING else ("set",)))]
+        found: list[Written[Any]] = [*(calls_of_kind(data.cls, "lists-files") if reason == LISTING else calls_of(data.cls, "set"))]
         if reason == HASHES:
             kinds = (ast.SetComp, ast.DictComp)
             found += [Written(data.cls.frame.source, node) for node in every(data.cls.node) if isinstance(node, kinds)]

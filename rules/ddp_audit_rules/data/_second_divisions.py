@@ -9,7 +9,7 @@ from ddp_audit.findings import Related
 from ddp_audit.knowledge import framework
 from ddp_audit.tree.nodes import Guard, LoaderMade, Node, Prepare, Program, SamplerMade, Wrap
 from ddp_audit.tree.questions import DISTRIBUTED, is_given, samplers_of, training_passes
-from ddp_audit.tree.values import Obj, Unknown, Value, World, evaluate, loop_leaves, options
+from ddp_audit.tree.values import Obj, Unknown, Value, World, behind, evaluate, loop_leaves, operation_of, options
 from ddp_audit_rules.data._cuts import cut_by_rank
 
 _SWITCHES = ("use_distributed_sampler", "replace_sampler_ddp")
@@ -104,7 +104,12 @@ def _over_all_ranks(node: SamplerMade) -> bool:
 
 def _skips(guard: Guard, leaf: str) -> bool:
     """Whether a condition lets a rank pass in one of W turns of a loop: `index % world_size == rank`."""
-    return bool(leaf) and "rank" in guard.test.taint and leaf in set(loop_leaves(guard.test)) and "%" in guard.text
+    return (
+        bool(leaf)
+        and "rank" in guard.test.taint
+        and leaf in set(loop_leaves(guard.test))
+        and any(operation_of(part) == "%" for part in behind(guard.test))
+    )
 
 
 def _switched_off(program: Program) -> bool:

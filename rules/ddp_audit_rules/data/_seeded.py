@@ -5,21 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ddp_audit.tree.questions import every
-
-_MAKERS = (
-    "torch.Generator",
-    "Generator",
-    "random.Random",
-    "Random",
-    "np.random.default_rng",
-    "numpy.random.default_rng",
-    "default_rng",
-)
-
-
-_DRAWS = ("random", "randn", "randint", "randperm", "shuffle", "normal_", "uniform_")
-_DRAWN = ("rand", "sample")  # how the name of a function that draws may end
+from ddp_audit.tree.questions import dotted, every, is_kind, says
 
 
 def draws_by_chance(tree: ast.ClassDef) -> bool:
@@ -40,12 +26,14 @@ def draws_by_chance(tree: ast.ClassDef) -> bool:
 
 def _draws(node: ast.AST) -> bool:
     match node:
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) | ast.FunctionDef(name=name) if name.endswith(_DRAWN):
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) | ast.FunctionDef(name=name) if says(
+            name, "function-that-draws"
+        ):
             return True
         case (
             ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name)
         ):
-            return name.lower() == "rng" or any(part in name.lower() for part in _DRAWS)
+            return says(name, "draws")
     return False
 
 
@@ -67,7 +55,7 @@ def _seeded_in(function: ast.FunctionDef) -> set[str]:
                 made.setdefault(name, []).append(_seed_of(node.value))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
             name = node.func.value.id
-            if node.func.attr in ("manual_seed", "seed", "set_state", "setstate") and name in made:
+            if is_kind(node.func.attr, "sets-generator") and name in made:
                 made[name].append(node.args[0] if node.func.attr == "manual_seed" and node.args else None)
     return {name for name, seeds in made.items() if all(seed is not None and _is_alike(seed, numbers) for seed in seeds)}
 
@@ -77,8 +65,8 @@ def _seed_of(value: ast.expr) -> ast.expr | None:
     if not isinstance(value, ast.Call):
         return None
     if isinstance(value.func, ast.Attribute) and value.func.attr == "manual_seed" and isinstance(value.func.value, ast.Call):
-        return value.args[0] if ast.unparse(value.func.value.func) in _MAKERS[:2] and value.args else None
-    return value.args[0] if ast.unparse(value.func) in _MAKERS[2:] and value.args else None
+        return value.args[0] if is_kind(dotted(value.func.value.func), "generator-seeded-later") and value.args else None
+    return value.args[0] if is_kind(dotted(value.func), "generator-of-seed") and value.args else None
 
 
 def _counters(function: ast.FunctionDef) -> set[str]:

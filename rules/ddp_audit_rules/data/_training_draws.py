@@ -52,7 +52,7 @@ def draws(program: Program) -> Iterator[Draw]:
 
 def _is_scalar(node: RandomNumbers) -> bool:
     """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
-    return node.library == "random" or (node.library == "numpy" and node.text.endswith("()"))
+    return node.library == "random" or (node.library == "numpy" and not node.args)
 
 
 def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[Draw]:
@@ -66,7 +66,7 @@ def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -
 def _seeds_workers(loader: LoaderMade) -> bool:
     """Whether a loader gives its workers seeds or a generator that may know the rank."""
     given = [loader.args[name] for name in ("worker_init_fn", "generator") if name in loader.args]
-    return any(value.taint & {RANK} or not value.text.startswith("None") for value in given)
+    return any(value.taint & {RANK} or not (isinstance(value, Const) and value.value is None) for value in given)
 
 
 def seeds_behind(program: Program, draw: Draw) -> list[Seed]:

@@ -8,8 +8,8 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Collective, Iterate, LoaderMade, Node
-from ddp_audit.tree.questions import training_passes
-from ddp_audit_rules.data._padded_rows import GATHERS, combined_after, leaves_rows_out, padding_sampler
+from ddp_audit.tree.questions import is_kind, training_passes
+from ddp_audit_rules.data._padded_rows import combined_after, leaves_rows_out, padding_sampler
 from ddp_audit_rules.facts.evidence import samples_alone
 
 
@@ -96,7 +96,7 @@ finally:
                 return
 
     def _finding(self, sampler: Node, iterate: Node, combined: Collective) -> Finding:
-        gathers = combined.op in GATHERS
+        gathers = is_kind(combined.op, "gathers")
         message = "This sampler repeats rows until all ranks have equally many, so the evaluation counts some twice" + (
             ", and gathers them interleaved by rank." if gathers else "."
         )

@@ -8,12 +8,10 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Node, Program, RandomStateRestored
-from ddp_audit.tree.questions import first_of_each_place
-from ddp_audit.tree.values import RANK, Value, behind, operation_of
+from ddp_audit.tree.questions import first_of_each_place, is_kind
+from ddp_audit.tree.values import RANK, Value, behind
 from ddp_audit_rules.facts.streams import one_stream, seeds_of
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, is_of_each_rank, who
-
-_READS = ("torch.load", "numpy.load", "pickle.load", "pickle.loads")
 
 
 class SharedRandomState(Rule):
@@ -117,7 +115,7 @@ def _loaded(state: Value) -> Value | None:
     if RANK in state.taint:
         return None
     for value in behind(state):
-        if operation_of(value) in _READS:
+        if is_kind(value, "reads-file"):
             by = getattr(value, "by", None)
             path = by.args[0] if by is not None and by.args else None
             return None if path is None or is_of_each_rank(path) else value

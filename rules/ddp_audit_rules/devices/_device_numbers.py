@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddp_audit.patterns import pattern
+from ddp_audit.tree.questions import is_kind
 from ddp_audit.tree.values import MISSING, Const, Expr, Value, World, evaluate, options
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES
-
-_DEVICE = pattern(r"(?:(?:cuda|xpu|npu|hip|mtia):)?(\d+)")
 
 
 def device_number(value: Value, world: World) -> int | None:
@@ -18,8 +16,8 @@ def device_number(value: Value, world: World) -> int | None:
         result = result[0]
     if isinstance(result, int) and not isinstance(result, bool):
         return result
-    match = _DEVICE.fullmatch(result) if isinstance(result, str) else None
-    return int(match.group(1)) if match else None
+    kind, _, number = result.rpartition(":") if isinstance(result, str) else ("", "", "")
+    return int(number) if number.isdecimal() and (not kind or is_kind(kind, "accelerator")) else None
 
 
 def is_device(value: Value) -> bool:

@@ -8,11 +8,8 @@ from collections.abc import Iterable
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import ForcedDevice, Init, Node
-from ddp_audit.tree.questions import arms_around, first_of_each_place, names_in
+from ddp_audit.tree.questions import arms_around, first_of_each_place, names_in, says
 from ddp_audit.tree.values import Default, constant, defaults_in
-
-_DECIDES = ("cuda", "device", "backend", "gpu", "nccl", "gloo", "cpu")
-
 
 _WHY = (
     "Every rank fails alike, at the first use of the device, on a machine that has fewer GPUs than processes or none. With GPUs "
@@ -85,7 +82,7 @@ finally:
             tests = [arm.statement.test for arm in arms if isinstance(arm.statement, (ast.If, ast.While))]
             words = {name.lower() for test in tests for name in names_in(test)}
             option = next(defaults_in(node.old), None)
-            if any(part in word for word in words for part in _DECIDES) or not (option or backends):
+            if any(says(word, "chooses-device") for word in words) or not (option or backends):
                 continue
             yield self._finding(node, option, backends)
             for one, what in ((option, "device"), (backends[0][1] if backends else None, "backend")):

@@ -8,13 +8,12 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Collective, CurrentDevice, DeviceChoice, Init, Node, Program, Spawn
-from ddp_audit.tree.questions import calls_of, is_given, speaks_of
+from ddp_audit.tree.questions import calls_of, is_given, is_kind, speaks_of
 from ddp_audit.tree.values import Const
 from ddp_audit_rules.devices._cuda import may_use_nccl, places_for_user
 from ddp_audit_rules.facts.evidence import by_devices
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, who
 
-_ON_CURRENT = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "barrier")
 _MAYBE = "barrier"  # NCCL guesses a device by the rank where none is set and none was used; on usual machines it is the right one
 
 
@@ -135,7 +134,7 @@ def _uses_current(program: Program, node: Node) -> bool:
     """Whether a node uses the current CUDA device on several ranks."""
     if isinstance(node, CurrentDevice):
         return who(program, node) == SEVERAL
-    if not isinstance(node, Collective) or node.op not in _ON_CURRENT or node.hidden:
+    if not isinstance(node, Collective) or not is_kind(node.op, "on-current-device") or node.hidden:
         return False
     if {"device_ids", "device", "group"} & set(node.args):
         return False

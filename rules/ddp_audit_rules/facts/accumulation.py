@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddp_audit.tree.nodes import Drawing, Iterate, Loop, Node, Program, Step, ZeroGrad
-from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, behind, evaluate, operation_of
+from ddp_audit.tree.questions import comes_from, is_kind
+from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, behind, evaluate
 from ddp_audit_rules.facts.losses import is_world_size
-
-_PARTS = ("chunk", "torch.chunk", "tensor_split", "torch.tensor_split")
 
 
 def window_of(program: Program, backward: Node) -> Value | None:
@@ -119,15 +118,13 @@ def passes_of(loop: Loop) -> Value | None:
     count = _of_call(over) or count
     if not isinstance(count, Value):
         return None
-    if any(operation_of(value) == "builtins.len" or value.text.startswith("len(") for value in behind(count)):
-        return None
-    return count
+    return None if comes_from(count, "length") else count
 
 
 def _of_call(over: Value) -> Value | None:
     """The number of parts that a call gives: `batch.chunk(4)`."""
     by = over.by if isinstance(over, Unknown) else None
-    return by.args[1] if by is not None and by.name in _PARTS and len(by.args) == 2 else None
+    return by.args[1] if by is not None and is_kind(by.name, "parts-of-batch") and len(by.args) == 2 else None
 
 
 def _ends_of(test: Value) -> Iterator[Value]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.tree.nodes import Guard, Load, LoadState, Node, Program, Save
+from ddp_audit.tree.questions import assigned_at, code_at, every, function_at
 from ddp_audit.tree.values import Const, Made, Unknown, behind, defaults_in, operation_of
 
 
@@ -36,7 +36,7 @@ def has_state(save: Save) -> bool:
 
 def is_from_cpu(save: Save) -> bool:
     """Whether what is saved was brought to the CPU before."""
-    return ".cpu()" in save.text or any(operation_of(value) == "cpu" for value in behind(save.args["obj"]))
+    return any(operation_of(value) == "cpu" for value in behind(save.args["obj"]))
 
 
 def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list[Guard], str]:
@@ -45,9 +45,11 @@ def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list
     The default is not a path, and nothing is loaded. What is given instead is taken to be what the script saves where
     the part that is used of it is one that the script puts there.
     """
-    part = re.search(r"""\[["'](\w+)["']\]$""", used.args["state"].text)
+    state = used.args["state"]
+    made = state.by if isinstance(state, Unknown) and operation_of(state) == "[]" else None
+    part = made.args[1].value if made is not None and isinstance(made.args[1], Const) else None
     options = {default.name for default in defaults_in(node.args["path"])} if "path" in node.args else set()
-    if part is None or len(options) != 1 or not any(part.group(1) in (save.content or ()) for save in saves):
+    if part is None or len(options) != 1 or not any(part in (save.content or ()) for save in saves):
         return list(node.guards), ""
     asks = [g for g in node.guards if g.against_default and {default.name for default in defaults_in(g.test)} == options]
     return [guard for guard in node.guards if guard not in asks], options.pop() if asks else ""
@@ -63,26 +65,16 @@ def to_cpu(program: Program, node: Node) -> Fix | None:
 
 def _load_state_dict_alone(program: Program, load: Span) -> bool:
     """Whether load_state_dict alone uses what a call at a place returns: as its argument, or by a name that nothing else uses."""
-    if load.path not in program.files:
+    call = code_at(program, load, ast.Call)
+    if call is None:
         return False
     tree = program.files[load.path].tree
-    scopes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))]
-    around = [n for n in scopes if isinstance(n, ast.Module) or n.lineno <= load.line <= (n.end_lineno or n.lineno)]
-    scope = max(around, key=lambda n: getattr(n, "lineno", 0))
-    given = [
-        a for n in ast.walk(scope) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict" for a in n.args
-    ]
-    inside = {id(part) for argument in given for part in ast.walk(argument)}
-    for statement in ast.walk(scope):
-        places = [n for n in ast.iter_child_nodes(statement) if isinstance(n, ast.Call) and n.lineno == load.line]
-        for call in places:
-            if call.col_offset + 1 != load.column:
-                continue
-            if id(call) in inside:
-                return True
-            if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
-                name = statement.targets[0].id
-                uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-                is_global = isinstance(scope, ast.Module) and len(scopes) > 1
-                return bool(uses) and not is_global and all(id(use) in inside for use in uses)
-    return False
+    scope = function_at(program, load.path, load.line) or tree
+    calls = [n for n in every(scope) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict"]
+    inside = {id(part) for one in calls for argument in one.args for part in every(argument)}
+    if id(call) in inside:
+        return True
+    name = assigned_at(program, load)
+    uses = [n for n in every(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    is_global = scope is tree and any(isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) for n in every(tree))
+    return bool(uses) and not is_global and all(id(use) in inside for use in uses)

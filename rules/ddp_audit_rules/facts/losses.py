@@ -6,21 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Clip, Node, Program, Step
-from ddp_audit.tree.questions import calls_of, is_given, names_in, speaks_of, written
+from ddp_audit.tree.questions import calls_of, calls_of_kind, hints_at, is_given, is_kind, names_in, says, written
 from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, behind, evaluate, operation_of
 
 MEAN, SUM, NONE = "mean", "sum", "none"
-_LOSS = pattern(
-    r"torch\.nn\.(functional\.)?(\w*Loss|cross_entropy|nll_loss|mse_loss|l1_loss|smooth_l1_loss|huber_loss|kl_div|"
-    r"binary_cross_entropy\w*|poisson_nll_loss|cosine_embedding_loss|triplet_margin\w*|hinge_embedding_loss)$"
-)
-_THROUGH = {
-    "to", "float", "double", "half", "bfloat16", "cuda", "squeeze", "view", "reshape", "contiguous", "clone", "scale", "scale_loss",
-}  # fmt: skip
-_REDUCERS = ("torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce")
-_IN_PLACE = ("div", "div_", "mul", "mul_")
 
 
 @dataclass(slots=True)
@@ -46,9 +36,7 @@ class Loss:
     @property
     def is_global(self) -> bool:
         """Whether a divisor or factor was summed over the ranks, as a global count is."""
-        return any(
-            "reduce" in operation_of(v) or "gather" in operation_of(v) for d in (*self.divisors, *self.factors) for v in behind(d)
-        )
+        return any(says(operation_of(v), "shares-between-ranks") for d in (*self.divisors, *self.factors) for v in behind(d))
 
 
 def loss_of(value: Value | None, program: Program | None = None) -> Loss:
@@ -89,16 +77,16 @@ def _read(value: Value, loss: Loss, depth: int) -> None:
 
 def _call(by: Made, loss: Loss, depth: int) -> None:
     rest = list(by.args)
-    if _LOSS.match(by.name):
+    if is_kind(by.name, "loss-functions"):
         how = by.argument("reduction")
         loss.reduced = loss.reduced or (str(how.value) if isinstance(how, Const) else MEAN if how is None else "")
         loss.named = dict(by.named)
         loss.function, loss.labels = by.name, by.argument("target") or (rest[1] if len(rest) > 1 else None)
         if loss.reduced == MEAN:
             loss.averaged += rest[:1]
-    elif by.name in ("mean", "sum", "torch.mean", "torch.sum", "nanmean"):
+    elif is_kind(by.name, "mean", "sum"):
         operand, whole = rest[0], len(rest) == 1 and by.argument("dim") is None
-        mean = "mean" in by.name
+        mean = is_kind(by.name, "mean")
         (loss.averaged if mean else loss.summed).append(operand)
         if whole and not loss.reduced:
             loss.reduced = MEAN if mean else SUM
@@ -110,21 +98,19 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
             loss.reduced = loss.reduced or inner.reduced
             loss.averaged += inner.averaged
             loss.summed += inner.summed
-    elif by.name in ("div", "div_", "true_divide", "torch.div") and len(rest) > 1:
+    elif is_kind(by.name, "division") and len(rest) > 1:
         _divide(rest[1], loss)
         _read(rest[0], loss, depth + 1)
-    elif by.name in ("mul", "mul_", "torch.mul", "multiply") and len(rest) > 1:
+    elif is_kind(by.name, "product") and len(rest) > 1:
         _product(rest[0], rest[1], loss, depth)
-    elif by.name in _REDUCERS:
-        op = by.argument("op")
-        average = op is not None and op.text.upper().endswith(("AVG", "MAX", "MIN"))
-        loss.worlds += 0 if average else 1
+    elif is_kind(by.name, "reduces-with-gradient"):
+        loss.worlds += 0 if is_kind(by.argument("op"), "no-sum") else 1
         _read(rest[0], loss, depth + 1)
     elif by.name == "returned":
         _read(rest[0], loss, depth + 1)
     elif (inner_value := _of_forward(by, loss.program)) is not None:
         _read(inner_value, loss, depth + 1)
-    elif by.name in _THROUGH or "reduce" in by.name or by.name == "broadcast":
+    elif is_kind(by.name, "same-loss") or says(by.name, "reduces"):
         main = next((a for a in rest if a.deps), None)
         if main is not None:
             _read(main, loss, depth + 1)
@@ -141,7 +127,7 @@ def _of_forward(by: Made, program: Program | None) -> Value | None:
         wrapper = program.node(number.value).object if isinstance(number, Const) else None
         inside = None if wrapper is None else program.inside.get(wrapper.key)
         return None if inside is None else inside.result
-    if by.name in ("[]", "get") or by.name.startswith("."):
+    if is_kind(by.name, "element") or by.name.startswith("."):
         owner = by.args[0]
         whole = _of_forward(owner.by, program) if isinstance(owner, Unknown) and owner.by is not None else None
         key = by.args[1] if len(by.args) > 1 else Const(value=by.name.removeprefix("."))
@@ -245,11 +231,11 @@ def trained_by_ddp(program: Program, backward: Node) -> bool:
 
 def scales_by_hand(program: Program) -> bool:
     """Whether the code scales gradients itself, or says how they are reduced."""
-    if speaks_of(program, "_foreach_div", "_foreach_mul", "register_comm_hook"):
+    if hints_at(program, "scales-gradients"):
         return True
     if any(call.node.args and "grad" in names_in(call.node.args[0]) for call in calls_of(program, "all_reduce")):
         return True
-    scaled = [call.node.func for call in calls_of(program, *_IN_PLACE)]
+    scaled = [call.node.func for call in calls_of_kind(program, "scales-in-place")]
     scaled += [one.node.target for one in written(program, ast.AugAssign, "grad") if isinstance(one.node.op, (ast.Div, ast.Mult))]
     return any("grad" in names_in(target) for target in scaled)
 
@@ -258,5 +244,5 @@ def scale_matters(program: Program) -> bool:
     """Whether the scale of the gradients reaches the weights: optimizers of Adam's kind divide it out, unless it is clipped."""
     if program.has(Clip):
         return True
-    kinds = {str(n.object.cls) for n in program.of(Step) if n.object is not None and n.object.kind == "optimizer"}
-    return bool(kinds) and all(kind.rsplit(".", 1)[-1] in ("SGD", "ASGD", "LBFGS", "LARS", "FusedSGD") for kind in kinds)
+    kinds = [n.object for n in program.of(Step) if n.object is not None and n.object.kind == "optimizer"]
+    return bool(kinds) and all(is_kind(kind, "scale-of-gradients-counts") for kind in kinds)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Program, Seed
+from ddp_audit.tree.questions import is_kind
 from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
 _UNEQUAL = frozenset({RANK, RANDOM, CLOCK})
-_FACTORY = pattern(r"torch\.(ones|zeros|rand|randn|tensor|empty|full|normal|linspace|arange|eye|FloatTensor|Tensor)$")
 
 
 def one_stream(program: Program, library: str, before: int | None = None) -> bool:
@@ -36,8 +35,7 @@ def draws(value: Value) -> bool:
     """Whether a condition asks a number that torch draws in it."""
     if isinstance(value, Expr):
         return any(draws(arg) for arg in value.args)
-    made = value.by if isinstance(value, Unknown) else None
-    return made is not None and made.name.startswith(("torch.rand", "torch.bernoulli"))
+    return is_kind(value, "draws-in-torch")
 
 
 def is_new(value: Value, depth: int = 0) -> bool:
@@ -47,4 +45,4 @@ def is_new(value: Value, depth: int = 0) -> bool:
     if isinstance(value, Expr):
         return any(is_new(arg, depth + 1) for arg in value.args)
     made = value.by if isinstance(value, Unknown) else None
-    return made is not None and (bool(_FACTORY.match(made.name)) or any(is_new(arg, depth + 1) for arg in made.args))
+    return made is not None and (is_kind(made.name, "new-numbers") or any(is_new(arg, depth + 1) for arg in made.args))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -10,15 +9,12 @@ from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, PARAMETERS_DIFFER
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Backward, Collective, Node, OptimizerMade, Program, Step, UnfollowedCall, Wrap, ZeroGrad
-from ddp_audit.tree.questions import forwards_behind, module_of, owners_of, unwrapped
+from ddp_audit.tree.questions import forwards_behind, module_of, owners_of, says, unwrapped
 from ddp_audit.tree.values import Const, Key, Obj
 from ddp_audit_rules.facts.evidence import has_fault
 
 N = TypeVar("N", bound=Node)
-_OF_GRADIENTS = pattern(r"grad", re.IGNORECASE)
-_OF_PARAMETERS = pattern(r"grad|param|weight|\bp\b|\.data\b|state_dict|buffers", re.IGNORECASE)
 
 
 def wrapped_keys(program: Program, wrapper: Obj) -> set[Key]:
@@ -84,22 +80,21 @@ def trained_after(program: Program, wrapper: Obj, node: Node) -> Backward | None
 
 def reduced_by_hand(program: Program, since: Node | None = None) -> bool:
     """Whether the program itself reduces gradients, after a node where one is given."""
-    for node in program.of(Collective, UnfollowedCall):
-        op = node.called
-        late = since is None or node.number > since.number or shares_loop(node, since)
-        if late and "reduce" in op and _OF_GRADIENTS.search(f"{node.text} {node.function}"):
-            return True
-    return False
+    return any(
+        says(node.called, "reduces") and (says(node, "gradient") or says(node.function, "gradient"))
+        for node in program.of(Collective, UnfollowedCall)
+        if since is None or node.number > since.number or shares_loop(node, since)
+    )
 
 
 def shared_again(program: Program, since: Node) -> bool:
     """Whether parameters are sent to all ranks after a node: by a collective on them, or by another wrap of the module."""
-    for node in program.of(Collective, UnfollowedCall):
-        op = node.called
-        about = " ".join([node.text, *(loop.text for loop in node.loops)])
-        if node.number > since.number and re.search(r"broadcast|all_reduce|sync", op) and _OF_PARAMETERS.search(about):
-            return True
-    return False
+    return any(
+        says(node.called, "shares-parameters")
+        and any(says(text, "parameter") for text in (node.text, *(loop.text for loop in node.loops)))
+        for node in program.of(Collective, UnfollowedCall)
+        if node.number > since.number
+    )
 
 
 def wrap_place(wrapper: Obj) -> list[Related]:

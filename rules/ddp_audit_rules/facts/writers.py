@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.knowledge.libraries import file_locks
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
-from ddp_audit.tree.questions import speaks_of
+from ddp_audit.tree.questions import hints_at, is_kind, says, speaks_of
 from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, path_key, worlds
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
-_OWN = pattern(r"rank|worker|process(?!ed)|\bpid\b|host|device|gpu|shard|uuid|temp|tmp_|null", re.IGNORECASE)
-_FIRST = (
-    "zero_first", "process_first", "rank0_first", "rank_0_first", "first_on_", "FileLock", "File_Lock", "file_lock",
-)  # fmt: skip
-_IN_MEMORY = ("io.BytesIO", "io.StringIO", "tempfile.", "sys.std")
 
 
 def is_distributed(program: Program) -> bool:
@@ -76,16 +69,14 @@ def path_of(node: FileTouch) -> Value | None:
     path = node.args.get("path")
     while isinstance(path, Unknown) and path.by is not None and path.by.name == "open":
         path = path.by.args[0]
-    if path is None or (isinstance(path, Unknown) and path.by is not None and path.by.name.startswith(_IN_MEMORY)):
-        return None
-    return path
+    return None if is_kind(path, "in-memory") else path
 
 
 def is_of_each_rank(path: Value) -> bool:
     """Whether a path reads as one of each process's own: made of its rank, or of a name that says so."""
     key = path_key(path)
     names = [str(piece) for piece in key or ()]
-    return RANK in path.taint or key is None or any(_OWN.search(name) for name in names)
+    return RANK in path.taint or key is None or any(says(name, "of-one-rank") for name in names)
 
 
 def is_checked(node: Node) -> bool:
@@ -140,4 +131,4 @@ def in_turn(program: Program, node: Node) -> bool:
     for before in program.of(Collective):
         if before.number < node.number and before.rank_guards and not set(before.rank_guards) <= set(node.guards):
             return True
-    return speaks_of(program, *_FIRST, *file_locks(), path=node.span.path)
+    return speaks_of(program, *file_locks(), path=node.span.path) or hints_at(program, "one-goes-first", path=node.span.path)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Backward, Collective, FileAccess, FileTouch, Init, Node, Program, UnfollowedCall, Wrap
+from ddp_audit.tree.questions import differs_by_itself
 from ddp_audit.tree.values import CLOCK, FILES, RANDOM, RANK, Value, World, behind, operation_of, path_key
 from ddp_audit_rules.facts.writers import ONE, ONE_A_NODE, SEVERAL, in_turn, is_of_each_rank, passes, path_of, who
 
 _MAKES = ("write", "append", "mkdir", "download")
 _LOOKS = ("read", "exists")
-_CLOCK_WORDS = pattern(r"now|today|time|strftime|uuid|rand|date", re.IGNORECASE)
 
 
 class Use(NamedTuple):
@@ -93,13 +91,17 @@ def downloads(program: Program) -> Iterator[Use]:
 
 def _is_own_name(path: Value) -> bool:
     """Whether a path holds what each process reads from its clock or draws for itself; temporary names are meant to differ."""
-    return bool(path.taint & {CLOCK, RANDOM}) and not path.taint & {RANK, FILES} and bool(_CLOCK_WORDS.search(clock_text(path)))
+    return bool(path.taint & {CLOCK, RANDOM}) and not path.taint & {RANK, FILES} and differs_by_itself(_own_part(path))
 
 
 def clock_text(path: Value) -> str:
     """The source of the part of a path that the clock or chance makes."""
+    return _own_part(path).text
+
+
+def _own_part(path: Value) -> Value:
     own = [value for value in behind(path) if value.taint & {CLOCK, RANDOM} and operation_of(value) not in ("format", "/", "+")]
-    return own[-1].text if own else path.text
+    return own[-1] if own else path
 
 
 def _meets(node: Node) -> bool:

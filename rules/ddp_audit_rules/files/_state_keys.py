@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Option
 from ddp_audit.tree.nodes import Load, LoadState, Node, Program, RenamedKeys, Save
-from ddp_audit.tree.questions import default_values, unwrapped
+from ddp_audit.tree.questions import default_values, is_kind, unwrapped
 from ddp_audit.tree.values import (
     Const,
     Items,
@@ -157,7 +157,7 @@ def _read(state: Value | None) -> tuple[str | None, int] | None:
         if by.name == "torch.load":
             number = load_number(by)
             return None if number is None else (key, number)
-        if by.name not in ("[]", "get") or key is not None or len(by.args) < 2:
+        if not is_kind(by.name, "element") or key is not None or len(by.args) < 2:
             return None
         index = by.args[1]
         if not isinstance(index, Const) or not isinstance(index.value, str):

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related
-from ddp_audit.patterns import pattern
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Draw, Init, Load, Node, Program, Save, SetEpoch, Wrap
-from ddp_audit.tree.questions import calls_of, first_of_each_place, names_in, speaks_of
+from ddp_audit.tree.questions import calls_of, calls_of_kind, first_of_each_place, names_in, says
 from ddp_audit_rules.facts.streams import seeds_of
-
-_MODEL = pattern(r"model|state_dict|net|weights|params|generator|encoder|decoder", re.IGNORECASE)
-_OPTIMIZER = pattern(r"optim|(^|_)opt(_|$|\d)", re.IGNORECASE)
-_STATE = pattern(r"rng|random|seed|sampler|loader|data_|dataset|consumed", re.IGNORECASE)
-_EPOCH = pattern(r"epoch", re.IGNORECASE)
 
 
 class RngStateNotSaved(Rule):
@@ -110,7 +103,7 @@ finally:
         if not program.has(Backward) or not program.has(Init, Wrap):
             return
         loads = _resumes(program)
-        if not loads or speaks_of(program, "get_rng_state") or calls_of(program, "random.getstate", "random.get_state"):
+        if not loads or calls_of_kind(program, "reads-random-state"):
             return
         for node in first_of_each_place(program.of(Save)):
             if _lacks_state(program, node):
@@ -142,15 +135,15 @@ def _resumes(program: Program) -> list[Node]:
 
 def _of_optimizer(call: ast.Call) -> bool:
     """Whether a method is called on something that is named as an optimizer."""
-    return isinstance(call.func, ast.Attribute) and any("opt" in name for name in names_in(call.func.value))
+    return isinstance(call.func, ast.Attribute) and any(says(name, "optimizer-state") for name in names_in(call.func.value))
 
 
 def _lacks_state(program: Program, save: Save) -> bool:
     """Whether a save is a checkpoint to resume from without random state or position."""
     keys = save.content
-    if not keys or not any(_OPTIMIZER.search(key) for key in keys) or not any(_MODEL.search(key) for key in keys):
-        return False
-    if any(_STATE.search(key) for key in keys):
-        return False
-    sets_epoch = program.has(SetEpoch)
-    return not (sets_epoch and any(_EPOCH.search(key) for key in keys))
+
+    def holds(meaning: str) -> bool:
+        return any(says(key, meaning) for key in keys or ())
+
+    whole = holds("optimizer-state") and holds("model-state")
+    return whole and not holds("random-state") and not (program.has(SetEpoch) and holds("epoch"))

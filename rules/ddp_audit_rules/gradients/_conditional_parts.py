@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Guard, Node, Program
-from ddp_audit.tree.values import DATA, RANDOM, RANK
+from ddp_audit.tree.questions import asks_for_none, asks_form
+from ddp_audit.tree.values import DATA, RANDOM, RANK, behind, operation_of
 from ddp_audit_rules.facts.streams import draws, one_stream
-
-_OF_SHAPE = pattern(r"\.(shape|size|ndim|dim|dtype|device|is_cuda)\b|isinstance|hasattr|is_tensor|jit|onnx|compil")
-_EMPTY = pattern(r"(==|!=|>|<|<=|>=)\s*0\b|\b0\s*(==|!=|<|>)|^not\b")
 
 
 def parting(program: Program, nodes: Sequence[Node]) -> Guard | None:
@@ -33,7 +29,7 @@ def _differs(program: Program, guard: Guard) -> bool:
     if RANK in taint:
         return True
     if RANDOM in taint or draws(guard.test):
-        numpy = re.search(r"\bnp\.|numpy", guard.text)
-        torch = draws(guard.test) or "torch." in guard.text
-        return not one_stream(program, "torch" if torch else "numpy" if numpy else "random")
-    return DATA in taint and (not _OF_SHAPE.search(guard.text) or bool(_EMPTY.search(guard.text)))
+        libraries = {operation_of(value).partition(".")[0] for value in behind(guard.test)}
+        torch = draws(guard.test) or "torch" in libraries
+        return not one_stream(program, "torch" if torch else "numpy" if "numpy" in libraries else "random")
+    return DATA in taint and (not asks_form(guard.test) or asks_for_none(guard.test))

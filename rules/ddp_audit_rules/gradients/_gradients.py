@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ddp_audit.findings import Related
-from ddp_audit.patterns import pattern
 from ddp_audit.rule import Context
 from ddp_audit.tree.nodes import Backward, Collective, Node, Program, Scale, Step, ZeroGrad
-from ddp_audit.tree.questions import attribute_path, counts_ranks, first_of_each_place, forwards_behind, switches
+from ddp_audit.tree.questions import (
+    attribute_path,
+    code_within,
+    counts_ranks,
+    first_name,
+    first_of_each_place,
+    forwards_behind,
+    group_of,
+    is_default,
+    is_plain_name,
+    reduce_op,
+    says,
+    switches,
+    texts_in,
+)
 from ddp_audit.tree.values import Bound, Const, Expr, Items, Obj, Unknown, Value
 from ddp_audit_rules.facts.training import after, excludes, shares_loop
-
-_GRADIENT = pattern(r"\bgrads?\b|\.grad\b|(^|_)grad(s|ients?)?(_|$|\b)|gradients?\b", re.IGNORECASE)
-# Settings and measures that are named after gradients.
-_COUNTED = pattern(r"\w*grad(ient)?s?_?(acc\w*|clip\w*|norm\w*)", re.IGNORECASE)
-_MEASURE = pattern(r"norm|count|num|inf|nan|scale|flag|loss|clip", re.IGNORECASE)
 
 
 def is_of_gradients(node: Node) -> bool:
     """Whether a collective carries gradients of parameters."""
     target = node.target
-    if target is None or node.function.endswith((".backward", "backward")):
+    if target is None or node.function.rpartition(".")[2] == "backward":
         return False
-    if _holds_gradients(target):
-        return True
-    said = node.text.split("(", 1)[-1]
-    return bool(_GRADIENT.search(said)) and not _MEASURE.search(said.split(",", 1)[0])
+    return _holds_gradients(target) or (says(target, "gradient") and not says(target, "about"))
 
 
 def _holds_gradients(value: Value, depth: int = 0) -> bool:
@@ -35,7 +39,7 @@ def _holds_gradients(value: Value, depth: int = 0) -> bool:
     if "grad" in attribute_path(value):
         return True
     made = value.by if isinstance(value, Unknown) and depth < 6 else None
-    if made is not None and _MEASURE.search(made.name):
+    if made is not None and says(made.name, "about"):
         return False
     parts = value.items if isinstance(value, Items) else made.args if made is not None else ()
     return any(_holds_gradients(part, depth + 1) for part in parts)
@@ -64,38 +68,38 @@ def _holds_parameters(value: Value | None, depth: int = 0) -> bool:
             return _holds_parameters(receiver, depth + 1)
         case Items(items=items):
             return depth < 6 and any(_holds_parameters(item, depth + 1) for item in items)
-        case Unknown(by=made) if made is not None and depth < 6 and not _MEASURE.search(made.name):
+        case Unknown(by=made) if made is not None and depth < 6 and not says(made.name, "about"):
             return any(_holds_parameters(arg, depth + 1) for arg in made.args)
     return False
 
 
 def has_group(node: Collective) -> bool:
     """Whether a collective names a group."""
-    group = node.args.get("group")
-    return group is not None and not (isinstance(group, Const) and group.value is None)
+    group = group_of(node)
+    return group is not None and not is_default(group)
 
 
 def averages(node: Collective) -> bool:
     """Whether the operation is a mean, or is not known to be a sum."""
-    op = node.args.get("op")
-    return op is not None and not op.text.rsplit(".", 1)[-1].upper().endswith("SUM")
+    return reduce_op(node) != "SUM"
 
 
 def divisions_of(program: Program, node: Collective, backward: Node) -> list[Scale]:
     """Where the gradients, the loss before its backward or the learning rate are divided by the number of ranks."""
-    root, loss = _root(node.target), _root(backward.target)
+    root, loss = first_name(node.target), first_name(backward.target)
     waits = isinstance(flag := node.args.get("async_op"), Const) and bool(flag.value)
     found = []
     for scale in program.of(Scale):
-        if waits and scale.number > node.number and scale.op == "/" and _is_handed_on(scale.target):
+        if waits and scale.number > node.number and scale.op == "/" and is_plain_name(scale.target):
             found.append(scale)  # where the handles are waited for, each next to its tensor
             continue
         if not counts_ranks(scale.by) and scale.op == "/" and isinstance(scale.by, Const):
             continue
-        text = f"{scale.text} {program.line(scale.span.path, scale.span.line)}"
-        of_gradient = bool(_GRADIENT.search(_COUNTED.sub("", text))) or (root and _root(scale.target) == root)
-        of_loss = scale.number < backward.number and bool(re.search(rf"\b(loss|{loss or 'loss'})\b", text))
-        if of_gradient or of_loss or re.search(r"\blr\b|learning_rate", text):
+        names = set(texts_in(code_within(program, scale.span.path, scale.span.line, scale.span.line)))
+        of_gradient = any(says(name, "gradient") and not says(name, "of-gradients-number") for name in names)
+        of_loss = scale.number < backward.number and not names.isdisjoint({"loss", loss})
+        same = bool(root) and first_name(scale.target) == root
+        if of_gradient or same or of_loss or any(says(name, "learning-rate") for name in names):
             found.append(scale)
     return first_of_each_place(found)
 
@@ -138,12 +142,3 @@ def synced_wrap(program: Program, backward: Node) -> Related | None:
         if made is not None and not switches(program, forward):
             return Related(made.path, made.line, "wrap", "averages gradients in backward")
     return None
-
-
-def _is_handed_on(target: Value | None) -> bool:
-    """Whether nothing is known of a value but a plain name, as of one that comes out of a list of pairs."""
-    return isinstance(target, Unknown) and target.by is None and target.text.isidentifier() and not target.deps
-
-
-def _root(value: Value | None) -> str:
-    return "" if value is None else re.split(r"[.\[(]", value.text)[0]

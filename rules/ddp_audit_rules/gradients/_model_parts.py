@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.tree.nodes import Checkpoint, Inside, ModuleUse, Program, RequiresGrad, Wrap
-from ddp_audit.tree.questions import unwrapped
+from ddp_audit.tree.questions import is_kind, unwrapped
 from ddp_audit.tree.values import Const, Key, Obj
 from ddp_audit_rules.facts.training import trained_after
 
@@ -66,6 +66,6 @@ def listed(program: Program) -> set[Key]:
     """Layers that stand for any of a list: two uses of them need not be of one."""
     found: set[Key] = set()
     for key, module in program.modules.objects.items():
-        if isinstance(module.cls, str) and module.cls.endswith(("ModuleList", "ModuleDict")):
+        if is_kind(module, "holds-modules"):
             found |= program.modules.inside(key)
     return found

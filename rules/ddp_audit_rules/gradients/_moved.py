@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from ddp_audit.tree.nodes import Move, Node, Program, Wrap
-from ddp_audit.tree.questions import module_of, unwrapped
+from ddp_audit.tree.questions import is_kind, module_of, unwrapped
 from ddp_audit.tree.values import Const, Expr, Ext, Obj, Value, constant
 from ddp_audit_rules.facts.training import wrapped_keys
-
-_DTYPES = ("half", "double", "bfloat16", "type")
-_NARROW = ("torch.float16", "torch.half", "torch.bfloat16", "torch.float64", "torch.double")
 
 
 def moves(program: Program, node: Move, wrapper: Obj, wrap: Wrap) -> str:
     """How sure it is that a `.to()` or its like gives parameters new storage; empty where it does not."""
     name, where = node.name, node.where
     earlier = [n for n in program.of(Move) if n.number < wrap.number and _is_of(program, n, wrapper)]
-    if name in _DTYPES or (isinstance(where, Ext) and where.name in _NARROW):
+    if is_kind(name, "casts") or is_kind(where, "other-precision"):
         return "" if any(n.name == name and _same(n, node) for n in earlier) else "likely"
     if name == "float" or (isinstance(where, Ext) and where.name.startswith("torch.")):
-        return "likely" if any(n.name in _DTYPES for n in earlier) else ""
+        return "likely" if any(is_kind(n.name, "casts") for n in earlier) else ""
     on_device = bool(earlier) or "device_ids" in wrap.args or "**" in wrap.args
     away = name == "cpu" or constant(where) == "cpu"
     if away:

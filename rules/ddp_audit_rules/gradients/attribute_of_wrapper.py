@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable
 
 from ddp_audit.compare.run import RecordedRun
@@ -10,7 +10,7 @@ from ddp_audit.events import EXCEPTION
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import MissingAttribute, Program
-from ddp_audit.tree.questions import calls_of, first_of_each_place, names_in
+from ddp_audit.tree.questions import calls_of, code_at, comes_from, dotted, first_of_each_place, names_in
 from ddp_audit_rules.facts.always import always_runs, runs_with
 from ddp_audit_rules.facts.evidence import seen_at
 from ddp_audit_rules.facts.training import wrap_behind
@@ -70,7 +70,7 @@ dist.destroy_process_group()
             wrapper = node.object
             if wrapper is None or node.tries or _is_asked_for(program, node.span.path, node.name):
                 continue
-            if any(g.via == "except" or "hasattr" in g.text or "isinstance" in g.text for g in node.guards):
+            if any(g.via == "except" or comes_from(g.test, "asks-what-it-is") for g in node.guards):
                 continue
             if program.frameworks.wraps_models and any(not g.taint and g.via == "if" for g in node.guards):
                 continue  # the arm of another engine, whose model this name stands for too
@@ -104,16 +104,15 @@ dist.destroy_process_group()
 
 def _on_inner(program: Program, node: MissingAttribute) -> Fix | None:
     """The attribute of the inner module, where the name holds nothing but the wrapper; unsafe for a method."""
-    name = re.fullmatch(r"([\w.]+)\.(\w+)", node.text)
-    wrap = wrap_behind(program, node)
-    if name is None or not node.sure or wrap is None:
+    code, wrap = code_at(program, node.span, ast.Attribute), wrap_behind(program, node)
+    owner = "" if code is None else dotted(code.value)
+    if not owner or not node.sure or wrap is None:
         return None
     if not always_runs(program, wrap) and not runs_with(program, wrap, node):
-        text = f'getattr({name.group(1)}, "module", {name.group(1)})'
-        return Fix("unsafe", f"read it on the inner module: {text}.{name.group(2)}", "getattr")
-    calls = calls_of(program, name.group(2), path=node.span.path)
+        return Fix("unsafe", f'read it on the inner module: getattr({owner}, "module", {owner}).{node.name}', "getattr")
+    calls = calls_of(program, node.name, path=node.span.path)
     is_called = any(call.source.span(call.node.func) == node.span for call in calls)
-    return Fix("unsafe" if is_called else "safe", f"read it on the inner module: {name.group(1)}.module.{name.group(2)}")
+    return Fix("unsafe" if is_called else "safe", f"read it on the inner module: {owner}.module.{node.name}")
 
 
 def _name(finding: Finding) -> str:

@@ -10,14 +10,10 @@ from ddp_audit.events import FORWARD
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Forward, Inside, Program
-from ddp_audit.tree.questions import dotted, written
+from ddp_audit.tree.questions import dotted, is_kind, written
 from ddp_audit.tree.values import ClassInfo, Key, Obj
 from ddp_audit_rules.facts.training import is_set, reducer_gave_up, wrap_place
 from ddp_audit_rules.gradients._model_parts import frozen, looked_into, uses
-
-_PLAIN = {"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module"}
-
-_OF_PARAMETER = ("weight", "bias", "data", "parameters", "state_dict")
 
 
 class UnusedParameters(Rule):
@@ -107,7 +103,7 @@ dist.destroy_process_group()
 
 
 def _is_plain(module: Obj) -> bool:
-    return isinstance(module.cls, ClassInfo) and module.cls.outside_bases() <= _PLAIN
+    return isinstance(module.cls, ClassInfo) and all(is_kind(base, "plain-module") for base in module.cls.outside_bases())
 
 
 def _called_by_parts(program: Program, wrapper: Obj) -> bool:
@@ -142,5 +138,5 @@ def _unused(program: Program, module: Obj, inside: Inside) -> list[Obj]:
 def _tied(program: Program, part: Obj) -> bool:
     """Whether some code reads a parameter of a part, as one that ties weights does."""
     name = program.modules.names.get(part.key, "").rpartition(".")[2]
-    reads = (one.node for one in written(program, ast.Attribute, name) if one.node.attr in _OF_PARAMETER)
+    reads = (one.node for one in written(program, ast.Attribute, name) if is_kind(one.node.attr, "of-parameter"))
     return not name or any(dotted(node.value).rpartition(".")[2] == name for node in reads)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddp_audit.launch.model import PYTHON, SPAWN, WORLD_SIZE, Launch
-from ddp_audit.launch.scaling import ACCUMULATION, Job, Number, depends_on_world, division_parts, starts
-from ddp_audit.launch.update import GLOBAL_BATCH, WORLD_NAMES, Constants, Update, update_of
-from ddp_audit.patterns import pattern
+from ddp_audit.launch.scaling import Job, Number, depends_on_world, division_parts, starts
+from ddp_audit.launch.update import Constants, Update, is_global_batch, update_of
 from ddp_audit.rule import Context
 from ddp_audit.tree.nodes import FloorDivision, Node, OptimizerMade, Program
-from ddp_audit.tree.questions import first_of_each_place, samplers_of, training_passes
+from ddp_audit.tree.questions import first_of_each_place, samplers_of, says, training_passes
 from ddp_audit.tree.values import Const, Default, Obj, Value, defaults_in
-
-_BATCH = pattern(r"batch", re.IGNORECASE)
-_OF_ALL = pattern(r"\b(?:total|global|effective|overall|all (?:gpus|processes|ranks|devices))\b", re.IGNORECASE)
-_OF_ONE = pattern(
-    r"per[-_ ]?(?:gpu|process|device|rank|worker|node|replica)|each (?:gpu|process|rank|device)|micro|local", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +29,10 @@ def fixed_devices(program: Program) -> Iterator[Fixed]:
     for node in first_of_each_place(program.of(FloorDivision)):
         right = node.right
         _, dividend, divisor = division_parts(program, node)
-        if right is None or depends_on_world(right) or not isinstance(right, Const) or not WORLD_NAMES.search(divisor):
+        if right is None or depends_on_world(right) or not isinstance(right, Const) or not says(divisor, "number-of-processes"):
             continue
         total, devices = constants.get(dividend), constants.get(divisor)
-        named = GLOBAL_BATCH.search(dividend) or ACCUMULATION.search(dividend)
+        named = is_global_batch(dividend) or says(dividend, "accumulation")
         if total is not None and devices is not None and named and int(devices.value) > 1:
             yield Fixed(node, total, devices)
 
@@ -52,7 +44,7 @@ def split_batches(program: Program) -> Iterator[tuple[Node, str]]:
         target, dividend, _ = division_parts(program, node)
         if right is None or left is None or not depends_on_world(right) or depends_on_world(left):
             continue
-        if _BATCH.search(dividend) and not re.search(r"val|eval|test|num_batches|batches", f"{target} {dividend}", re.IGNORECASE):
+        if says(dividend, "batch") and not any(says(name, "no-training", "batches") for name in (target, dividend)):
             yield node, dividend
 
 
@@ -73,7 +65,7 @@ def batch_per_process(program: Program) -> tuple[Node, Default, str] | None:
 
 def says_all(words: str) -> bool:
     """Whether an option's text says that it is the batch of all processes together."""
-    return bool(_OF_ALL.search(words)) and not _OF_ONE.search(words)
+    return says(words, "of-all-processes") and not says(words, "of-one-process")
 
 
 def same_arguments(context: Context) -> Iterator[tuple[Launch, Update, Launch, Update]]:

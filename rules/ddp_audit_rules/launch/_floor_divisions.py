@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from ddp_audit.launch.scaling import ACCUMULATION, Job, conditions, depends_on_world, remainders
-from ddp_audit.patterns import pattern
+from ddp_audit.launch.scaling import Job, conditions, depends_on_world, remainders
+from ddp_audit.launch.update import is_global_batch
 from ddp_audit.tree.nodes import Backward, Loop, Node, Program
-from ddp_audit.tree.values import MISSING, RANK, Expr, Value, World, defaults_in, evaluate
+from ddp_audit.tree.questions import says
+from ddp_audit.tree.values import MISSING, RANK, Expr, Value, World, behind, defaults_in, evaluate, operation_of
 from ddp_audit_rules.facts.losses import loss_of
-
-_GLOBAL_BATCH = pattern(
-    r"(?:global|total|effective|full)\w*batch\w*|batch\w*(?:global|total)|tokens?_per_(?:step|update)", re.IGNORECASE
-)
-_BATCH = pattern(r"batch(?:_?size)?$|batch_size", re.IGNORECASE)
-_NO_TOTAL = pattern(r"val|eval|test|len\(|num_batches|batches|samples|epoch|avg|average|mean", re.IGNORECASE)
 
 
 def severity_of(target: str, names: str, after: bool) -> str | None:
     """Warning for accumulation counts and global batches, info for a process's batch, None for other divisions."""
-    if _NO_TOTAL.search(names) or _NO_TOTAL.search(target):
+    if says(names, "no-total") or says(target, "no-total"):
         return None
-    if after or ACCUMULATION.search(target) or ACCUMULATION.search(names) or _GLOBAL_BATCH.search(names):
+    if after or says(target, "accumulation") or says(names, "accumulation") or is_global_batch(names):
         return "warning"
-    return "info" if _BATCH.search(names) else None
+    return "info" if says(names, "batch-size") else None
 
 
 def is_remainder_checked(program: Program, left: Value, dividend: str) -> bool:
     """Whether some condition of the program relates this dividend to the world size, or looks at its remainder."""
     own = {default.name for default in defaults_in(left)}
-    word = re.compile(rf"(?<![\w.]){re.escape(dividend)}(?![\w.])")
-    for test, text in conditions(program):
+    for test in conditions(program):
         if any(depends_on_world(by) and _is_same(whole, left) for whole, by in remainders(test)):
             return True
-        if depends_on_world(test) or "%" in text:
-            named = {default.name for default in defaults_in(test)}
-            if own & named or word.search(text):
-                return True
+        parts = list(behind(test))
+        of_it = own & {default.name for default in defaults_in(test)} or any(part.text == dividend for part in parts)
+        if of_it and (depends_on_world(test) or any(operation_of(part) == "%" for part in parts)):
+            return True
     return False
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from ddp_audit.patterns import pattern
+from ddp_audit.launch.scaling import depends_on_world
 from ddp_audit.tree.nodes import FloorDivision, LoaderMade, Program
-from ddp_audit.tree.questions import samplers_of, shares_out
-from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, evaluate, options
+from ddp_audit.tree.questions import length_of, samplers_of, says, shares_out
+from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, defaults_in, evaluate, options
 
-_SAID = pattern(r"process|world|gpu|device|rank|nodes", re.IGNORECASE)
 _SAMPLE = 5_040  # stands for an unknown number: many world sizes divide it
 
 
@@ -43,17 +41,11 @@ def growth(value: Value) -> float | None:
 def is_open(value: Value) -> bool:
     """Whether something in an expression is unknown that may speak of processes."""
     for leaf in leaves(value):
-        if isinstance(leaf, Unknown) and length_of(leaf) is None and (not leaf.text or _SAID.search(leaf.text)):
+        if isinstance(leaf, Unknown) and length_of(leaf) is None and (not leaf.text or says(leaf, "processes")):
             return True
         if not isinstance(leaf, Unknown | Const | Expr):
             return True
     return False
-
-
-def length_of(value: Value) -> Value | None:
-    """What an unknown number is the `len(..)` of; None for any other value."""
-    made = value.by if isinstance(value, Unknown) else None
-    return made.args[0] if made is not None and made.name == "builtins.len" and made.args else None
 
 
 def lengths(program: Program, value: Value) -> list[tuple[str, Value, bool | None]]:
@@ -89,9 +81,6 @@ def loader_node(program: Program, loader: Obj) -> LoaderMade | None:
 
 def divided_names(program: Program) -> set[str]:
     """The configuration values that something divides by the world size: they are of all processes together."""
-    from ddp_audit.launch.scaling import depends_on_world
-    from ddp_audit.tree.values import defaults_in
-
     found: set[str] = set()
     for node in program.of(FloorDivision):
         left, right = node.left, node.right

@@ -8,10 +8,8 @@ from typing import Any
 
 from ddp_audit.launch.model import DEEPSPEED, Launch
 from ddp_audit.tree.nodes import Node, Program
-from ddp_audit.tree.questions import Written, calls_of, speaks_of, written
+from ddp_audit.tree.questions import Written, calls_of, hints_at, written
 from ddp_audit.tree.values import MISSING
-
-_ENVIRONMENT = ("SLURM_LOCALID", "LOCAL_PROCESS", "MPI_LOCALRANKID", "get_node_local_rank", "local_process_index")
 
 
 def reads(program: Program) -> list[tuple[str, int]]:
@@ -26,7 +24,7 @@ def is_set(program: Program) -> bool:
 
 def reads_environment(program: Program) -> bool:
     """Whether the code asks the environment, or what does, for the local rank."""
-    if speaks_of(program, *_ENVIRONMENT) or calls_of(program, "get_local_rank"):
+    if hints_at(program, "local-rank-elsewhere") or calls_of(program, "get_local_rank"):
         return True
     texts = (one.node.value for one in written(program, ast.Constant, "LOCAL_RANK"))
     return any(isinstance(text, str) and text.endswith("LOCAL_RANK") and not text.startswith("-") for text in texts)

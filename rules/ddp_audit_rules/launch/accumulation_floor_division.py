@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Fix, Related
-from ddp_audit.launch.scaling import ACCUMULATION, Job, assigned_number, depends_on_world, division_parts
-from ddp_audit.patterns import pattern
+from ddp_audit.launch.scaling import Job, assigned_number, depends_on_world, division_parts
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import FloorDivision, Node
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, says
 from ddp_audit.tree.values import MISSING, Const, Value, World, evaluate
 from ddp_audit_rules.launch._floor_divisions import (
     Shares,
@@ -19,10 +17,6 @@ from ddp_audit_rules.launch._floor_divisions import (
     example_of,
     is_remainder_checked,
     severity_of,
-)
-
-_WORLD_NAMES = pattern(
-    r"world_?size|(?:num|n)_?(?:of_)?(?:devices|gpus?|processes|procs|ranks)\b|ngpus|device_count", re.IGNORECASE
 )
 
 
@@ -84,8 +78,8 @@ dist.destroy_process_group()
             if left is None or right is None or depends_on_world(left) or _is_negative(left):
                 continue
             target, dividend, divisor = division_parts(program, node)
-            by_world = depends_on_world(right) or bool(_WORLD_NAMES.search(divisor))
-            after = (node.span.path, dividend) in quotients and bool(ACCUMULATION.search(target))
+            by_world = depends_on_world(right) or says(divisor, "number-of-processes")
+            after = (node.span.path, dividend) in quotients and says(target, "accumulation")
             if not by_world and not after:
                 continue
             raw = [left.default.name] if isinstance(left, Const) and left.default is not None and "." not in dividend else []
@@ -138,9 +132,9 @@ dist.destroy_process_group()
             "All ranks compute the same quotient, so nothing hangs; the update is made of fewer sequences than configured, "
             "and of none where the number is smaller than the divisor."
         )
-        if counts_one_node(right) or "device_count" in divisor:
+        if counts_one_node(right) or says(divisor, "device-count"):
             explanation += " The divisor counts the devices of one node, so on several nodes it is not the world size."
-        elif not depends_on_world(right) and _WORLD_NAMES.search(divisor):
+        elif not depends_on_world(right) and says(divisor, "number-of-processes"):
             explanation += f" {divisor} is a number in the source and not the world size of the job."
         related = [Related(n.path, n.line, "value", str(n)) for n in numbers if n.path and n.line]
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards)

@@ -8,6 +8,7 @@ from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.launch.answer import meaning
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Init, Program, Wrap
+from ddp_audit.tree.questions import is_kind
 from ddp_audit_rules.launch._batches import (
     batch_per_process,
     fixed_devices,
@@ -18,8 +19,6 @@ from ddp_audit_rules.launch._batches import (
     split_batches,
 )
 from ddp_audit_rules.launch._lengths import growth
-
-_ADAPTIVE = ("Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Lion", "LAMB", "LARS", "Adafactor", "Shampoo", "Muon")
 
 
 class BatchMeaningChanges(Rule):
@@ -124,7 +123,7 @@ dist.destroy_process_group()
         node, dividend = split
         for optimizer, rate in rates(program):
             times = growth(rate)
-            if times is not None and times > 1.5 and not str(getattr(optimizer.object, "cls", "")).endswith(_ADAPTIVE):
+            if times is not None and times > 1.5 and not is_kind(optimizer.object, "divides-scale-out"):
                 yield self.finding(
                     optimizer.span,
                     f"The learning rate ({rate.text or 'given here'}) grows with the number of processes, and {dividend} does not: "
@@ -142,7 +141,7 @@ dist.destroy_process_group()
             return
         made, default, words = found
         fixed = all(is_option(rate) for _, rate in rates(program)) and bool(rates(program))
-        plain = not any(str(getattr(node.object, "cls", "")).endswith(_ADAPTIVE) for node, _ in rates(program))
+        plain = not any(is_kind(node.object, "divides-scale-out") for node, _ in rates(program))
         if not (says_all(f"{default.name.replace('_', ' ')} {words}") and program.has(Init, Wrap)):
             return
         rest = " The learning rate is that of the option too." if fixed and plain else ""

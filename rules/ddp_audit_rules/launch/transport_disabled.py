@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Span
-from ddp_audit.launch.documents import prose_lines
-from ddp_audit.patterns import pattern
+from ddp_audit.launch.advice import advised
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import EnvironmentSet, Node
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, says
 from ddp_audit.tree.values import Const, World
 
 # Variable to what it takes away (NCCL's documentation of environment variables).
@@ -19,17 +17,6 @@ _VARIABLES = {
     "NCCL_P2P_DISABLE": "direct copies between the GPUs of a node (NVLink, PCIe), so they go through shared memory",
     "NCCL_SHM_DISABLE": "shared memory between the processes of a node, so what has no direct copies goes through the network",
 }
-_SETTING = pattern(r"\b(NCCL_(?:IB|P2P|SHM)_DISABLE)\s*=\s*[\"']?1\b")
-_ADVISES_AGAINST = pattern(
-    r"\b(?:do not|don't|never) (?:set|use|export|prepend|add|need|disable)\b"
-    r"|\b(?:avoid|unset|remove|drop|instead of|rather than|no need|not needed)\b",
-    re.IGNORECASE,
-)
-_DIAGNOSIS = pattern(
-    r"\b(?:hangs?|hung|stuck|deadlocks?|crash\w*|errors?|fails?|failing|broken|bugs?|issues?|debug\w*|diagnos\w*"
-    r"|workaround|work around|iommu|acs|rtx ?\d{4}|4090|3090|https?)\b",
-    re.IGNORECASE,
-)
 
 
 class TransportDisabled(Rule):
@@ -85,23 +72,12 @@ if __name__ == "__main__":
             if name in _VARIABLES and isinstance(value, Const) and str(value.value) == "1" and _always(node):
                 around = " ".join(program.line(node.span.path, node.span.line - back) for back in (0, 1) if back < node.span.line)
                 comments = " ".join(part.partition("#")[2] for part in [around] if "#" in part)
-                if not _DIAGNOSIS.search(comments):
+                if not says(comments, "diagnosis"):
                     yield self._finding(node.span, name, " is set to 1 here")
         for path, text in {**program.documents, **context.texts}.items():
-            yield from self._advice(path, text)
-
-    def _advice(self, path: str, text: str) -> Iterator[Finding]:
-        if "_DISABLE" not in text or not _SETTING.search(text):  # most files: their comments need not be read
-            return
-        for paragraph in prose_lines(text, path):
-            for index, line in enumerate(paragraph):
-                for match in _SETTING.finditer(line.text):
-                    sentence = " ".join(part.text for part in paragraph[max(0, index - 1) : index + 2])
-                    if _ADVISES_AGAINST.search(sentence) or _DIAGNOSIS.search(sentence):
-                        continue
-                    column = line.column + match.start()
-                    span = Span(path, line.number, column, line.number, line.column + match.end())
-                    yield self._finding(span, match.group(1), "=1 is advised here without a diagnosis")
+            for one in advised(text, path, _VARIABLES):
+                if not says(one.around, "advises-against", "diagnosis"):
+                    yield self._finding(one.span, one.name, "=1 is advised here without a diagnosis")
 
     def _finding(self, span: Span, name: str, what: str) -> Finding:
         message = f"{name}{what}, which takes away {_VARIABLES[name]}."

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 
-from ddp_audit.patterns import pattern
 from ddp_audit.tree.nodes import Backward, Clip, Guard, Node, Program, ScalerCall, Step, Unscale, ZeroGrad
-from ddp_audit.tree.questions import code_within, dotted, every
-from ddp_audit.tree.values import Bound, Const, Expr, Value, behind, operation_of
+from ddp_audit.tree.questions import attribute_path, code_within, dotted, every, is_kind, says
+from ddp_audit.tree.values import Const, Expr, Value, behind, operation_of
 from ddp_audit_rules.facts.accumulation import passes_of
 from ddp_audit_rules.facts.training import excludes
-
-_NORM = pattern(r"norm", re.IGNORECASE)
 
 
 def step_after(program: Program, clip: Clip) -> Step | None:
@@ -75,23 +71,21 @@ def is_norm(value: Value) -> bool:
     found = list(behind(value))
     if any(operation_of(inner) == "clip" for inner in found):
         return True
-    of_gradients = any(
-        (isinstance(inner, Bound) and inner.name == "grad") or operation_of(inner) == ".grad" or inner.text.endswith(".grad")
-        for inner in found
-    )
-    squares = any(operation_of(inner) in ("**", "pow", "square", "torch.square") for inner in found)
-    return of_gradients and (squares or any(_NORM.search(f"{operation_of(inner)} {inner.text}") for inner in found))
+    of_gradients = any("grad" in attribute_path(inner) or operation_of(inner) == ".grad" for inner in found)
+    return of_gradients and any(is_kind(inner, "square") or says(f"{operation_of(inner)} {inner.text}", "norm") for inner in found)
 
 
 def is_divided_after(program: Program, node: Node) -> bool:
     """Whether the lines behind an all_reduce make a mean of the sum."""
     for code in code_within(program, node.span.path, node.span.line, node.span.end_line + 3):
         match code:
-            case ast.AugAssign(op=ast.Div()) | ast.Attribute(attr="AVG" | "MAX" | "MIN"):
+            case ast.AugAssign(op=ast.Div()):
                 return True
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.endswith(("div", "div_")):
+            case ast.Attribute(attr=name) if is_kind(name, "no-sum"):
                 return True
-            case ast.Name(id=name) | ast.Attribute(attr=name) if "world" in name:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if is_kind(name, "division"):
+                return True
+            case ast.Name(id=name) | ast.Attribute(attr=name) if says(name, "world"):
                 return True
     return False
 
@@ -102,7 +96,7 @@ def is_norm_used(program: Program, node: Node) -> bool:
 
     def of_norm(code: ast.expr) -> bool:
         names = [dotted(inner) for inner in every(code) if isinstance(inner, (ast.Name, ast.Attribute))]
-        return norm in names if norm else any(name.endswith("norm") for name in names)
+        return norm in names if norm else any(says(name, "norm") for name in names)
 
     for code in code_within(program, node.span.path, node.span.end_line + 1, node.span.end_line + 12):
         match code:
@@ -114,10 +108,6 @@ def is_norm_used(program: Program, node: Node) -> bool:
                 return True
             case ast.Call(func=ast.Attribute(attr="sqrt") | ast.Name(id="sqrt")) if of_norm(code):
                 return True
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str() as name) if _limits(name):
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str() as name) if says(name, "limit"):
                 return True
     return False
-
-
-def _limits(name: str) -> bool:
-    return any(part in name for part in ("clip", "clamp", "max_norm"))

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-from ddp_audit.patterns import pattern
+from ddp_audit.tree.questions import comes_from, is_kind, says
 from ddp_audit.tree.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value, behind, operation_of
 from ddp_audit_rules.facts.losses import Loss
 
-_SELECTION = pattern(
-    r"mask|valid|keep|posit|\bpos\b|\bfg\b|foreground|ignore|pad|matched|num_(box|pos|tok|tgt|target|valid)", re.IGNORECASE
-)
-_COMPARISONS = (
-    "==", "!=", "<", ">", "<=", ">=", "not", "&", "|", "eq", "ne", "gt", "lt", "ge", "le", "torch.isfinite", "torch.isnan",
-)  # fmt: skip
-_COUNTS = ("sum", "count_nonzero", "torch.sum", "torch.count_nonzero", "builtins.sum")
-_PARTS = ("[]", "masked_select", "torch.masked_select")
 _IGNORED = -100  # the default of ignore_index
-_WITH_IGNORED = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
-_PUTS = ("[]=", "masked_fill", "masked_fill_", "torch.masked_fill", "where", "torch.where", "torch.nn.utils.rnn.pad_sequence")
-_SHAPES = pattern(r"\.(shape|numel\(\)|size\([^)]*\)|nelement\(\))|batch_size|block_size|seq_len")
 
 
 def local_count(loss: Loss) -> tuple[Value, bool] | None:
@@ -28,7 +15,7 @@ def local_count(loss: Loss) -> tuple[Value, bool] | None:
         if (loss.summed or loss.reduced == "sum") and _counts_selected(divisor):
             return divisor, True
     for operand in loss.averaged:
-        if isinstance(operand, Unknown) and operand.by is not None and operand.by.name in _PARTS:
+        if isinstance(operand, Unknown) and operand.by is not None and is_kind(operand, "selected-part"):
             index = operand.by.args[-1]
             if _is_selection(index):
                 return index, True
@@ -42,14 +29,14 @@ def local_count(loss: Loss) -> tuple[Value, bool] | None:
 
 def _leaves_out(loss: Loss) -> bool:
     """Whether the labels are given the number that the loss function leaves out, where something in them is true."""
-    if loss.labels is None or not loss.function.endswith(_WITH_IGNORED):
+    if loss.labels is None or not is_kind(loss.function, "leaves-labels-out"):
         return False
     ignored = loss.named.get("ignore_index", Const(value=_IGNORED))
     if not isinstance(ignored, Const):
         return False
     for value in behind(loss.labels):
         made = value.by if isinstance(value, Unknown) else None
-        if made is not None and made.name in _PUTS:
+        if made is not None and is_kind(made.name, "puts-in"):
             given = [*made.args[1:], *(v for _, v in made.named)]
             if any(isinstance(v, Const) and type(v.value) is int and v.value == ignored.value for v in given):
                 return True
@@ -59,11 +46,11 @@ def _leaves_out(loss: Loss) -> bool:
 def _counts_selected(divisor: Value) -> bool:
     """Whether a divisor counts elements by what is in them: a sum over a mask or a comparison, of all dimensions."""
     for value in behind(divisor):
-        if operation_of(value) not in _COUNTS or not isinstance(value, Unknown) or value.by is None:
+        if not is_kind(value, "count") or not isinstance(value, Unknown) or value.by is None:
             continue
         by: Made = value.by
         if by.name == "builtins.sum":
-            return bool(value.taint & {DATA, RANDOM}) and not _SHAPES.search(value.text)
+            return bool(value.taint & {DATA, RANDOM}) and not comes_from(value, "extent") and not says(value, "size")
         if len(by.args) == 1 and by.argument("dim") is None and by.argument("axis") is None:
             return _is_selection(by.args[0])
     return False
@@ -74,8 +61,8 @@ def _is_selection(value: Value) -> bool:
     if isinstance(value, (Const, Expr)) and operation_of(value) == "slice":
         return False
     for inner in behind(value):
-        if operation_of(inner) in _COMPARISONS:
+        if is_kind(inner, "comparison"):
             return True
-        if isinstance(inner, (Unknown, Bound)) and _SELECTION.search(inner.text):
+        if isinstance(inner, (Unknown, Bound)) and says(inner, "selection"):
             return True
     return False

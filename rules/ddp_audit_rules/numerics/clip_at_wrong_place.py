@@ -8,8 +8,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Clip, Collective, Program, Step, Wrap
-from ddp_audit.tree.questions import first_of_each_place, is_default, reduce_op
-from ddp_audit.tree.values import behind, operation_of
+from ddp_audit.tree.questions import comes_from, first_of_each_place, is_default, reduce_op
 from ddp_audit_rules.facts.recorded_uses import EARLY, SCALED, clips_at
 from ddp_audit_rules.numerics._clipping import (
     backward_before,
@@ -135,7 +134,7 @@ dist.destroy_process_group()
             group = node.args.get("group")
             if (group is not None and not is_default(group)) or not is_norm(node.target) or is_divided_after(program, node):
                 continue
-            squared = any(operation_of(v) in ("**", "pow", "square", "torch.square") for v in behind(node.target))
+            squared = comes_from(node.target, "square")
             times = "sqrt(world size) times" if squared else "world-size times"
             message = f"After DDP's mean every rank holds the same gradients, so their norm summed over ranks is {times} too large."
             explanation = (

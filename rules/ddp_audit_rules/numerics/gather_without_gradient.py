@@ -7,12 +7,9 @@ from collections.abc import Iterable
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Collective, Node, Program
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, is_kind
 from ddp_audit.tree.values import Const, Unknown, Value, behind, operation_of
 from ddp_audit_rules.facts.losses import trained_by_ddp
-
-_JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.vstack", "torch.hstack")
-_STOPS = ("detach", "item", "tolist", "numpy", "own part")
 
 
 class GatherWithoutGradient(Rule):
@@ -114,8 +111,8 @@ dist.destroy_process_group()
 
 def _carries_gradient(value: Value) -> bool:
     """Whether to look no further: a gradient is cut on purpose here, or goes back to a part next to the gathered ones."""
-    name = operation_of(value)
-    return name in _STOPS or (name in _JOINS and bool(value.deps))
+    ends = is_kind(value, "ends-gradient") or operation_of(value) == "own part"
+    return ends or (is_kind(value, "puts-together") and bool(value.deps))
 
 
 def _sent(value: Value) -> Value | None:
