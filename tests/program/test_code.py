@@ -12,11 +12,13 @@ from ddp_audit.program.code import (
     arms_around,
     assigned_at,
     calls_of,
+    calls_of_kind,
     calls_with,
     code_at,
     dotted,
     enters,
     function_at,
+    hints_at,
     is_given,
     mentions,
     speaks_of,
@@ -52,7 +54,9 @@ def test_calls_are_found_by_the_ends_of_their_names(lowered: Lowered) -> None:
     assert [call.line for call in calls_of(program, "getstate")] == [2, 3]
     assert [call.line for call in calls_of(program, "backward")] == [4]
     assert not calls_of(program, "ward"), "half a name is none"
-    assert [call.line for call in calls_with(program, "seed")] == [5]
+    assert [call.line for call in calls_with(program, "seeds")] == [5]
+    assert [call.line for call in calls_of_kind(program, "reads-random-state")] == [2]
+    assert hints_at(program, "loss") is False and hints_at(program, "draws") and hints_at(program, "seeds", "train.py")
 
 
 @pytest.mark.parametrize(

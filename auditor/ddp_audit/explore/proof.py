@@ -16,6 +16,7 @@ from ddp_audit.explore.exact import FAILS, OPEN, Bounds, Job, Run, interpreted, 
 from ddp_audit.explore.exact.built import Unlike
 from ddp_audit.explore.exact.state import ALWAYS, ASSUMED, BOUNDED, OPAQUE, Doubt, Taken
 from ddp_audit.explore.main_line import Flip, main_line
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
 from ddp_audit.source.told import Told
 
@@ -285,7 +286,7 @@ def _may_average(events: Sequence[Event]) -> bool:
 
 
 def _may_hold_parameters(e: Event) -> bool:
-    return e.kind == COLLECTIVE and e.origin == USER and e.op in ("all_reduce", "all_gather", "broadcast", "reduce")
+    return e.kind == COLLECTIVE and e.origin == USER and is_kind(str(e.op), "keeps-elements")
 
 
 def _is_float(e: Event) -> bool:

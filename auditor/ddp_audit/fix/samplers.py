@@ -13,10 +13,9 @@ from ddp_audit.fix.arguments import keyword_of, with_argument
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given
 from ddp_audit.fix.tree import Refused, Tree, dotted, walk
+from ddp_audit.knowledge.kinds import is_kind
 
 LISTING = "listing"  # detail of a fix of DDP306
-_LISTINGS = ("os.listdir", "glob.glob", "glob.iglob", "listdir")
-_OF_PATHS = ("iterdir", "rglob")
 _GIVEN = {  # position, and who knows
     "num_replicas": (1, "torch.distributed.get_world_size"),
     "rank": (2, "torch.distributed.get_rank"),
@@ -86,7 +85,7 @@ def _sorted_listing(tree: Tree, finding: Finding) -> cst.Module:
         for node in walk(tree.module)
         if isinstance(node, cst.Call)
         and tree.position(node).start.line == finding.span.line
-        and ((dotted(node.func) or "") in _LISTINGS or (isinstance(node.func, cst.Attribute) and node.func.attr.value in _OF_PATHS))
+        and is_kind(node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or "", "lists-paths")
     ]
     if len(found) != 1:
         raise Refused("the listing is written in a way that is not known here")

@@ -6,6 +6,7 @@ They are data: an expression in them is read by the engines as they read a progr
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -165,8 +166,6 @@ def libraries_in(node: ast.expr, parameters: tuple[str, ...]) -> Iterator[str]:
 
 def located(node: ast.expr, at: ast.AST) -> ast.expr:
     """Return a copy of an expression that stands where a call of the program does."""
-    import copy
-
     made = copy.deepcopy(node)
     for part in ast.walk(made):
         if "lineno" in part._attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.patterns import pattern
 from ddp_audit.program.code import calls_of, names_in, speaks_of
 from ddp_audit.program.model import BufferWrite
@@ -76,11 +77,11 @@ def _from_input(method: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 def _mentions(node: ast.expr, local: set[str]) -> bool:
     """Whether an expression uses what is in a variable; its shape, type and length are facts of all ranks alike."""
-    if isinstance(node, ast.Attribute) and node.attr in ("shape", "device", "dtype", "ndim"):
+    if isinstance(node, ast.Attribute) and is_kind(node.attr, "of-form"):
         return False
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name in ("size", "len", "dim", "numel"):
+        if is_kind(name, "size"):
             return False
     if isinstance(node, ast.Name):
         return node.id in local

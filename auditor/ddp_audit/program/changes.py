@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.patterns import pattern
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 _RANKS = pattern(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
-_MOVES = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "to_empty", "type")
 
 
 def inside_wrapper(lw: Lowering, value: Value | None) -> Obj | None:
@@ -81,7 +81,7 @@ def replace_layer(lw: Lowering, node: ast.AST, owner: Value, index: Value, value
 
 def note_move(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Notes `.to(..)`, `.half()` and their like, which give the parameters of a module new storage."""
-    if bound.name not in _MOVES or module_of(bound.receiver) is None or attribute_path(bound.receiver):
+    if not is_kind(bound.name, "moves-module") or module_of(bound.receiver) is None or attribute_path(bound.receiver):
         return
     if the_object(bound.receiver, "parameter") is not None:  # of a loop over parameters or modules: only some may move
         return

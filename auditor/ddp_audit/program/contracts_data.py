@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, named
+from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import DRAWS, library_of, note_random, stream_of
 from ddp_audit.program.made import behind, operation_of
@@ -136,9 +137,7 @@ def _own_indices(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
     return None
 
 
-CONTRACTS.methods.update(
-    dict.fromkeys(("integers", "randint", "choice", "choices", "sample", "randrange", "permutation"), _own_indices)
-)
+CONTRACTS.methods.update(dict.fromkeys(kinds()["draws-indices"], _own_indices))
 
 
 def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:

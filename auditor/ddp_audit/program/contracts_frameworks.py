@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.framework import ObjectKind, frameworks
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import contracts_reports
 from ddp_audit.program.contracts import Contracts, numbered
 from ddp_audit.program.made import behind, operation_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_GIVE_ITSELF = ("to", "cuda", "cpu", "eval", "train")  # methods of a metric
 _WHOLE_STATE = ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
 
 
@@ -51,7 +51,7 @@ def _is_derived(target: Obj | None, kind: ObjectKind) -> bool:
 
 def _before_move(value: Value) -> Value:
     """A metric or engine as it was made, where it was moved since: `Accuracy(..).to(device)` is the same object."""
-    while isinstance(value, Unknown) and value.by is not None and value.by.name in _GIVE_ITSELF and value.by.args:
+    while isinstance(value, Unknown) and value.by is not None and is_kind(value.by.name, "gives-itself") and value.by.args:
         value = value.by.args[0]
     return value
 

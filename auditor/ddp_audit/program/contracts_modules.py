@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, named, parameters
+from ddp_audit.knowledge.kinds import is_kind, kinds
 from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
 from ddp_audit.program.contracts import Contract, Contracts, generic
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_WRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "add_", "trunc_normal_", "set_")
 _MOST_ITEMS = 16  # of a list that is filled one by one
 _ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
 
@@ -198,7 +198,7 @@ def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 
 def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`parameter.data.copy_(value)` and its like; not on a gradient."""
-    drawn = bound.name in ("normal_", "uniform_", "trunc_normal_")
+    drawn = is_kind(bound.name, "draws-in-place")
     note_write(lw, node, bound.receiver, "drawn" if drawn else "written")
     if drawn:
         note_random(lw, node, "torch", kwargs)
@@ -218,5 +218,5 @@ CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
     apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
-    **dict.fromkeys(_WRITES, _write), **dict.fromkeys(_ADDS, _add),
+    **dict.fromkeys(kinds()["writes-parameter"] | kinds()["draws-in-place"], _write), **dict.fromkeys(_ADDS, _add),
 )  # fmt: skip

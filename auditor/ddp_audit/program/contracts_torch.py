@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given
+from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.knowledge.libraries import has_batchnorm
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
@@ -62,33 +63,6 @@ CONTRACTS = Contracts()
 
 # Methods that are collective by contract, whatever object they are called on, though their name does not say so.
 _HIDDEN_METHODS = {name: what for one in frameworks().values() for name, what in one.methods.items()}
-_MPI_METHODS = (
-    "bcast",
-    "Bcast",
-    "allreduce",
-    "Allreduce",
-    "allgather",
-    "Allgather",
-    "Barrier",
-    "barrier",
-    "gather",
-    "scatter",
-    "reduce",
-)
-_SAME_OBJECT = (
-    "to",
-    "cuda",
-    "cpu",
-    "half",
-    "float",
-    "double",
-    "bfloat16",
-    "train",
-    "eval",
-    "to_empty",
-    "type",
-    "share_memory",
-)
 
 
 # ---- collectives
@@ -290,7 +264,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         return Unknown()
     if name.startswith("mpi4py.") and name.endswith(("Get_rank", "Get_size")):
         return leaf("rank" if name.endswith("rank") else "world_size")
-    if name.startswith("mpi4py.") and name.rsplit(".", 1)[-1] in _MPI_METHODS:
+    if name.startswith("mpi4py.") and name.rsplit(".", 1)[-1] in frameworks()["mpi"].runs:
         lw.emit(node, Collective(args=kwargs, op=name.rsplit(".", 1)[-1], hidden=True, what=f"MPI {name.rsplit('.', 1)[-1]}"))
         return Unknown()
     return None
@@ -461,7 +435,7 @@ CONTRACTS.methods.update(
     clip_grad_norm_=_clip_method, update=_update,
     register_buffer=_register_buffer, backward=_backward, step=_step, zero_grad=_zero_grad, unscale_=_unscale, no_sync=_no_sync,
     forward=_explicit_forward,
-    **dict.fromkeys(("detach", "item", "tolist", "numpy"), _detached), **dict.fromkeys(_SAME_OBJECT, _same_object),
+    **dict.fromkeys(kinds()["ends-gradient"], _detached), **dict.fromkeys(kinds()["gives-itself"], _same_object),
     **dict.fromkeys(_HIDDEN_METHODS, _hidden),
 )  # fmt: skip
 CONTRACTS.families.append(by_prefix)

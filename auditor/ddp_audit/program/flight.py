@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.patterns import pattern
 from ddp_audit.program.nodes import EarlyUse, Wait
 from ddp_audit.program.slots import Key
@@ -22,17 +23,9 @@ if TYPE_CHECKING:
 
 # Parameters of operations that only read the buffer, so that it may be read, and must not be written, while they run.
 _READS = frozenset({"tensor", "input_tensor", "input", "input_list", "input_tensor_list", "scatter_list", "tensors"})
-_WRITES_TENSOR = frozenset({"all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "scatter", "irecv", "recv"})
 _BUFFERS = (
     "tensor", "tensors", "tensor_list", "output_tensor", "input_tensor", "output", "input", "input_list", "gather_list",
     "scatter_list", "output_tensor_list", "input_tensor_list", "output_tensor_lists",
-)  # fmt: skip
-# Methods that look at no element: they give facts, or another view of the same memory.
-_HARMLESS = frozenset(
-    ["size", "numel", "dim", "data_ptr", "element_size", "record_stream", "view", "view_as", "reshape", "chunk", "split", "narrow",
-     "unbind", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "detach", "requires_grad_", "is_contiguous", "stride",
-     "storage_offset", "untyped_storage", "new_empty", "new_zeros", "new_ones", "backward", "append", "extend", "insert", "copy",
-     "get_device", "type", "is_floating_point", "nelement", "flatten", "unflatten", "is_complex", "keys", "values", "items"]
 )  # fmt: skip
 _MAKES_LIKE = pattern(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
 _WAITS = pattern(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
@@ -55,7 +48,7 @@ def launch(lw: Lowering, node: ast.Call, op: str, parameters: Iterable[str], iss
         argument = arguments.get(name)
         if argument is None:
             continue
-        written = name not in _READS or op in _WRITES_TENSOR
+        written = name not in _READS or is_kind(op, "writes-its-tensor")
         for buffer in _named(argument):
             key = _slot(lw, buffer)
             if key is not None:
@@ -104,7 +97,7 @@ def after_call(lw: Lowering, node: ast.Call, function: Value, values: Iterable[V
         if name in ("wait", "result", "get_future", "is_completed", "block_current_stream"):
             wait(lw, node, next((o.receiver for o in options(function) if isinstance(o, Bound)), None))
             return
-        if name not in _HARMLESS:
+        if not is_kind(name, "reads-no-element"):
             touch(lw, node.func.value, node, write=name.endswith("_") and not name.endswith("__"))
     elif isinstance(node.func, ast.Name):
         name = node.func.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.patterns import pattern
 from ddp_audit.program.made import behind
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
@@ -14,7 +15,6 @@ HASHES = "the hashes of strings, which each process salts differently"
 ADDRESSES = "the addresses of objects"
 LISTING = "the order in which the file system lists them"
 
-_LISTINGS = ("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob", "iterdir", "rglob", "glob")
 _KEEP = (
     "builtins.dict",
     "builtins.filter",
@@ -54,7 +54,7 @@ def unordered(value: Value) -> Unordered | None:
         case Obj(kind="zip", info=list() as parts):
             return _first(parts)
         case Unknown(by=Made(name=name, args=args)):
-            if name in _LISTINGS:
+            if is_kind(name, "lists-files"):
                 return Unordered(LISTING, True)
             if name in _OF_SETS or name in _KEEP:
                 return _first(args)

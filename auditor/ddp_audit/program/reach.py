@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ddp_audit.findings import Span
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
 from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
@@ -453,17 +454,7 @@ def _arguments_differ(left: Traffic, right: Traffic) -> str:
 
 def reduce_op(node: Traffic) -> str:
     """The reduce operation of a collective as torch names it, SUM where none is given; empty where it is not known."""
-    if (
-        not isinstance(node, Collective)
-        or node.hidden
-        or node.op
-        not in (
-            "all_reduce",
-            "reduce",
-            "reduce_scatter",
-            "all_reduce_coalesced",
-        )
-    ):
+    if not isinstance(node, Collective) or node.hidden or not is_kind(node.op, "takes-operation"):
         return ""
     value = node.args.get("op")
     if value is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_audit.knowledge.tensors import BY_DATA, JOINS, LIKE_ANOTHER, OF_ELEMENTS, OF_SIZES, SAME_ELEMENTS, TYPES
+from ddp_audit.knowledge.kinds import is_kind
+from ddp_audit.knowledge.tensors import BY_DATA, JOINS, LIKE_ANOTHER, OF_ELEMENTS, OF_SIZES, TYPES
 from ddp_audit.program.values import (
     MISSING,
     Alt,
@@ -23,24 +24,8 @@ from ddp_audit.program.values import (
     truth,
 )
 
-_SAME = SAME_ELEMENTS | {"all_gather", "all_reduce", "broadcast", "reduce"}  # as collectives leave them
-_COMPARISONS = (
-    "==",
-    "!=",
-    "<",
-    "<=",
-    ">",
-    ">=",
-    "&",
-    "|",
-    "invert",
-    "torch.isfinite",
-    "torch.isnan",
-    "isfinite",
-    "isnan",
-    "bool",
-    "not",
-)
+_SAME = ("same-elements", "keeps-elements")
+_TRUTH = ("comparison", "truth-of-elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +64,7 @@ def facts(value: Value, world: World) -> Facts:
     if made.name.startswith("torch.") and last in (*LIKE_ANOTHER, "clone") and made.args:
         inner = facts(made.args[0], world)
         return Facts(given or inner.dtype, inner.numel, inner.device)
-    if last in _SAME and made.args:
+    if is_kind(last, *_SAME) and made.args:
         inner = facts(made.args[0], world)
         moved = made.name in ("cuda", "cpu", "to") and not any(_dtype_name(arg) for arg in made.args[1:])
         dtype = TYPES.get(last) or next((d for d in map(_dtype_name, made.args[1:]) if d), "") or given or inner.dtype
@@ -100,7 +85,7 @@ def rows(value: Value, world: World) -> int | None:
         case Unknown(by=Made(name=name, args=(first, *_))) if name.startswith("torch.") and name.rsplit(".", 1)[-1] in OF_SIZES:
             count = evaluate(first.items[0] if isinstance(first, Items) and first.items else first, world)
             return count if isinstance(count, int) else None
-        case Unknown(by=Made(name=name, args=(first, *_))) if name in _SAME:
+        case Unknown(by=Made(name=name, args=(first, *_))) if is_kind(name, *_SAME):
             return rows(first, world)
     return None
 
@@ -140,7 +125,7 @@ def _same_size(value: Value) -> Iterator[Value]:
     """A value and what it was made of by operations that keep the size."""
     for _ in range(20):
         yield value
-        if isinstance(value, Unknown) and value.by is not None and value.by.args and value.by.name in _SAME:
+        if isinstance(value, Unknown) and value.by is not None and value.by.args and is_kind(value.by.name, *_SAME):
             value = value.by.args[0]
         elif isinstance(value, Expr) and len(value.args) == 2 and isinstance(value.args[1], Const):
             value = value.args[0]
@@ -150,8 +135,8 @@ def _same_size(value: Value) -> Iterator[Value]:
 
 def _is_mask(index: Value) -> bool:
     if isinstance(index, Expr):
-        return index.op in _COMPARISONS and bool(index.args)
-    return isinstance(index, Unknown) and index.by is not None and index.by.name in _COMPARISONS
+        return is_kind(index.op, *_TRUTH) and bool(index.args)
+    return isinstance(index, Unknown) and index.by is not None and is_kind(index.by.name, *_TRUTH)
 
 
 def _dtype_name(value: Value | None) -> str:

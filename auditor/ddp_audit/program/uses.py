@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.modules import Key
 from ddp_audit.program.nodes import ModuleUse
 from ddp_audit.program.values import Alt, Items, Obj, Unknown, Value, options, the_object
@@ -28,7 +29,7 @@ def note_use(lw: Lowering, node: ast.AST, value: Value, whole: bool = False) -> 
         return
     for option in options(value):
         if isinstance(option, Obj) and option.kind == "module":
-            listed = isinstance(option.cls, str) and option.cls.endswith(("ModuleList", "ModuleDict"))
+            listed = isinstance(option.cls, str) and is_kind(option.cls, "holds-modules")
             lw.emit(node, ModuleUse(target=option, whole=whole, listed=listed and not whole))
         elif isinstance(option, Items):
             for item in option.items:
@@ -45,5 +46,4 @@ def element_of(lw: Lowering, container: Obj) -> Value:
 def is_container(value: Value) -> Obj | None:
     """A ModuleList, ModuleDict or Sequential."""
     found = the_object(value, "module")
-    names = ("ModuleList", "ModuleDict", "Sequential", "ParameterList")
-    return found if found is not None and isinstance(found.cls, str) and found.cls.endswith(names) else None
+    return found if found is not None and isinstance(found.cls, str) and is_kind(found.cls, "container") else None

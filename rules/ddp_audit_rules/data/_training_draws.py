@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import Backward, LoaderMade, Program, RandomNumbers, Seed, Spawn, Split, Wrap
-from ddp_audit.tree.questions import training_passes
+from ddp_audit.tree.questions import code_at, training_passes
 from ddp_audit.tree.values import RANDOM, RANK, Const, Obj, Value, options
 from ddp_audit_rules.facts.streams import draws as made_by_chance
 from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
@@ -32,7 +32,7 @@ def draws(program: Program) -> Iterator[Draw]:
     innermost = {backward.loops[-1] for backward in program.of(Backward) if backward.loops}
     for node in program.of(RandomNumbers):
         here = trained & set(node.loops) and (node.grad is not False or node.loops[-1] in innermost)
-        if not node.augments and here and not node.rank_guards and not _is_scalar(node):
+        if not node.augments and here and not node.rank_guards and not _is_scalar(program, node):
             words = f"`{node.text}` gives all ranks the same numbers in each step"
             yield Draw(node.span, node.library, node.number, words, "drawn in each step of training")
     for backward in program.of(Backward):
@@ -50,9 +50,10 @@ def draws(program: Program) -> Iterator[Draw]:
                 yield Draw(node.span, "torch", one.made.number, words, "a transform that draws")
 
 
-def _is_scalar(node: RandomNumbers) -> bool:
+def _is_scalar(program: Program, node: RandomNumbers) -> bool:
     """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
-    return node.library == "random" or (node.library == "numpy" and not node.args)
+    call = code_at(program, node.span, ast.Call)
+    return node.library == "random" or (node.library == "numpy" and call is not None and not call.args and not call.keywords)
 
 
 def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[Draw]:

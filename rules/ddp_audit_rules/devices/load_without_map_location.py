@@ -79,7 +79,7 @@ dist.destroy_process_group()
         if not is_distributed(program) or not may_use_nccl(program):
             return
         saves = [node for node in program.of(Save) if has_state(node)]
-        if any(is_from_cpu(node) for node in saves):
+        if any(is_from_cpu(program, node) for node in saves):
             return
         states = loaded_states(program)
         for node in first_of_each_place(n for n in program.of(Load) if n.number in states and who(program, n) == SEVERAL):

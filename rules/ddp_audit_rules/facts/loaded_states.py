@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from ddp_audit.findings import Fix, Span
-from ddp_audit.tree.nodes import Guard, Load, LoadState, Node, Program, Save
+from ddp_audit.tree.nodes import Guard, Load, LoadState, Move, Node, Program, Save
 from ddp_audit.tree.questions import assigned_at, code_at, every, function_at
-from ddp_audit.tree.values import Const, Made, Unknown, behind, defaults_in, operation_of
+from ddp_audit.tree.values import Const, Made, Obj, Unknown, behind, constant, defaults_in, operation_of
 
 
 def load_number(by: Made) -> int | None:
@@ -34,9 +34,14 @@ def has_state(save: Save) -> bool:
     return content is not None and any(operation_of(value) == "state_dict" for value in behind(content))
 
 
-def is_from_cpu(save: Save) -> bool:
+def is_from_cpu(program: Program, save: Save) -> bool:
     """Whether what is saved was brought to the CPU before."""
-    return any(operation_of(value) == "cpu" for value in behind(save.args["obj"]))
+    values = list(behind(save.args["obj"]))
+    saved = {value.key for value in values if isinstance(value, Obj)}
+    moved = [n for n in program.of(Move) if n.number < save.number and n.object is not None and n.object.key in saved]
+    last = moved[-1] if moved else None
+    away = last is not None and "cpu" in (last.name, constant(last.where))
+    return away or any(operation_of(value) == "cpu" for value in values)
 
 
 def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list[Guard], str]:

@@ -75,7 +75,7 @@ def path_of(node: FileTouch) -> Value | None:
 def is_of_each_rank(path: Value) -> bool:
     """Whether a path reads as one of each process's own: made of its rank, or of a name that says so."""
     key = path_key(path)
-    names = [str(piece) for piece in key or ()]
+    names = [name for piece in key or () for name in str(piece).split("/")]  # of folders and files
     return RANK in path.taint or key is None or any(says(name, "of-one-rank") for name in names)
 
 

@@ -12,6 +12,7 @@ from ddp_audit.explore.exact.contents import tensors_in
 from ddp_audit.explore.exact.values import Lib, Native, Tensor, Unknown, error
 from ddp_audit.folding import count_of
 from ddp_audit.knowledge import functions
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.machine.process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _events(it: Interpreter, op: str, given: dict[str, Any], group: Group, paylo
     numel = sum(s for s in sizes if s is not None) if sizes and None not in sizes else None
     dtype = tensors[0].dtype if tensors else None
     folded = FOLDED.get(op, op)
-    reduces = folded in ("all_reduce", "reduce", "reduce_scatter")
+    reduces = is_kind(folded, "takes-operation")
     rooted = folded in ("broadcast", "reduce", "gather", "scatter")
     return [
         Event(

@@ -75,12 +75,10 @@ def _cycle(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("itertools.islice")
 def _islice(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice
-
     bounds = args[1:]
     if any(not isinstance(b, (int, type(None))) or (b or 0) < 0 for b in bounds) or not bounds:
         return unknown(*args)
-    return training.Stream(islice(it.iterate(args[0]), *bounds))
+    return training.Stream(itertools.islice(it.iterate(args[0]), *bounds))
 
 
 @model("itertools.count")
@@ -100,11 +98,13 @@ def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("itertools.product")
 def _product(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from itertools import islice, product
-
     parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
     known = [part for part in parts if not isinstance(part, Unknown)]
-    return list(islice(product(*known), 10_000)) if len(known) == len(parts) and not kwargs else unknown(*args)
+    return (
+        list(itertools.islice(itertools.product(*known), _MOST_LISTED))
+        if len(known) == len(parts) and not kwargs
+        else unknown(*args)
+    )
 
 
 @model("itertools.chain.from_iterable")

@@ -13,10 +13,10 @@ from typing import Any
 from ddp_audit.explore.exact import containers
 from ddp_audit.explore.exact.contents import dtype_of
 from ddp_audit.explore.exact.values import Module, Param, Tensor
+from ddp_audit.knowledge.kinds import is_kind
 
 Made = Callable[[Module, dict[str, Any]], None]
 _LAYERS: dict[str, tuple[tuple[str, ...], Made]] = {}
-_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
 _OPAQUE = ("AdaptiveLogSoftmaxWithLoss",)
 
 
@@ -328,7 +328,7 @@ def make(name: str, args: list[Any], kwargs: dict[str, Any]) -> Module:
     """A layer of torch.nn. One that registers nothing has no parameters; one that is not known in detail is opaque."""
     made = Module(name)
     last = name.rsplit(".", 1)[-1]
-    if last in _CONTAINERS:
+    if is_kind(last, "container"):
         containers.fill(made, last, args, kwargs)
     elif last in _LAYERS:
         parameters, register = _LAYERS[last]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -277,8 +278,6 @@ CALLS |= {"builtins.min": _extreme("min"), "builtins.max": _extreme("max")}
 
 @model("builtins.sum")
 def _sum(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    import ast
-
     items = listed(it, args[0])
     if isinstance(items, Unknown):
         return unknown(items, why="a sum")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddp_audit.explore.exact.contents import tensors_in
 from ddp_audit.explore.exact.values import Instance, Lib, Param, Tensor, Unknown
+from ddp_audit.knowledge.kinds import is_kind
 
 if TYPE_CHECKING:
     from ddp_audit.events import Event
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Place = tuple[str, int]  # path and line
-_MADE_OF = frozenset({
-    "tensor", "as_tensor", "scalar_tensor", "asarray", "new_tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor",
-    "IntTensor", "stack", "cat", "concat", "hstack", "full", "new_full", "clone", "item", "tolist", "numpy", "squeeze", "unsqueeze",
-    "reshape", "view", "flatten", "contiguous", "float", "double", "half", "long", "int", "bfloat16", "to", "type", "cpu", "cuda",
-    "squeeze_", "unsqueeze_", "view_as", "requires_grad_", "detach_",
-})  # fmt: skip
 _MOST_PARTS = 64  # of a list that a tensor is made of
 
 
@@ -100,7 +95,7 @@ def copied(source: Any, made: Value) -> Value:
 
 def made_by(name: str, source: Any, made: Value) -> Value:
     """What a function or method of torch made of its first argument."""
-    return copied(source, made) if name in _MADE_OF else made
+    return copied(source, made) if is_kind(name, "made-of-elements") else made
 
 
 def shared(source: Tensor, made: Tensor) -> Tensor:
@@ -135,7 +130,7 @@ def changed(it: Interpreter, name: str, tensor: Any, args: Iterable[Any]) -> Non
         keep(tensor, _grown(it, tensor, other))
     elif name == "copy_":
         keep(tensor, total_of(other))
-    elif name not in _MADE_OF:
+    elif not is_kind(name, "made-of-elements"):
         for part in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
             keep(part, None)
 
@@ -162,7 +157,7 @@ def forgotten(values: Iterable[Any]) -> None:
 
 def reduced(it: Interpreter, op: str, payload: Any, made: list[Event]) -> None:
     """A collective that writes its tensors was issued. What is summed over all ranks holds their sum."""
-    sums = op in ("all_reduce", "all_reduce_coalesced", "reduce") and bool(made) and made[-1].reduce_op == "sum"
+    sums = is_kind(op, "sums-up") and bool(made) and made[-1].reduce_op == "sum"
     issued = it.events[-1] if made and it.events else None
     for tensor in [payload] if isinstance(payload, Tensor) else tensors_in(payload):
         before = total_of(tensor)
