@@ -50,7 +50,7 @@ _PARTS = (
 )
 # Rounds of tests: seconds that they take by the map, and which of them. Most mutants are noticed in the first. Tests that start
 # ranks come last: they cost far more than the map says, as it counts what several of them share once.
-_ROUNDS = ((4.0, "not traced"), (30.0, "not traced"), (120.0, "traced"))
+_ROUNDS = ((4.0, "not traced"), (15.0, "not traced"), (120.0, "traced"))
 _QUICK_ROUNDS = 2
 _QUIET = ("-q", "-s", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--rootdir")
 _AIM = 0.05

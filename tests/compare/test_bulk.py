@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ddp_audit import events
 from ddp_audit.compare.bulk import Places, aligned
-from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.run import RecordedRun, backwards, last_issued, last_of, of_kinds, tally
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.report.trace_json import as_object
 from ddp_audit.report.trace_text import render
@@ -245,6 +245,53 @@ def test_ranks_that_meet_from_different_places(tmp_path: Path) -> None:
     same(tmp_path)
     crossed = bulk(tmp_path)[1].crossed
     assert [(one.index, one.count) for one in crossed] == [(0, 9), (1, 18)]
+
+
+def test_events_are_looked_through_as_a_list_of_them_is(tmp_path: Path) -> None:
+    graded, bare = ((events.FORWARD, {"model": "ddp0", "grad": grad, "sync": True}, 3 * grad) for grad in (True, False))
+    step = (events.STEP, {"optimizer": "SGD", "models": ["ddp0"], "unreduced": False}, 0)
+    program: list[Any] = [(events.SEED, {"seed": 3}, 0)]
+    for number in range(12):  # with definitions among the records, and more events than are kept
+        sampler = (events.SAMPLER, {"action": "iter", "epoch": number, "replicas": 2, "shuffle": True}, 0)
+        program += [sampler, graded, call("all_reduce", 5 + number, reduce_op="sum"), (events.BACKWARD, {}, 0), step, bare, call()]
+    write(tmp_path, ([program, program], ["exit", "killed"]))
+    run, late = load_run(tmp_path), load_columns(tmp_path)[0]
+    for rank in (0, 1):
+        listed, looked = list(run.ranks[rank].events), late.ranks[rank].events
+        assert isinstance(looked, LateEvents) and len(looked) == len(listed) > 80
+        for part in (
+            slice(1, 70),
+            slice(None, None, -2),
+            slice(2, None, 3),
+            slice(None, 1),
+            slice(5, 2),
+            slice(-9, None),
+            slice(None),
+        ):
+            assert looked[part] == listed[part]
+        for place in [*range(len(listed)), *range(-1, -len(listed) - 1, -1)]:
+            assert looked[place] == listed[place]
+        for outside in (len(listed), -len(listed) - 1):
+            with pytest.raises(IndexError):
+                looked[outside]
+        assert [event.kind for event in backwards(looked)] == [event.kind for event in listed[::-1]]
+        assert last_issued(looked) == last_issued(listed) is not None
+        for kind in sorted({event.kind for event in listed} | {events.SAVE}):
+            kinds = {kind, events.STEP}
+            assert list(of_kinds(looked, *kinds)) == [event for event in listed if event.kind in kinds]
+            assert sum(count for _, count in tally(looked, kind)) == sum(event.kind == kind for event in listed)
+            known = [last_of(looked, kind), last_of(listed, kind)]
+            assert [one and (one.kind, one.detail) for one in known] == [known[1] and (kind, known[1].detail)] * 2
+        for kind in ("ddp0", "ddp1"):
+            assert (kind in looked.trained()) is (kind == "ddp0")
+        first, batches = looked.trained()["ddp0"]
+        assert first.kind == events.FORWARD and first.detail["grad"]
+        assert list(batches) == [3] * 12
+        assert [(event.detail["epoch"], held) for event, held in looked.epochs()] == [(number, [3]) for number in range(12)]
+        for place in range(len(listed)):
+            before = next((one for one in reversed(listed[:place]) if one.kind == events.FORWARD), None)
+            found = looked.forward_before(place)
+            assert (found and found.detail["grad"]) == (before and before.detail["grad"])
 
 
 def test_interleaved_definitions_are_left_to_the_plain_reader(tmp_path: Path) -> None:

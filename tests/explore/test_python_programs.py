@@ -512,6 +512,20 @@ send(1 + is_dataclass(Part) + 2 * is_dataclass(whole) + 4 * is_dataclass(3))
 send(replace(Part(1), height=9).area)
 send(1 + (Part(1) == Part(1)) + 2 * (Part(1) == Part(2)))
 """,
+    "fields that are not given": """
+from dataclasses import dataclass, field
+@dataclass
+class A:
+    a: int
+    b: int = field(init=False, default=5)
+    c: int = 1
+    d: int = field(init=True, default=7)
+    e: list = field(init=False, default_factory=lambda: [1, 2])
+x = A(2, 3)
+send(x.a + 10 * x.b + 100 * x.c + 1000 * x.d + len(x.e))
+y = A(2, 3, 4)
+send(y.b + 10 * y.d)
+""",
     "data classes that inherit": """
 from dataclasses import dataclass, field, KW_ONLY
 @dataclass

@@ -296,6 +296,10 @@ out, (h, c) = nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True)(torch.zeros
 send(out.numel())
 send(h.numel())
 send(c.shape[0] + c.shape[1] * 10 + c.shape[2] * 100)
+out, (h, c) = nn.LSTM(4, 5, 3, bidirectional=True)(torch.zeros(3, 7, 4))
+send(h.numel())
+send(c.numel())
+send(nn.Embedding(10, 3)(torch.tensor(1)).numel())
 out, h = nn.GRU(4, 5)(torch.zeros(7, 3, 4))
 send(out.numel() + h.numel())
 out, (h, c) = nn.LSTM(4, 5, proj_size=3)(torch.zeros(7, 2, 4))
@@ -376,6 +380,7 @@ for optimizer in (torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.Adam(ne
     for group in optimizer.param_groups:
         send(int(group["lr"] * 100) + len(group["params"]))
 optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.75})
+send(1 + isinstance(optimizer, torch.optim.Optimizer) + 2 * isinstance(optimizer, nn.Module))
 send(len(optimizer.param_groups) + int(optimizer.param_groups[-1]["lr"] * 100) + int(1000 * optimizer.param_groups[-1]["weight_decay"]))
 for group in optimizer.param_groups:
     group["lr"] = 0.125

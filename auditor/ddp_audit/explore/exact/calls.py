@@ -398,7 +398,7 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
             return unknown(*args)
         if isinstance(owner, dict) and name in ("get", "pop", "setdefault") and args and isinstance(args[0], Unknown):
             return unknown(*args)
-        if isinstance(owner, list) and name in ("index", "count", "remove") and is_unknown(owner):
+        if isinstance(owner, (list, tuple)) and name in ("index", "count", "remove") and is_unknown(owner):
             return unknown(owner)
         try:
             result = it.fold(f".{name}", owner, *args, **kwargs)

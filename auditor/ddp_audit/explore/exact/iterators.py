@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls, expressions, training
 from ddp_audit.explore.exact.contents import is_unknown, unknown
+from ddp_audit.explore.exact.iteration import several
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, model
 from ddp_audit.explore.exact.values import Function, Generating, Native, Unknown, error
 
@@ -93,7 +94,9 @@ def _count(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @model("itertools.chain")
 def _chain(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     parts = [part if isinstance(part, Unknown) else it.listed(part) for part in args]
-    return [element for part in parts for element in ([part] if isinstance(part, Unknown) else part)]
+    elements = [element for part in parts if not isinstance(part, Unknown) for element in part]
+    lost = [part for part in parts if isinstance(part, Unknown)]
+    return several(elements, *lost) if lost else elements
 
 
 @model("itertools.product")

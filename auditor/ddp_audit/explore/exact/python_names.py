@@ -142,7 +142,7 @@ def in_order(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     try:
         chosen = None if key is None else [applied(it, key, item) for item in items]
         if is_unknown(items if chosen is None else chosen):
-            return items
+            return [unknown(chosen) for _ in items] if all(isinstance(item, PLAIN) for item in items) else items
         weigh(items if chosen is None else chosen)
         compared = items if chosen is None else chosen
         places = sorted(range(len(items)), key=lambda place: compared[place], reverse=kwargs.get("reverse") is True)
@@ -330,7 +330,7 @@ def _filter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return items
     keep = [item if args[0] is None else applied(it, args[0], item) for item in items]
     known = [it.known_truth(wanted) for wanted in keep]
-    if None in known and all(isinstance(item, PLAIN) for item in items):
+    if None in known and all(isinstance(item, (*PLAIN, Unknown)) for item in items):
         return several(items, unknown(*keep))
     return [item for item, wanted in zip(items, known, strict=True) if wanted is not False]
 

@@ -111,8 +111,8 @@ def _counter(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _deque(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     items = listed(it, args[0]) if args else []
     most = args[1] if len(args) > 1 else kwargs.get("maxlen")
-    if isinstance(items, Unknown):
-        return items
+    if isinstance(items, Unknown) or isinstance(most, Unknown):
+        return unknown(items, most, why="a deque")
     return Deque.of(items, most if isinstance(most, int) and 0 <= most < sys.maxsize else None)
 
 

@@ -235,6 +235,12 @@ def _function(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any
     if name in LOSSES:
         reduced = kwargs.get("reduction", "mean")
         return like(it, first, *everything, shape=() if reduced in ("mean", "sum") else None)
+    if name == "where" and len(args) > 2:
+        shape = first.shape
+        for other in tensors[1:]:
+            shape = _broadcast(shape, other.shape)
+        chosen = next((value.dtype for value in args[1:3] if isinstance(value, Tensor)), _of_number(args[1]))
+        return like(it, first, *everything, shape=shape, dtype=chosen)
     if name == "linear" and len(args) > 1 and isinstance(args[1], Tensor) and args[1].shape and first.shape:
         return like(it, first, *everything, shape=(*first.shape[:-1], args[1].shape[0]))
     if name in ("matmul", "bmm", "mm") and len(tensors) > 1:
@@ -254,7 +260,9 @@ def _method(it: Interpreter, tensor: Tensor, name: str, args: list[Any], kwargs:
     if name in ("view", "reshape") and (args or "shape" in kwargs):
         return like(it, tensor, shape=_viewed(tensor, [kwargs["shape"]] if "shape" in kwargs else args))
     if name == "flatten":
-        return like(it, tensor, shape=flattened(tensor.shape, *(a for a in args if isinstance(a, int))))
+        ends = [kwargs.get("start_dim", args[0] if args else 0), kwargs.get("end_dim", args[1] if len(args) > 1 else -1)]
+        known = all(isinstance(end, int) for end in ends)
+        return like(it, tensor, shape=flattened(tensor.shape, *ends) if known else None)
     if name == "unsqueeze" and tensor.shape is not None and args and isinstance(args[0], int):
         at = args[0] % (len(tensor.shape) + 1)
         return like(it, tensor, shape=(*tensor.shape[:at], 1, *tensor.shape[at:]))
