@@ -1,11 +1,13 @@
 """The tests that run each line of the audited modules, kept under `build/mutation/`. Files of tests that changed are measured anew.
 
-A module that has changed since is looked up as a whole, and so is a line that runs at import: all tests that ran any line of
-it. Tests that start other processes count where their own process runs the line.
+A line of a module that has changed since is looked up where it stood. One that is new is looked up as the whole module, and so
+is a line that runs at import: all tests that ran any line of it. Tests that start other processes count where their own process
+runs the line.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -29,6 +31,11 @@ TESTS = (
     "tests/trace/test_flight_recorder.py",
     "tests/trace/test_locked.py",
     "tests/report",
+    "tests/rules/test_evidence_verdicts.py",
+    "tests/rules/test_order_verdicts.py",
+    "tests/rules/test_rank_dependent_hyperparameter.py",
+    "tests/rules/test_replica_verdicts.py",
+    "tests/rules/test_rule_verdicts.py",
     "tests/cli/test_diff.py",
     "tests/cli/test_predictions_of_runs.py",
     "tests/cli/test_explained_runs.py",
@@ -52,24 +59,35 @@ class CoverageMap:
         self._lines: dict[str, dict[str, list[str]]] = held["lines"]
         self._seconds: dict[str, float] = held["seconds"]
         self._texts: dict[str, str] = held["texts"]
+        self._moved: dict[str, dict[int, int]] = {}
         self._at_import: dict[str, list[int]] = held["at_import"]
 
     def runs_at_import(self, module: str, first: int, last: int) -> bool:
         """Whether a line runs before any test does."""
-        known = self._at_import.get(module, ()) if self._is_as_measured(module) else ()
-        return runs_at_import(module, first) or any(line in known for line in range(first, last + 1))
+        known, before = self._at_import.get(module, ()), self._lines_before(module)
+        return runs_at_import(module, first) or any(before.get(line) in known for line in range(first, last + 1))
 
     def tests_of(self, module: str, first: int, last: int) -> list[tuple[str, float]]:
         """Tests with the seconds that each takes."""
-        lines = self._lines.get(module, {})
-        if self._is_as_measured(module) and not self.runs_at_import(module, first, last):
-            found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
+        lines, before = self._lines.get(module, {}), self._lines_before(module)
+        is_new = not any(line in before for line in range(first, last + 1))
+        if not is_new and not self.runs_at_import(module, first, last):
+            found = {test for line in range(first, last + 1) for test in lines.get(str(before.get(line)), ())}
         else:
             found = {test for tests in lines.values() for test in tests}
         return sorted(((test, self._seconds[test]) for test in found), key=lambda pair: (pair[1], pair[0]))
 
-    def _is_as_measured(self, module: str) -> bool:
-        return self._texts.get(module) == _digest(ROOT / module)
+    def _lines_before(self, module: str) -> dict[int, int]:
+        """The number that each line of a module had when it was measured; without the lines that are new."""
+        if module not in self._moved:
+            self._moved[module] = _lines_of(self._texts.get(module, ""), (ROOT / module).read_text(encoding="utf-8"))
+        return self._moved[module]
+
+
+def _lines_of(old: str, new: str) -> dict[int, int]:
+    """The number that each line of the new text has in the old one; without the lines that are new."""
+    blocks = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).get_matching_blocks()
+    return {b + n + 1: a + n + 1 for a, b, size in blocks for n in range(size)}
 
 
 def _nothing() -> dict[str, Any]:
@@ -97,14 +115,16 @@ def _write(held: dict[str, Any]) -> None:
 def _merged(held: dict[str, Any], gone: Sequence[str], measured: Sequence[str]) -> dict[str, Any]:
     """What is held, without what it says of some files of tests, and with what they say now."""
     _measure(measured)
-    whole = not held["files"]
     seconds, lines, at_import = _told()
     held["seconds"] = {test: took for test, took in held["seconds"].items() if test.partition("::")[0] not in gone} | seconds
     for path in modules():
-        module, known = lines.get(path, {}), held["lines"].get(path, {})
-        if whole or path not in held["texts"]:
-            held["texts"][path] = _digest(ROOT / path)
-        held["at_import"][path] = sorted({*held["at_import"].get(path, ()), *at_import.get(path, ())})
+        text = (ROOT / path).read_text(encoding="utf-8")
+        now = {str(before): str(line) for line, before in _lines_of(held["texts"].get(path, ""), text).items()}
+        known = {now[line]: tests for line, tests in held["lines"].get(path, {}).items() if line in now}
+        module = lines.get(path, {})
+        imported = {int(now[str(line)]) for line in held["at_import"].get(path, ()) if str(line) in now}
+        held["texts"][path] = text
+        held["at_import"][path] = sorted(imported | {*at_import.get(path, ())})
         held["lines"][path] = {
             line: sorted({test for test in known.get(line, ()) if test.partition("::")[0] not in gone} | {*module.get(line, ())})
             for line in {*known, *module}

@@ -193,6 +193,8 @@ def _left_out(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cast":
             parts.append(node.args[0])
+        if isinstance(node, ast.keyword) and node.arg == "strict":  # whether zip() says that lengths differ: they do not
+            parts.append(node)
         if isinstance(node, ast.ClassDef):  # how a data class is made
             parts.extend(node.decorator_list)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
