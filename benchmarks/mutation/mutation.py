@@ -50,7 +50,7 @@ _PARTS = (
 )
 # Rounds of tests: seconds that they take by the map, and which of them. Most mutants are noticed in the first. Tests that start
 # ranks come last: they cost far more than the map says, as it counts what several of them share once.
-_ROUNDS = ((4.0, "not traced"), (15.0, "not traced"), (120.0, "traced"))
+_ROUNDS = ((4.0, "not traced"), (25.0, "not traced"), (120.0, "traced"))
 _QUICK_ROUNDS = 2
 _QUIET = ("-q", "-s", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--rootdir")
 _AIM = 0.05
@@ -176,7 +176,7 @@ def _within(limit: float, tests: Sequence[tuple[str, float]]) -> list[tuple[str,
     spent = 0.0
     for name, seconds in tests:
         if chosen and spent + seconds > limit:
-            break
+            continue
         chosen.append((name, seconds))
         spent += seconds
     files = {name.partition("::")[0]: place for place, (name, _) in reversed(list(enumerate(chosen)))}
