@@ -80,9 +80,13 @@ dist.all_reduce(torch.ones(1 + dist.get_rank(group=both)))
 first = dist.new_group([0])
 dist.all_reduce(torch.ones(4), group=first)
 dist.all_reduce(torch.ones(2 + dist.get_rank(first)))
+if rank:
+    dist.all_reduce(torch.ones(4 + dist.recv(torch.ones(1), 0, group=first)))
+    dist.all_reduce(torch.ones(6 + (dist.send(torch.ones(1), 0, group=first) is None)))
+    dist.all_reduce(torch.ones(8 + (dist.irecv(torch.ones(1), 0, group=first) is None)))
 """,
         "all_reduce4/1 all_reduce2",
-        "all_reduce1",
+        "all_reduce1 all_reduce3 all_reduce7 all_reduce9",
     ),
     "what a rank is told": (
         """
@@ -201,6 +205,11 @@ REFUSED = {
     "a rank outside of the group": (
         "group = [dist.new_group([r]) for r in (0, 1)][rank]\ndist.send(torch.ones(1), 1 - rank, group=group)\n",
         "ValueError: Global rank {other} is not part of group",
+    ),
+    "PowerSGD from the first step": (
+        "from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState\nPowerSGDState(None, start_powerSGD_iter=3)\n"
+        "PowerSGDState(None, 1, 1, use_error_feedback=False, warm_start=False)\nPowerSGDState(None, 1, 1, warm_start=False)\n",
+        "ValueError: Expect `start_powerSGD_iter` > 1",
     ),
     "two loaders' orders": (
         "from torch.utils.data import DataLoader, SequentialSampler\nDataLoader([1], shuffle=True, sampler=SequentialSampler([1]))\n",

@@ -242,6 +242,9 @@ net.train()
 send(1 + net[1].training)
 net.train(False)
 send(1 + net[1].training)
+net.train(True)
+net.train(mode=False)
+send(1 + net[1].training)
 net[2].train(mode=True)
 send(1 + net[2][0].training + 2 * net.training)
 send(1 + (net[0].weight.dtype == torch.float32))
@@ -282,7 +285,7 @@ for layer in (nn.Linear(4, 3), nn.Conv2d(3, 8, 3, bias=False), nn.Conv1d(2, 4, k
               nn.EmbeddingBag(4, 3), nn.LSTM(3, 5, 2, bidirectional=True), nn.GRU(3, 4, bias=False), nn.RNN(2, 3, num_layers=3), nn.LSTM(3, 5, proj_size=2),
               nn.LSTMCell(3, 4), nn.GRUCell(3, 4), nn.RNNCell(2, 2, bias=False), nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4, bias=False, kdim=4, vdim=6),
               nn.TransformerEncoderLayer(8, 2, 16), nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 3), nn.TransformerDecoderLayer(8, 2, dim_feedforward=4),
-              nn.Transformer(8, 2, 1, 2, 12), nn.PReLU(), nn.PReLU(4), nn.Bilinear(2, 3, 4), nn.RMSNorm(6), nn.CosineSimilarity(), nn.Dropout(0.5)):
+              nn.Transformer(8, 2, 1, 2, 12), nn.Transformer(4, 2, dim_feedforward=8), nn.Transformer(d_model=4, nhead=1, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=3, bias=False), nn.PReLU(), nn.PReLU(4), nn.Bilinear(2, 3, 4), nn.RMSNorm(6), nn.CosineSimilarity(), nn.Dropout(0.5)):
     send(1 + sum(p.numel() for p in layer.parameters()))
     send(1 + len(list(layer.parameters())) + 100 * len(list(layer.buffers())) + 1000 * sum(b.numel() for b in layer.buffers()))
 """,
@@ -357,6 +360,15 @@ def with_it():
 def inference():
     return 1 + torch.is_grad_enabled()
 send(without()); send(with_it()); send(inference())
+decorate = torch.no_grad()
+@decorate
+def also_without():
+    return 1 + torch.is_grad_enabled()
+send(also_without())
+@torch.set_grad_enabled(False)
+def switched():
+    return 1 + torch.is_grad_enabled()
+send(switched())
 with torch.no_grad():
     send(with_it())
     send(1 + torch.is_grad_enabled())

@@ -29,6 +29,12 @@ class Box:
         return self.n > 1
 def doubled(n):
     return n * 2
+def held(module, key):
+    module[key] = nn.Linear(2, 2)
+    return module
+def updated(module):
+    module.update(json.loads(T))
+    return module
 def words():
     yield from L
 """
@@ -67,6 +73,9 @@ TENSORS = (
     "(torch.ones(U, 1) + torch.ones(3)).numel()", "(torch.ones(2, 3) @ torch.ones(3, U)).numel()", "torch.zeros_like(torch.ones(U)).numel()", "torch.ones(2, 3).flatten(U).dim()", "torch.ones(2, 3).transpose(0, U).shape[0]",
     "nn.Linear(U, 2).weight.numel()", "sum(p.numel() for p in nn.Linear(2, U).parameters())", "nn.Linear(2, U)(torch.ones(3, 2)).numel()", "nn.Conv2d(3, 8, U).weight.numel()", "nn.Embedding(U, 3).weight.numel()",
     "sum(p.numel() for p in nn.Sequential(*[nn.Linear(2, 2) for _ in L]).parameters())", "sum(p.numel() for p in nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), U).parameters())", "sum(p.numel() for p in nn.LSTM(2, 3, U).parameters())",
+    "sum(p.numel() for p in nn.Sequential(*json.loads(T)).parameters())", "sum(p.numel() for p in nn.ModuleList(json.loads(T)).parameters())", "sum(p.numel() for p in nn.ModuleDict({T: nn.Linear(2, 2)}).parameters())",
+    "sum(p.numel() for p in held(nn.ModuleDict(), T).parameters())", "sum(p.numel() for p in nn.ModuleList().extend(json.loads(T)).parameters())", "sum(p.numel() for p in updated(nn.ModuleDict()).parameters())",
+    "sum(p.numel() for p in nn.ModuleList([json.loads(T)]).parameters())",
     "int(torch.ones(1).item())", "int(torch.randint(0, 9, (1,)))", "int(torch.ones(2).sum())", "len(torch.nonzero(torch.ones(4)))", "torch.ones(4)[torch.ones(4) > U].numel()", "int(torch.initial_seed())", "torch.cuda.device_count() + 1",
     "len(DataLoader(range(9), U))", "len(DataLoader(L, 2))", "len(DataLoader(range(9), batch_size=2, sampler=RandomSampler(L)))", "len(Subset(range(9), L))", "len(ConcatDataset([range(3), L]))", "len(TensorDataset(torch.ones(U)))",
     "len(random_split(range(9), [U, 9 - U])[0])", "len(random_split(L, [0.5, 0.5])[0])", "len(RandomSampler(range(9), num_samples=U))", "len(DistributedSampler(L))", "next(iter(DataLoader(range(9), batch_size=U))).numel()",

@@ -102,6 +102,14 @@ SENT = {
         "model = DDP(Net())\nloss = model(x).sum()\ngrads = torch.autograd.grad(loss, list(model.parameters()))\ndist.all_reduce(grads[0])\ndist.all_reduce(grads[1])\n",
         "12 3",
     ),
+    "gradients apart, then a backward": (
+        "model = DDP(Net())\nloss = model(x).sum()\ntorch.autograd.grad(loss, list(model.parameters()), retain_graph=True)\nloss.backward()\n",
+        "B15",
+    ),
+    "gradients apart with a graph of their own": (
+        "model = DDP(Net())\nloss = model(x).sum()\ngrads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)\n(loss + grads[0].sum()).backward()\n",
+        "B15",
+    ),
     "gradients by a function": (
         "w, v = torch.ones(4), torch.ones(5)\ndist.all_reduce(torch.func.grad(lambda a, b: (a.sum() + b.sum()))(w, v))\ndist.all_reduce(torch.func.grad(lambda a, b: a.sum() + b.sum(), argnums=1)(w, v))\n"
         "a, b = torch.func.grad(lambda a, b: a.sum() + b.sum(), (0, 1))(w, v)\ndist.all_reduce(b)\n",
@@ -153,3 +161,34 @@ SETTINGS = {
 def test_settings_that_differ_between_ranks(text: str, stated: list[tuple[str, str, str]], tmp_path: Path) -> None:
     run = predicted(tmp_path, f"{HEAD}model = DDP(Net())\nmodel(x).sum().backward()\n{text}")
     assert [(one.setting.name, one.values[0], one.values[1]) for one in run.unequal] == stated
+
+
+def test_a_graph_that_was_used_up_has_no_second_backward(tmp_path: Path) -> None:
+    for first in ("torch.autograd.grad(loss, list(model.parameters()))", "loss.backward()", "loss.backward(retain_graph=False)"):
+        run = predicted(tmp_path, f"{HEAD}model = DDP(Net())\nloss = model(x).sum()\n{first}\nloss.backward()\ndist.barrier()\n")
+        assert "second time" in run.raised[0] and "barrier" not in sent(run), first
+    run = predicted(
+        tmp_path, f"{HEAD}model = DDP(Net())\nloss = model(x).sum()\nloss.backward(retain_graph=True)\nloss.backward()\n"
+    )
+    assert run.raised == {}
+
+
+STEPS = {
+    "the optimizer's own": "opt.step()\n",
+    "a scaler's": "scaler = torch.amp.GradScaler('cuda')\nscaler.scale(model(x).sum()).backward()\nscaler.unscale_(opt)\nscaler.step(opt)\nscaler.update()\n",
+    "one with a closure": "opt.step(lambda: model(x).sum())\n",
+}
+
+
+@pytest.mark.parametrize("text", STEPS.values(), ids=STEPS)
+def test_a_step_is_a_step_however_it_is_called(text: str, tmp_path: Path) -> None:
+    run = predicted(
+        tmp_path, f"{HEAD}model = DDP(Net())\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel(x).sum().backward()\n{text}"
+    )
+    assert [event.kind for event in run.sequences[0]].count("step") == 1
+
+
+def test_values_that_are_too_large_are_not_made(tmp_path: Path) -> None:
+    for made in ("[0] * 10**10", "'a' * 10**10", "10 ** 10**7", "list(range(10**9))", "1 << 10**9", "'{:>999999999}'.format(1)"):
+        run = predicted(tmp_path, f"dist.barrier()\nx = {made}\ndist.all_reduce(torch.ones(2))\n")
+        assert sent(run).startswith("barrier") and (run.bounds or run.cut), made
