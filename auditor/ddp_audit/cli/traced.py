@@ -16,6 +16,7 @@ from ddp_audit.cli.check import project_options
 from ddp_audit.cli.parser import Usage
 from ddp_audit.cli.recorded import compared_trace, no_trace_text
 from ddp_audit.compare.explain import is_are, rank_list
+from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.judging import judge
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RUNNING, RecordedRun
@@ -148,6 +149,10 @@ def trace_command(
         they = "it stands" if len(ranks) == 1 else "they stand"
         tell(stream, "", f"Tracing of {rank_list(ranks)} has ended: what comes then is not recorded. Where {they} is watched.")
 
+    def tell_faults(faults: list[SilentFault]) -> None:
+        for fault in faults:
+            tell(stream, "", *(line.text for line in trace_text.fault_lines(fault, root, so_far=True)))
+
     try:
         ended = run_traced(
             command,
@@ -159,6 +164,7 @@ def trace_command(
             on_stall_end=tell_stall_end,
             on_tracer_end=tell_tracer_end,
             on_read=live.take,
+            on_silent=tell_faults,
             native=native,
         )
     except (NotStarted, TraceError) as error:

@@ -7,7 +7,7 @@ steps, the steps are counted anew from its end, where all ranks meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddp_audit.compare.explain import frames, rank_list
@@ -16,7 +16,7 @@ from ddp_audit.compare.left_out import left_out, sentence
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import minority
-from ddp_audit.events import GRADIENTS, OPTIMIZER, PARAMETERS, Event, Site
+from ddp_audit.events import GRADIENTS, MADE, OPTIMIZER, PARAMETERS, SCHEDULER, Event, Site
 
 _MOMENTS = ("step", "save", "exit", "exception")  # of one step, in order
 
@@ -80,7 +80,7 @@ def drifts(run: RecordedRun, groups: Groups, unreduced: bool, averaged: Collecti
         grads = gradients.get(found.model)
         if found.model not in averaged and not unreduced and (grads is None or grads.key[:2] > found.key[:2]):
             optimizers[found.model] = found
-            yield _optimizer_differs(found)
+            yield _optimizer_differs(found, run)
     for found in parameters:
         yield _parameters_differ(found, _cause(found, unreduced, gradients, optimizers))
 
@@ -158,7 +158,7 @@ def _gradients_differ(found: _Parted) -> SilentFault:
     return SilentFault(GRADIENTS_DIFFER, found.ranks, found.site, text)
 
 
-def _optimizer_differs(found: _Parted) -> SilentFault:
+def _optimizer_differs(found: _Parted, run: RecordedRun) -> SilentFault:
     settings = {rank: tuple(event.detail.get("settings") or ()) for rank, event in found.events.items()}
     first = found.events[found.ranks[0]]
     what = f"The {first.detail.get('optimizer') or 'optimizer'}s of {rank_list(found.ranks)}"
@@ -167,8 +167,8 @@ def _optimizer_differs(found: _Parted) -> SilentFault:
     if any(own.values()):
         each = "; ".join(f"{text or 'none of it'} on rank {rank}" for rank, text in list(own.items())[:4])
         text = (
-            f"{what} have different settings {found.when}: {each}. Equal gradients then move the parameters of the ranks to "
-            "different places."
+            f"{what} have different settings {found.when}: {each}. {_set_at(run, first, own)}Equal gradients then move the "
+            "parameters of the ranks to different places."
         )
     else:
         text = (
@@ -176,3 +176,36 @@ def _optimizer_differs(found: _Parted) -> SilentFault:
             "parameters and buffers, and never the state of an optimizer: it was loaded, reset or stepped on some ranks alone."
         )
     return SilentFault(OPTIMIZER_DIFFERS, found.ranks, found.site, text)
+
+
+def _set_at(run: RecordedRun, first: Event, own: Mapping[int, str]) -> str:
+    """Where the settings that differ were set: in the optimizer's constructor, or after it."""
+    kind = first.detail.get("optimizer")
+    made: dict[int, list[Event]] = defaultdict(list)
+    for rank, event in run.events_of(MADE):
+        if event.detail.get("optimizer") == kind and event.time <= first.time:
+            made[rank].append(event)
+    matching = {
+        rank: [event for event in made[rank] if set(text.split(", ")) <= set(event.detail.get("settings") or ())]
+        for rank, text in own.items()
+    }
+    if all(matching.values()):
+        sites = set.intersection(*({next(iter(event.stack), None) for event in events} for events in matching.values()))
+        return f"They are those of the constructor at {sites.pop()}. " if len(sites) == 1 and None not in sites else ""
+    site = _only_site(event for events in made.values() for event in events)
+    later = [rank for rank, events in matching.items() if not events and made[rank]]
+    if site is None or not later:
+        return ""  # several optimizers, or an older trace
+    stepped = _only_site(event for _, event in run.events_of(SCHEDULER) if event.detail.get("optimizer") == kind)
+    by = (
+        ", by an assignment or a state that was loaded"
+        if stepped is None
+        else f": the scheduler that steps at {stepped}, or an assignment"
+    )
+    return f"The optimizer is made at {site}, and {rank_list(later)} changed them later{by}. "
+
+
+def _only_site(events: Iterable[Event]) -> Site | None:
+    """The line of all of some events; None where there are several."""
+    sites = {next(iter(event.stack), None) for event in events}
+    return next(iter(sites)) if len(sites) == 1 else None

@@ -17,6 +17,10 @@ SAME_DEVICE = "same-device"
 SAME_SAMPLES = "same-samples"
 TOKEN_WEIGHTS = "token-weights"
 SEED_SHARED = "seed"
+SAMPLER_DIFFERS = "sampler-differs"
+SAMPLES_SHARED = "shared-samples"
+SCHEDULER_STEPS = "scheduler-steps"
+GENERATOR_SHARED = "generator"
 
 
 @dataclass(frozen=True, slots=True)

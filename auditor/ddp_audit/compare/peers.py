@@ -39,6 +39,10 @@ class Groups:
             found = [[rank for rank in given if rank in members] for members in self._members[model].values()]
         return (group for group in found if len(group) > 1)
 
+    def replicas(self, ranks: Iterable[int]) -> Iterator[list[int]]:
+        """The ranks that are replicas of each other in the first model that is wrapped."""
+        return self.of(next(iter(self._members), ""), ranks)
+
     def split(self, by_model: Mapping[str, Mapping[int, T]]) -> Iterator[dict[int, T]]:
         """What is known by model and rank, for each group of replicas."""
         for model, by_rank in sorted(by_model.items()):

@@ -19,6 +19,7 @@ from ddp_audit.compare.factors import wrong_factors
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, SAME_DEVICE, SAME_SAMPLES, SilentFault
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import Looked, RecordedRun, tally
+from ddp_audit.compare.sharing import generators_shared, samplers_differ, samples_shared, schedulers_apart
 from ddp_audit.compare.unequal import LEAST, same_stream, unequal_labels
 from ddp_audit.events import FORWARD, ORDER, PLACE, SAMPLER, STEP, Event, Site
 
@@ -35,6 +36,7 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     averaged = averaged_models(run, local)
     unreduced = list(_unreduced(run, averaged))
     groups = Groups(run)
+    samplers = list(samplers_differ(run, groups))
     return [
         *_same_device(run),
         *unreduced,
@@ -45,6 +47,10 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
         *wrong_factors(run, groups),
         *unequal_labels(run, groups),
         *same_stream(run, groups),
+        *generators_shared(run, groups),
+        *schedulers_apart(run),
+        *samplers,
+        *samples_shared(run, [fault.site for fault in samplers]),
         *_same_samples(run, groups),
         *_same_order(run),
         *_shuffled_alike(run),

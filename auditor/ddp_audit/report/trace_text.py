@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ddp_audit.compare.explain import capital, code_text, counted, frames, lines, name, phase, rank_list
+from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
@@ -365,12 +366,18 @@ def _silent_lines(comparison: Comparison, root: Path | None, width: int) -> Iter
     goes_on = ", and the run goes on" if comparison.verdict == AGREED else ""
     yield Line(f"Silent faults: no rank notices them{goes_on}", "head")
     for fault in comparison.silent:
-        where = "" if fault.site is None else f"  {fault.site}"
-        yield Line(cut(f"  {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
-        text = None if fault.site is None else source_line(root, fault.site)
-        if text:
-            yield Line(cut(f"      {text}", width), "dim")
-        yield from _wrapped(fault.explanation, width, "    ")
+        yield from fault_lines(fault, root, width)
+
+
+def fault_lines(fault: SilentFault, root: Path | None, width: int = WIDTH, *, so_far: bool = False) -> Iterator[Line]:
+    """One silent fault; `so_far` says that the run still goes on."""
+    where = "" if fault.site is None else f"  {fault.site}"
+    head = "Silent fault so far:" if so_far else " "
+    yield Line(cut(f"{head} {fault.kind}  {rank_list(fault.ranks)}{where}", width), "bad")
+    text = None if fault.site is None else source_line(root, fault.site)
+    if text:
+        yield Line(cut(f"      {text}", width), "dim")
+    yield from _wrapped(fault.explanation, width, "    ")
 
 
 def _waiting_lines(comparison: Comparison, width: int) -> Iterator[Line]:

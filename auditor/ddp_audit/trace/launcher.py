@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from ddp_audit.compare.faults import SilentFault
+from ddp_audit.compare.live_faults import LiveFaults
 from ddp_audit.compare.run import EXITED, RUNNING, WAITING, RecordedRun
 from ddp_audit.events import START
+from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.folder import FolderError, TraceFolder
 from ddp_audit.trace.locked import stands_since
@@ -32,6 +35,9 @@ _ANSWER_TIME = 2.5  # seconds for the ranks to write where they stand
 _AFTER_DIVERGENCE = 5.0  # a stall is believed sooner once the ranks were seen to part
 _OTHERS_TIME = 10.0  # seconds for the ranks of other nodes to end after those of this one
 _INTERRUPT_TIME = 5.0  # seconds that a Ctrl-C has to end ranks that wait in a collective
+_FAULTS_EVERY = 5.0  # seconds from one look for silent faults to the next
+_FAULTS_PAUSE = 20.0  # and at least so many times what the last one took
+_MOST_READ = 64 << 20  # bytes of trace files that are read for it
 _RUN_MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
 
 
@@ -63,6 +69,7 @@ def run_traced(
     on_stall_end: Callable[[], None] | None = None,
     on_tracer_end: Callable[[list[int]], None] | None = None,
     on_read: Callable[[RecordedRun], None] | None = None,
+    on_silent: Callable[[list[SilentFault]], None] | None = None,
     poll: float = 0.25,
     native: str | None = None,
 ) -> LaunchResult:
@@ -82,6 +89,9 @@ def run_traced(
 
     `on_tracer_end` is called with ranks whose tracer has ended before them. They are watched on: one that stands at one place of
     torch.distributed or of a backward pass for `stall_after` seconds is a stall too.
+
+    `on_silent` is called with silent faults that have become sure while the command runs, each once. They are read from the files
+    of all ranks together, in a twentieth of the time at most, and not where these are larger than 64 MB.
 
     `native` says which kernel records: "auto" the native one where it is built, "on" the native one, which must have been built
     (`ddp_audit.trace.build.ensure_built`), "off" the Python one; None leaves it to DDP_AUDIT_NATIVE.
@@ -112,6 +122,7 @@ def run_traced(
         watched = FollowRun(folder, consume=on_read or (lambda run: None))
         session = _Session(process, watched, stall_after, on_stall == "kill", on_divergence, on_stall_report, on_stall_end)
         session.on_tracer_end = on_tracer_end
+        session.on_silent = on_silent
         with _passing_on(process) as signals:
             try:
                 while process.poll() is None:
@@ -148,6 +159,9 @@ class _Session:
     ) -> None:
         self.killed = False
         self.on_tracer_end: Callable[[list[int]], None] | None = None
+        self.on_silent: Callable[[list[SilentFault]], None] | None = None
+        self._faults = LiveFaults()
+        self._next_faults = time.monotonic() + _FAULTS_EVERY
         self._untraced: set[int] = set()
         self.error: Exception | None = None
         self._is_new = False
@@ -183,6 +197,7 @@ class _Session:
         now = time.monotonic()
         if self._follow.restarts != self._restarts:
             self._restarts, self._diverged = self._follow.restarts, False
+            self._faults = LiveFaults()
         if self._follow.progress != self._progress:
             self._progress, self._moved, self._is_new = self._follow.progress, now, True
         self._look_for_ended_tracers(run)
@@ -193,11 +208,27 @@ class _Session:
                 self._diverged = self._on_divergence(run)
                 # Comparing a long run takes long: it may have a fifth of the time, and yet comes at least every 4 seconds.
                 self._next_check = time.monotonic() + min(4.0, 4 * (time.monotonic() - now))
+        if not last and now >= self._next_faults and run.world_size > 1:
+            self._look_for_faults()
         if last:
             self._waits.clear()
             self._look_for_end(run, _ENDED_LOOKS)
         elif self._stall_after and not self.killed:
             self._look_for_stall(run, now)
+
+    def _look_for_faults(self) -> None:
+        """Reads all files again and calls back about silent faults. A file that is just being made is read the next time."""
+        began = time.monotonic()
+        found: list[SilentFault] = []
+        try:
+            size = sum(file.stat().st_size for file in self._folder.glob("rank-*.ddptrace"))
+            if self.on_silent is not None and not self._diverged and size <= _MOST_READ:
+                found = self._faults.update(load_columns(self._folder)[0])
+        except (TraceError, OSError):
+            pass
+        if found and self.on_silent is not None:
+            self.on_silent(found)
+        self._next_faults = time.monotonic() + max(_FAULTS_EVERY, _FAULTS_PAUSE * (time.monotonic() - began))
 
     def _look_for_ended_tracers(self, run: RecordedRun) -> None:
         ended = [rank for rank, one in run.ranks.items() if one.untraced and rank not in self._untraced]

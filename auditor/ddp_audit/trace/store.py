@@ -39,6 +39,11 @@ buffers     model, joins, step; at: `evaluation` (those that its first call of t
             (those that DDP does not send); sent: whether DDP sends them; hashes: [`name shape hash`, ..] of those that were written
             since training began
 place       model, devices: [`cuda GPU-..`, ..], those of its parameters but for the CPU, by UUID
+samples     epoch: of its sampler, from 0, share: the sampler's rank, samples: 12 hexadecimal digits of each sample, with blanks
+            between. Written for the first epochs that a DistributedSampler shares out
+made        optimizer (class name), settings: [`lr 0.1`, ..]
+scheduler   scheduler and optimizer (class names), steps, optimizer_steps: since its first step, library: that calls it, or empty
+restored    state: hash of what torch.set_rng_state was given, before: hash of the generator's state until then
 order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was
             trained on
 batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64);
@@ -58,7 +63,7 @@ draws       model, forward: forwards with gradients before it, stream: 16 hexade
             equal `forward` means that they drew the same numbers
 labels      model, backward: reduced backward passes before it, labels: how many its loss is the mean over, weight: of one of
             them in the loss. Written for some backward passes of a mean of `cross_entropy` or `nll_loss`
-sampler     action: set_epoch or iter; epoch, rank, replicas, shuffle
+sampler     action: set_epoch or iter; epoch, seed, rank, replicas, shuffle
 device      index
 exception   type, text
 stack       request: when it was asked for; `stack` is where the main thread stood

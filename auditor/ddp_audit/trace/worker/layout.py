@@ -76,6 +76,7 @@ NUMBER_KEY = {
     events.BUFFERS: "step",
     events.FACTOR: "step",
     events.ORDER: "batches",
+    events.SCHEDULER: "steps",
 }
 VALUE_KEY = {
     events.FORWARD: "batch",
@@ -87,6 +88,7 @@ VALUE_KEY = {
     events.OPTIMIZER: "hash",
     events.STATISTICS: "hash",
     events.ORDER: "order",
+    events.RESTORED: "state",
 }
 
 FILE_PATTERN = "rank-{:05d}.ddptrace"

@@ -37,6 +37,8 @@ from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.orders import Order, Orders
 from ddp_audit.trace.worker.ring import mark
+from ddp_audit.trace.worker.samples import Samples
+from ddp_audit.trace.worker.settings import Settings
 from ddp_audit.trace.worker.tracer import Prepared, Tracer
 from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.wrappers import Multipliers, Wrapper, Wrappers
@@ -93,6 +95,7 @@ class Patches:
         self._forwards = 0
         self._draws = Draws()
         self._orders = Orders()
+        self._samples = Samples(self._event)
         self._reduced = 0  # backward passes with bucket all-reduces so far
         self._backward_pass = Prepared(events.BACKWARD)
         self._buffers = Buffers(tracer, self._event)
@@ -114,6 +117,7 @@ class Patches:
         for name, around in groups.patches.items():
             self._wrap(c10d, name, around, also=(dist,))
         self._uses = Uses(tracer, self._event)
+        self._settings = Settings(tracer, self._event)
         self._wrap(sys, "exit", self._exit)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.
@@ -315,6 +319,7 @@ class Patches:
             is_unreduced = is_unreduced or wrapper.is_unreduced(self._tracer.user_elements)
         noted = self._tracer.note(held.steps[is_unreduced], 0, reduced)
         inside.step = None if noted is None else (noted[0], reduced)
+        self._settings.stepped(optimizer)
         self._looks.before_step(optimizer, held.wrappers)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -356,6 +361,7 @@ class Patches:
             batch = original(iterator)
         except StopIteration:
             self._order_event(self._safely(self._orders.after_last, iterator, self._draws.count))
+            self._safely(self._samples.after_last, iterator)
             self._loader = _Loader(None, 0)
             if iterator in self._loaders:
                 self._loaders[iterator].is_settled = False  # what comes next is another epoch
@@ -380,9 +386,12 @@ class Patches:
         loader.is_on_device = fingerprint.are_on_device(fingerprint.leaves(batch))
         # What the ranks trained on is told by the forward passes; here only the beginning, and that of an order of chance.
         wanted = self._orders.wants(iterator)
-        loader.is_settled = not wanted and self._batches >= _BATCH_PRINTS
+        samples = not loader.is_on_device and self._samples.wants(iterator)
+        loader.is_settled = not wanted and not samples and self._batches >= _BATCH_PRINTS
         if loader.is_on_device:
             return
+        if samples:
+            self._samples.after_batch(iterator, batch)
         value = self._fingerprint(batch, False) if wanted or self._batches < _BATCH_PRINTS else 0
         self._batches += 1
         self._tracer.note(loader.batch, value, waited)
@@ -407,6 +416,7 @@ class Patches:
             events.SAMPLER,
             action=action,
             epoch=int(sampler.epoch),
+            seed=int(sampler.seed),
             rank=sampler.rank,
             replicas=sampler.num_replicas,
             shuffle=bool(sampler.shuffle),
@@ -477,6 +487,8 @@ class Patches:
             stepped = wrapper.steps or wrapper.joins
             if stepped and not (wrapper.is_on_device() and (tracer.has_pending() or self.exception)):
                 self._safely(self._looks.hash, wrapper, "exception" if self.exception else "exit")
+        self._safely(self._settings.leave)
+        self._safely(self._samples.leave)
         tracer.event(events.EXIT, detail={"code": self.exit_code})
 
 
