@@ -16,7 +16,9 @@
 #   make wild CORPUS=DIR    first looks at public repositories: the table, and what changed since the last commit; ARGS=--fetch gets them
 #   make bugbench           a benchmark of bugs for any tool: this one, other linters, what watches a run; writes
 #                           benchmarks/bugbench/bugbench.md; ARGS='--rules DIR ..' with checkouts of public Semgrep rules
-#   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour)
+#   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour); then
+#                           12 kinds on 4 positions of 2 and 8 ranks; writes benchmarks/fault_matrix.md; ARGS='--world 2 8 64' for more
+#   make slow-ranks         how often slow ranks are found, and even runs get no verdict; writes benchmarks/slow_ranks.md
 #   make mutation PIECE=K   piece K of 200 of the mutants of interpreter, comparison and trace reading: do tests notice them;
 #                           writes benchmarks/mutation/mutation.md; without PIECE that of the day
 #   make versions           traced programs on each version of torch that is promised; writes benchmarks/versions/versions.md (GBs)
@@ -35,7 +37,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults mutation versions gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -93,6 +95,10 @@ bench: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python benchmarks/faults.py --write
+	$(BIN)/python benchmarks/fault_matrix.py --write $(ARGS)
+
+slow-ranks: $(STAMP)
+	$(BIN)/python benchmarks/slow_ranks.py --real 10 --write $(ARGS)
 
 mutation: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutation]'

@@ -1,0 +1,27 @@
+"""The table of the fault matrix, and that its program has each fault in one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from fault_matrix import KINDS, Outcome, line_of, positions, table
+
+
+def test_each_kind_has_one_line_in_the_program() -> None:
+    assert len({line_of(kind) for kind in KINDS}) == len(KINDS) == 12
+
+
+def test_positions() -> None:
+    assert positions(2) == {"first": 0, "second": 1, "middle": 1, "last": 1}
+    assert positions(8) == {"first": 0, "second": 1, "middle": 4, "last": 7}
+
+
+def test_the_table_counts_what_is_right() -> None:
+    right = Outcome("lock", 2, "first", 0, frozenset({0}), True, 4.0)
+    wrong = Outcome("lock", 2, "last", 1, frozenset({0, 1}), False, 6.0)
+    lines = list(table([right, wrong, "the program ended with 1 before the fault"]))
+    assert lines[2] == "| lock | 2 | 2 | 1 | 1 | 6.0, 6.0 |"
+    assert lines[3] == "| all | | 2 | 1 | 1 | 6.0, 6.0; 95 % within 6.0 |"
+    assert wrong.said == "lock, 2 ranks, last: blames [0, 1], another line"
