@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from generated_steps import BUSY, LINES, QUIET, SHARES, STEP, Noise, steps_of
 
 from ddp_audit import events
+from ddp_audit.cli import exports
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.verdict import compare_run
 from ddp_audit.compare.waiting import Waiting, waiting
@@ -166,6 +167,14 @@ def test_the_report_has_a_table_and_the_json_its_schema() -> None:
     assert group["slow"][0]["rank"] == 1 and group["slow"][0]["site"] == "train.py:34"
     assert group["ranks"]["0"]["share"] > group["ranks"]["1"]["share"]
     assert comparison.exit_code == 0  # slow is not wrong
+
+
+def test_the_page_has_the_table() -> None:
+    run = steps_of(2, 51, 7, slow=1, phase="optimizer", share=0.1)
+    text = exports.page(run, compare_run(run), None)
+    assert "Waiting by rank: 50 steps," in text and "Slow: Rank 1 takes" in text
+    short = steps_of(2, 5, 7)
+    assert "Waiting by rank" not in exports.page(short, compare_run(short), None)
 
 
 def test_many_ranks_are_shown_in_part() -> None:

@@ -13,6 +13,7 @@ from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
 from ddp_audit.findings import Finding
+from ddp_audit.report import waiting_text
 from ddp_audit.report.selection import Selection, is_in
 from ddp_audit.report.trace_text import earlier_lines, headline, nothing_lines, source_line, title
 
@@ -91,6 +92,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
             for d in comparison.divergences[:_MOST_DIVERGENCES]
         ],
         "silent": [[fault.kind, rank_list(fault.ranks), fault.explanation] for fault in comparison.silent],
+        "waiting": [text for _, text, _ in waiting_text.texts(comparison)],
         "columns": columns,
         "things": [[*thing[:3], _lines(thing[3], root)] for thing in things],
         "lanes": kept,
