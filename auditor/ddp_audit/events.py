@@ -39,6 +39,7 @@ LOADED = "loaded"  # load_state_dict with strict=False; detail: given, unexpecte
 READ = "read"  # torch.load; detail: path, devices (of its tensors)
 CLIP = "clip"  # gradients were clipped; detail: cut (whether their norm was above the limit; None where that is not known)
 UNSCALED = "unscaled"  # a GradScaler took its scale out of gradients; detail: scale (None where that is not known)
+RECEIVED = "received"  # broadcast_object_list; detail: changed (whether what came is not what was held; None: not known)
 UNFINISHED = "unfinished"  # a wait for an asynchronous collective that had not ended
 SAMPLER = "sampler"  # DistributedSampler.set_epoch; detail: epoch
 SAMPLES = "samples"  # hashes of samples of an epoch that a DistributedSampler shares out; detail: epoch, samples

@@ -21,10 +21,12 @@ from ddp_audit.events import (
     OUTSIDE,
     PLACE,
     READ,
+    RECEIVED,
     STATISTICS,
     STEP,
     UNFINISHED,
     UNSCALED,
+    WRAP,
     Event,
     Site,
 )
@@ -65,6 +67,47 @@ def test_means_over_labels(other: int, verdict: str, tmp_path: Path, monkeypatch
     line = finding.span.line
     run = run_of(labels(line, 10), labels(line, other) if other else labels(line + 50, 10))
     assert RULES["DDP801"].witness(finding, run) == verdict
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"), [(True, "confirmed"), (False, "not-observed"), (None, "not-exercised"), ("", "not-exercised")]
+)
+def test_objects_that_came(changed: bool | None, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP214", tmp_path, monkeypatch)
+    line = finding.span.line
+    other = [event(RECEIVED, line if changed != "" else line + 9, changed=changed)]
+    assert RULES["DDP214"].witness(finding, run_of([event(RECEIVED, line, changed=False)], other)) == verdict
+
+
+def test_draws_after_a_state_was_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = finding_of("DDP310", tmp_path, monkeypatch)
+    drawn, other = ([event(DRAWS, 9, forward=n, stream=f"{who} {n:x}") for n in range(3)] for who in ("one", "other"))
+    assert RULES["DDP310"].witness(finding, run_of(drawn, drawn)) == "confirmed"
+    assert RULES["DDP310"].witness(finding, run_of(drawn, other)) == "not-observed"
+    assert RULES["DDP310"].witness(finding, run_of([], [])) == "not-exercised"
+
+
+@pytest.mark.parametrize(
+    ("factors", "replicas", "verdict"),
+    [
+        ([0.25, 4], 2, "confirmed"),
+        ([0.25, 2], 2, "not-observed"),
+        ([0.3], 2, "not-exercised"),
+        ([0.25, 4], 4, "not-exercised"),
+    ],
+)
+def test_the_number_of_ranks_in_a_loss(
+    factors: list[float], replicas: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = finding_of("DDP807", tmp_path, monkeypatch)
+    looked = [event(FACTOR, finding.span.line, factors=[factors], replicas=replicas, step=1)]
+    run = run_of(*([*looked, _wrapped(n % 2)] for n in range(4)))
+    run.groups.update({"even": (0, 2), "odd": (1, 3)})
+    assert RULES["DDP807"].witness(finding, run) == verdict
+
+
+def _wrapped(half: int) -> Event:
+    return Event(WRAP, group=("even", "odd")[half], detail={"model": "ddp0"})
 
 
 def test_draws_of_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,7 @@ def test_a_prepared_scheduler_of_accelerate(words: dict[str, str], found: bool) 
     findings = check("DDP503", program)
     assert len(findings) == int(found)
     assert all("steps the scheduler once a process" in finding.message for finding in findings)
+    assert all(finding.fix is not None and "by num_processes" in finding.fix.description for finding in findings)
 
 
 DEVICES = "num_gpus = 4\nglobal_batch = 64\nmicro = 4\n{count}\ndist.init_process_group('gloo')\n"

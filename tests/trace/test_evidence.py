@@ -17,7 +17,7 @@ from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker.evidence import Draws, label_weight
-from ddp_audit.trace.worker.uses import Uses
+from ddp_audit.trace.worker.uses import Uses, _is_same
 
 pytestmark = pytest.mark.traced
 
@@ -121,7 +121,14 @@ def test_runs_with_and_without_the_faults(tmp_path: Path, faults: bool) -> None:
 def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clips = [(owner, f"clip_grad_{name}") for owner in (nn.utils, nn.utils.clip_grad) for name in ("norm", "norm_", "value_")]
     loads = [(nn.Module, "load_state_dict"), (torch, "load"), (torch.serialization, "load")]
-    for owner, name in [*loads, *clips, (torch.amp.GradScaler, "unscale_"), (torch.distributed.Work, "wait")]:
+    for owner, name in [
+        *loads,
+        *clips,
+        (torch.amp.GradScaler, "unscale_"),
+        (torch.distributed.Work, "wait"),
+        (torch.distributed, "broadcast_object_list"),
+        (torch.distributed.distributed_c10d, "broadcast_object_list"),
+    ]:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # what is patched below is put back afterwards
     told: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("ddp_audit.trace.worker.places.identity", str)
@@ -158,3 +165,31 @@ def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch
     compiled = torch.compile(lambda p: nn.utils.clip_grad_norm_([p], 1.0), backend="eager", fullgraph=True)
     before = len(told)
     assert compiled(net.weight).item() > 0 and len(told) == before  # it is compiled as without the patch
+
+
+class Own:
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("code of the program")
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize(
+    ("held", "came", "same"),
+    [
+        (None, 0.5, False),
+        (0.5, 0.5, True),
+        (1, True, False),
+        (float("nan"), float("nan"), True),
+        (["a", (1, None)], ["a", (1, None)], True),
+        (["a", (1, None)], ["a", (1, 2)], False),
+        ([1], [1, 2], False),
+        (list(range(200)), list(range(200)), None),
+        ({"a": 1}, {"a": 1}, None),
+        (Own(), Own(), None),
+        (Own(), None, False),
+    ],
+)
+def test_what_came_beside_what_was_held(held: object, came: object, same: bool | None) -> None:
+    assert _is_same(held, came) is same
+    assert _is_same(came, came) is True

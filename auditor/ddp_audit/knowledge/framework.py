@@ -10,7 +10,9 @@ A file in `frameworks/` describes one framework:
 | `imports-with` | words: an import whose name has one of them means this framework too |
 | `runs` | names that run a training, or communicate, by themselves; `*Trainer` stands for all that end so |
 | `methods` | methods that are collective whatever object they are called on, each with a sentence |
-| `objects` | kinds of objects: `made-by`, `bases`, `named`, `held-by`, `needs-import`; methods: `collective`, `prepares`, `logs` |
+| `functions` | functions that are collective, by their full names, each with a sentence |
+| `objects` | kinds of objects: `made-by`, `bases`, `named`, `held-by`, `needs-import`; methods: `collective`, `prepares`, `logs`, |
+| | and `if-sharded`: collective where parameters are sharded, and not with plain DDP |
 | `does` | the questions of `Answers`: true, `{ if-used = [..] }` or `{ unless-used = [..] }` |
 """
 
@@ -93,6 +95,7 @@ class ObjectKind:
     held_by: str  # another kind: a variable of this name counts only where such an object holds it
     needs_import: bool  # the name counts only where the framework is imported
     collective: Mapping[str, str]
+    if_sharded: Mapping[str, str]  # collective where parameters are sharded, and not with plain DDP
     prepares: tuple[str, ...]  # methods that take loaders to share out what they give
     logs: tuple[str, ...]  # methods that reduce a value over all processes with sync_dist=True
 
@@ -122,6 +125,7 @@ class Framework:
     imports_with: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     methods: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
     objects: tuple[ObjectKind, ...] = ()
     does: Mapping[str, Condition] = field(default_factory=dict)
 
@@ -137,8 +141,8 @@ class Framework:
         return Answers(frozenset({self.name}), **{name: when.holds(uses) for name, when in self.does.items()})
 
 
-_KEYS = ("name", "library", "packages", "imports-with", "runs", "methods", "objects", "does")
-_OBJECT_KEYS = ("made-by", "bases", "named", "held-by", "needs-import", "collective", "prepares", "logs")
+_KEYS = ("name", "library", "packages", "imports-with", "runs", "methods", "functions", "objects", "does")
+_OBJECT_KEYS = ("made-by", "bases", "named", "held-by", "needs-import", "collective", "if-sharded", "prepares", "logs")
 
 
 def framework_of(table: dict[str, Any]) -> Framework:
@@ -159,6 +163,7 @@ def framework_of(table: dict[str, Any]) -> Framework:
         texts(table.get("imports-with", []), "'imports-with'"),
         texts(table.get("runs", []), "'runs'"),
         _sentences(table, "methods"),
+        _sentences(table, "functions"),
         tuple(_object(name, kind, one) for kind, one in objects.items()),
         {key.replace("-", "_"): when for key, answer in given.items() if (when := _condition(key, answer)) is not None},
     )
@@ -201,6 +206,7 @@ def _object(framework: str, kind: str, table: Any) -> ObjectKind:
         str(table.get("held-by", "")),
         table.get("needs-import") is True,
         _sentences(table, "collective"),
+        _sentences(table, "if-sharded"),
         texts(table.get("prepares", []), "'prepares'"),
         texts(table.get("logs", []), "'logs'"),
     )

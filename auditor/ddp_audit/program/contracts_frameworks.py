@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge.framework import ObjectKind, frameworks
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import contracts_reports
-from ddp_audit.program.contracts import Contracts, numbered
+from ddp_audit.program.contracts import Contract, Contracts, numbered
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.names import called
 from ddp_audit.program.nodes import Collective, Prepare
@@ -74,11 +74,41 @@ def _holder(receiver: Value) -> Obj | None:
 def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     kind = _owner(lw, bound.receiver)
     what = None if kind is None else kind.collective.get(bound.name)
-    if what is None:
-        return None
-    lw.emit(node, Collective(target=args[0] if args else None, args=kwargs, op=bound.name, hidden=True, what=what))
+    if what is None and kind is not None and _may_shard_parameters(lw):
+        what = kind.if_sharded.get(bound.name)
+    return None if what is None else _issued(lw, node, bound.name, what, args, kwargs)
+
+
+def _function(name: str, what: str) -> Contract:
+    """The contract of a framework's function that is collective."""
+
+    def contract(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return _issued(lw, node, name.rsplit(".", 1)[-1], what, args, kwargs)
+
+    return contract
+
+
+def _issued(lw: Lowering, node: ast.Call, op: str, what: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    lw.emit(node, Collective(target=args[0] if args else None, args=kwargs, op=op, hidden=True, what=what))
     deps = args[0].deps if args else frozenset()
     return Unknown(deps=deps, text=lw.text(node))
+
+
+def _may_shard_parameters(lw: Lowering) -> bool:
+    """Whether such a framework is used, or another one is told of it, as by a plugin that bears its name."""
+    told = [library.lower() for library in lw.libraries]
+    return any(
+        one.is_imported(lw.libraries) or any(package in library for package in one.packages for library in told)
+        for one in frameworks().values()
+        if "shards_parameters" in one.does
+    )
+
+
+def _shards_parameters(lw: Lowering) -> bool:
+    """Whether a framework is used that shards parameters."""
+    return any(
+        one.is_imported(lw.libraries) for one in frameworks().values() if "shards_parameters" in one.does and one.imports_with
+    )
 
 
 def _log(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -106,14 +136,16 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
 def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
     name = called(node).rsplit(".", 1)[-1]
-    if any(one.is_imported(lw.libraries) for one in frameworks().values() if "shards_parameters" in one.does and one.imports_with):
+    if _shards_parameters(lw):
         lw.emit(node, Collective(args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks"))
     return Unknown(text=lw.text(node))
 
 
+for _framework in frameworks().values():
+    CONTRACTS.names.update({name: _function(name, what) for name, what in _framework.functions.items()})
 _KINDS = [kind for framework in frameworks().values() for kind in framework.objects]
 CONTRACTS.methods.update(
     dict.fromkeys((name for kind in _KINDS for name in kind.prepares), _prepare)
-    | dict.fromkeys((name for kind in _KINDS for name in kind.collective), _collective)
+    | dict.fromkeys((name for kind in _KINDS for name in (*kind.collective, *kind.if_sharded)), _collective)
     | dict.fromkeys((name for kind in _KINDS for name in kind.logs), _log)
 )

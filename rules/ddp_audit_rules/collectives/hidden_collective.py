@@ -12,8 +12,9 @@ class HiddenCollective(RankGuardedCollective):
     what = (
         "A call that runs collectives by contract behind a condition that lets only some ranks through: consolidating a "
         "sharded optimizer, DTensor.full_tensor, the state of a sharded model, torch.distributed.checkpoint, MPI's bcast and its "
-        "like, meters and metrics that gather; of frameworks: Accelerate's gather and wait_for_everyone, Lightning's log with "
-        "sync_dist=True, all_gather and save_checkpoint, Fabric's barrier and its like, DeepSpeed's save_checkpoint."
+        "like, meters and metrics that gather; of frameworks: Accelerate's gather, gather_object and wait_for_everyone (and with "
+        "DeepSpeed or FSDP save_state), Lightning's log with sync_dist=True, all_gather and save_checkpoint, Fabric's barrier and "
+        "its like, DeepSpeed's save_checkpoint, Ray's report."
     )
     why = (
         "The call looks local and hangs: the ranks that make it wait for the others until the timeout of the group, often at "

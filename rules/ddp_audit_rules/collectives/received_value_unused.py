@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import RECEIVED
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit_rules.collectives._received import Unread, unread
+from ddp_audit_rules.facts.evidence import looks_at
 
 
 class ReceivedValueUnused(Rule):
@@ -27,7 +30,10 @@ class ReceivedValueUnused(Rule):
         "the ranks meet; `to`, `cuda`, `view` and their like, which may return the tensor itself; a value that nobody uses "
         "afterwards, or that is bound again."
     )
-    confirmed = "Nothing that a trace holds: it has the calls of collectives and not what the program does with their results."
+    confirmed = (
+        "A broadcast_object_list at this line brought a rank something else than it had put in. Of a broadcast of tensors a trace "
+        "has the call alone."
+    )
     source = (
         "torch 2.13, distributed/distributed_c10d.py: broadcast_object_list assigns the elements of the list that it is given. "
         "Seen in a run with gloo: rank 1 has no value after the call."
@@ -74,3 +80,11 @@ dist.destroy_process_group()
         related = [Related(node.span.path, node.span.line, "collective", node.text), *guard_relations(node)]
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
+
+    def witness(self, finding: Finding, run: RecordedRun) -> str:
+        """Confirmed where a rank got something else than it held; not observed where all ranks got what they held already."""
+        by_rank = looks_at(run, RECEIVED, finding.span)
+        changed = [event.detail.get("changed") for events in by_rank.values() for event in events]
+        if True in changed:
+            return "confirmed"
+        return "not-observed" if len(by_rank) == len(run.ranks) > 1 and None not in changed else "not-exercised"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.faults import SEED_SHARED
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import DRAWS, FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Node, Program, RandomStateRestored
 from ddp_audit.tree.questions import first_of_each_place, is_kind
 from ddp_audit.tree.values import RANK, Value, behind
+from ddp_audit_rules.facts.evidence import has_fault, have_shared, sequences_of
 from ddp_audit_rules.facts.streams import one_stream, seeds_of
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, is_of_each_rank, who
 
@@ -32,7 +35,10 @@ class SharedRandomState(Rule):
         "A file for each rank, or a list of the states of all ranks, from which each takes its own; ranks that are all seeded "
         "alike before, as their streams are one anyway; a seed made of the rank afterwards; a restore on one rank alone."
     )
-    confirmed = "Nothing that a trace holds: it has draws and seeds, and not where a state comes from."
+    confirmed = (
+        "Replicas drew the same numbers between a batch and its forward, or took equal batches, step by step. A trace has draws of "
+        "torch's generator of the CPU only, and not where a state comes from."
+    )
     source = "torch 2.13: set_rng_state replaces the whole state. Seen in a run with gloo: both ranks draw equal inputs after it."
     remedy = "save and restore one state for each rank (`rng-{rank}.pt`, or a gathered list), or seed with the rank after the load"
     outcome = "shows drew the numbers of rank 0"
@@ -106,8 +112,13 @@ if rank == 0:
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """A trace does not hold where a state comes from."""
-        return "not-exercised"
+        """Confirmed by equal draws or equal inputs of replicas; not observed where each drew numbers of its own."""
+        if has_fault(run, SEED_SHARED) or have_shared(run, sequences_of(run, run.all_events(), FORWARD)):
+            return "confirmed"
+        drawn: dict[int, list[str]] = {}
+        for rank, event in run.events_of(DRAWS):
+            drawn.setdefault(rank, []).append(str(event.detail.get("stream")))
+        return "not-observed" if have_shared(run, drawn) is False else "not-exercised"
 
 
 def _loaded(state: Value) -> Value | None:

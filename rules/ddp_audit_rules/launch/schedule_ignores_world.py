@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.findings import Finding, Related
+from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.launch.scaling import depends_on_world
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Node, Program, SchedulerMade
@@ -42,7 +42,10 @@ class ScheduleIgnoresWorld(Rule):
         "scheduler is stepped num_processes times a call unless split_batches is set."
     )
     outcome = "shows learning rate 0.0500 after the last step"
-    remedy = "make the schedule for the steps of one process: epochs times the length of the loader that has the sampler"
+    remedy = (
+        "make the schedule for the steps of one process: epochs times the length of the loader that has the sampler (for one that "
+        "Accelerate prepares, times num_processes)"
+    )
     bad = '''"""Trains a line; the learning rate should fall to 0, and on two ranks it is half of the first one at the end."""
 
 import torch
@@ -101,7 +104,9 @@ dist.destroy_process_group()
             f"{name} counts the updates of one process, but Accelerate steps the scheduler once a process: with W processes it "
             "ends after 1/W of the training."
         )
-        return self._finding(node, steps, message, [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)])
+        remedy = "multiply the steps, and those of the warm-up, by num_processes, or do not hand the scheduler to prepare"
+        related = [Related(prepare.span.path, prepare.span.line, "prepare", prepare.text)]
+        return self._finding(node, steps, message, related, Fix("display-only", remedy))
 
     def _plain(self, program: Program, node: Node, name: str, steps: Value) -> Finding | None:
         if program.frameworks.steps_schedulers or is_open(steps):
@@ -135,9 +140,9 @@ dist.destroy_process_group()
             return None
         return self._finding(node, steps, message, related)
 
-    def _finding(self, node: Node, steps: Value, message: str, related: list[Related]) -> Finding:
+    def _finding(self, node: Node, steps: Value, message: str, related: list[Related], fix: Fix | None = None) -> Finding:
         explanation = (
             f"The number is {steps.text or 'given here'}. All ranks compute the same schedule, so nothing hangs and no rank "
             "differs; on one process the numbers are equal, which is why it is seen only after scaling out."
         )
-        return self.finding(node.span, message, explanation, related=related, guards=node.guards)
+        return self.finding(node.span, message, explanation, related=related, guards=node.guards, fix=fix)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddp_audit.compare.factors import is_near
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Collective, Node, Program
 from ddp_audit.tree.questions import first_of_each_place, group_of, is_default
 from ddp_audit.tree.values import Value, behind
+from ddp_audit_rules.facts.evidence import looks_at
 from ddp_audit_rules.facts.losses import loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.part_groups import is_part_of_job
 from ddp_audit_rules.facts.parted import replicas
@@ -34,7 +37,10 @@ class WrongGroupSize(Rule):
         "(`dist.get_world_size(group)`); a count that was summed over all ranks of the job, in which each replica counts as often "
         "as it has ranks; gradients that the program scales itself."
     )
-    confirmed = "Nothing that a trace holds where the group is smaller. A run in which the wrapper has all ranks does not have it."
+    confirmed = (
+        "The loss of this line was multiplied by the number of all ranks, and its wrapper averaged over fewer. A trace has single "
+        "numbers that a loss is multiplied by: a scale that is made of several (`world_size / count`) tells nothing."
+    )
     source = (
         "torch 2.13, nn/parallel/distributed.py: the reducer divides by process_group.size(). Seen in runs with gloo: with two "
         "groups of one rank the gradient is twice that of one process, with two of two ranks as well."
@@ -107,9 +113,23 @@ dist.destroy_process_group()
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:
-        """Not observed where the ranks that wrapped a model with one group are all ranks."""
-        known = replicas(run)
-        return "not-observed" if known and all(len(ranks) == len(run.ranks) for ranks in known) else "not-exercised"
+        """By the numbers that the losses of this line were multiplied by, and the ranks that their wrapper averaged over.
+
+        Not observed where the ranks that wrapped a model with one group are all ranks, or where the number is that of the group.
+        """
+        world, known = len(run.ranks), replicas(run)
+        if known and all(len(ranks) == world for ranks in known):
+            return "not-observed"
+        by_all, by_group = [], []
+        for events in looks_at(run, FACTOR, finding.span).values():
+            for detail in (event.detail for event in events):
+                factors = [float(factor) for chain in detail.get("factors") or () for factor in chain]
+                averaged = int(detail.get("replicas") or world)
+                by_all.append(averaged < world and any(is_near(factor, world) for factor in factors))
+                by_group.append(averaged < world and any(is_near(factor, averaged) for factor in factors))
+        if by_all and all(by_all):
+            return "confirmed"
+        return "not-observed" if by_group and all(by_group) else "not-exercised"
 
 
 def _counts_all_ranks(program: Program, backward: Node, divisor: Value) -> bool:

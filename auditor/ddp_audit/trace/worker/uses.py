@@ -1,5 +1,5 @@
-"""Records what single rules of the audit ask for: how a state was loaded, when gradients were clipped and unscaled, which wait
-found its collective still at work.
+"""Records what single rules of the audit ask for: how a state was loaded, when gradients were clipped and unscaled, which objects
+a broadcast brought, which wait found its collective still at work.
 
 Each patch calls the original with the same arguments and returns what it returned. Inside of torch.compile nothing is recorded.
 """
@@ -14,7 +14,8 @@ from types import FunctionType
 from typing import Any, cast
 
 import torch
-from torch.distributed import Work
+import torch.distributed as dist
+from torch.distributed import Work, distributed_c10d
 from torch.nn.utils import clip_grad
 
 from ddp_audit import events
@@ -24,6 +25,8 @@ from ddp_audit.trace.worker.tracer import Prepared, Tracer
 
 _ITEMS = 20000  # of what was loaded, whose devices are looked at
 _DEPTH = 6
+_FEW = 100  # items of a list that was sent, which are compared
+_PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
 _CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 
 Around = Callable[..., Any]
@@ -42,6 +45,7 @@ class Uses:
             if hasattr(clip_grad, name):
                 self._wrap(clip_grad, name, self._clip, also=(torch.nn.utils,))
         self._wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+        self._wrap(distributed_c10d, "broadcast_object_list", self._receive, also=(dist,))
         self._wrap_wait()
 
     def _wrap(self, owner: Any, name: str, around: Around, also: tuple[Any, ...] = ()) -> None:
@@ -111,6 +115,20 @@ class Uses:
             scale = getattr(scaler, "_scale", None)  # on a device reading it would wait
             self._record(events.UNSCALED, scale=scale.item() if isinstance(scale, torch.Tensor) and scale.is_cpu else None)
 
+    # -- objects
+
+    def _receive(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        given = args[0] if args else kwargs.get("object_list")
+        held = list(given) if isinstance(given, list) else None
+        result = original(*args, **kwargs)
+        if held is not None:
+            self._safely(self._received, held, given)
+        return result
+
+    def _received(self, held: list[Any], came: list[Any]) -> None:
+        same = [_is_same(old, new) for old, new in zip(held, came, strict=True)]
+        self._record(events.RECEIVED, changed=True if False in same else None if None in same else False)
+
     # -- waits
 
     def _wrap_wait(self) -> None:
@@ -131,6 +149,22 @@ class Uses:
         # Works of a device must not be asked while a graph is captured, by whatever thread.
         if not torch.cuda.is_initialized() and not work.is_completed():
             self._record(events.UNFINISHED)
+
+
+def _is_same(old: Any, new: Any, depth: int = 0) -> bool | None:
+    """Whether two objects are alike; None where only code of the program could tell, which is not called."""
+    if old is new:
+        return True
+    if type(old) in _PLAIN and type(new) in _PLAIN:
+        return type(old) is type(new) and (old == new or (old != old and new != new))
+    if type(old) is not type(new):
+        return False if type(old) in _PLAIN or type(new) in _PLAIN else None
+    if type(old) not in (list, tuple) or depth >= _DEPTH:
+        return None
+    if len(old) != len(new):
+        return False
+    same = [_is_same(a, b, depth + 1) for a, b in zip(old[:_FEW], new[:_FEW], strict=True)]
+    return False if False in same else None if None in same or len(old) > _FEW else True
 
 
 def _devices(value: Any, left: list[int], depth: int = 0) -> Iterator[torch.device]:
