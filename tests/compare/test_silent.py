@@ -22,8 +22,8 @@ def forward_of(batch: str | None, grad: bool = True, model: str = "ddp0") -> Eve
     return Event(FORWARD, site=site(300), detail={"model": model, "grad": grad, "batch": batch})
 
 
-def sampler(epoch: int, action: str = "iter", shuffle: bool = True, line: int = 20) -> Event:
-    detail = {"action": action, "epoch": epoch, "rank": 0, "replicas": 2, "shuffle": shuffle}
+def sampler(epoch: int, action: str = "iter", shuffle: bool = True, line: int = 20, replicas: int | None = 2) -> Event:
+    detail = {"action": action, "epoch": epoch, "rank": 0, "replicas": replicas, "shuffle": shuffle}
     return Event(SAMPLER, site=site(line), detail=detail)
 
 
@@ -149,17 +149,32 @@ def test_epochs_that_repeat_their_order() -> None:
     assert "set_epoch" in fault.explanation and "2 epochs at train.py:20" in fault.explanation
 
 
+def test_an_epoch_is_what_follows_an_iteration_of_the_sampler() -> None:
+    """Another action of it, or of something else, begins none."""
+
+    def epochs(rank: int) -> list[Event]:
+        one = [forward_of(f"{rank}{n}") for n in range(4)]
+        between = [sampler(0, action="set_epoch"), Event(FORWARD, detail={"model": "ddp0", "grad": False, "action": "iter"})]
+        return [sampler(0), *one[:2], *between, *one[2:], sampler(0), *one]
+
+    fault = only(run_of(epochs(0), epochs(1)), "same-samples")
+    assert fault.ranks == (0, 1) and "2 epochs" in fault.explanation
+
+
 def test_epochs_that_do_not_repeat() -> None:
-    def epochs(rank: int, *, shuffle: bool, second: int, same: bool, grad: bool = True) -> list[Event]:
+    def epochs(rank: int, *, shuffle: bool, second: int, same: bool, grad: bool = True, replicas: int | None = 2) -> list[Event]:
         one = [forward_of(f"{rank}{n}", grad) for n in range(4)]
         two = one if same else one[::-1]
-        return [sampler(0, shuffle=shuffle), *one, sampler(second, shuffle=shuffle), *two]
+        first, again = (sampler(epoch, shuffle=shuffle, replicas=replicas) for epoch in (0, second))
+        return [first, *one, again, *two]
 
     for options in (
         {"shuffle": True, "second": 1, "same": False},  # right: set_epoch was called
         {"shuffle": False, "second": 0, "same": True},  # no shuffling was asked for
         {"shuffle": True, "second": 0, "same": True, "grad": False},  # an evaluation
         {"shuffle": True, "second": 0, "same": False},
+        {"shuffle": True, "second": 0, "same": True, "replicas": 1},  # a sampler that deals out to one rank alone
+        {"shuffle": True, "second": 0, "same": True, "replicas": None},
     ):
         assert silent_faults(run_of(epochs(0, **options), epochs(1, **options))) == [], options  # type: ignore[arg-type]
 

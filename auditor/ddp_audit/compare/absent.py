@@ -19,7 +19,7 @@ def missing(
     runs: Mapping[int, RankRun],
     final: Iterable[int],
     *,
-    stalled: bool = False,
+    stalled: bool,
     predicted: bool = False,
 ) -> Divergence | None:
     """The earliest collective that some ranks entered and a rank of `final` never will.
@@ -66,7 +66,7 @@ def _missing(group: Group, index: int, absent: list[int], runs: Mapping[int, Ran
 
 
 def wait_cycle(
-    groups: Mapping[Key, Group], last: Mapping[int, Position], runs: Mapping[int, RankRun], *, stalled: bool = False
+    groups: Mapping[Key, Group], last: Mapping[int, Position], runs: Mapping[int, RankRun], *, stalled: bool
 ) -> Divergence | None:
     """Ranks that wait for each other in collectives of different groups. `last`: the last collective of each rank."""
     blocked = {rank: last[rank] for rank, run in sorted(runs.items()) if rank in last and is_blocked(run, stalled)}

@@ -254,6 +254,6 @@ def align(
     if complete and not found:
         runs = {rank: RankRun(rank, list(events), EXITED, 0) for rank, events in sequences.items()}
         swapped = inversion(aligner.groups)
-        lone = missing(aligner.groups, runs, runs, predicted=True)
+        lone = missing(aligner.groups, runs, runs, stalled=False, predicted=True)
         found = [d for d in (swapped, lone) if d is not None]
     return found + Crossed(root, exclusive_lines).notices(aligner.groups)

@@ -65,9 +65,7 @@ def failed_by_itself(run: RankRun) -> bool:
     return run.state == EXITED and run.code not in (0, None)
 
 
-def absent_for_cause(
-    holders: Collection[int], lacking: Collection[int], runs: Mapping[int, RankRun], stalled: bool = False
-) -> list[int]:
+def absent_for_cause(holders: Collection[int], lacking: Collection[int], runs: Mapping[int, RankRun], stalled: bool) -> list[int]:
     """Those of `lacking` whose absence from a collective of `holders` is a divergence; empty where it is a consequence.
 
     A rank that left by its own doing (in order, or with an error of its own) is missing. A rank that was stopped from outside

@@ -89,7 +89,7 @@ class Partners:
 
     # -- messages without a partner
 
-    def circle(self, groups: Mapping[Key, Group], last: Mapping[int, Position], *, stalled: bool = False) -> Divergence | None:
+    def circle(self, groups: Mapping[Key, Group], last: Mapping[int, Position], *, stalled: bool) -> Divergence | None:
         """Ranks that wait for each other, at least one of them in a message. `last`: the last collective of each rank."""
         if not self.lines:
             return None
@@ -209,7 +209,7 @@ class Partners:
             positions=positions,
         )
 
-    def lone(self, final: Iterable[int], *, stalled: bool = False) -> Divergence | None:
+    def lone(self, final: Iterable[int], *, stalled: bool) -> Divergence | None:
         """The message that its other rank will never send or receive; of several the one nearest to the cause.
 
         `final` are the ranks that issue nothing more: those that have ended, or all of a stalled run.
