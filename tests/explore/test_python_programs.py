@@ -326,6 +326,54 @@ send(C(n=5, x=1, y=2).twice() + C(1, z=2).more)
 send(1 + 4 * isinstance(C(), (int, A)) + 8 * isinstance(A(), C))
 send(len(C.__name__ + B().__class__.__name__ + type(A()).__name__))
 """,
+    "dicts with methods of their own": """
+class Plain(dict):
+    size = 4
+    def total(self):
+        return sum(self.values())
+    @property
+    def first(self):
+        return list(self)[0]
+p = Plain(a=1)
+p["b"] = 2
+send(p["a"] + p["b"])
+send(p.total() + p.size + len(p.first))
+class Attributes(dict):
+    def __setattr__(self, name, value):
+        self[name] = value
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name)
+q = Attributes()
+q.x = 5
+send(q.x + len(q) + getattr(q, "gone", 7))
+""",
+    "classes that call a class above": """
+class A:
+    def __init__(self):
+        self.seen = [1]
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+class B(A):
+    def __init__(self):
+        A.__init__(self)
+        self.seen.append(2)
+        def inner():
+            return len(self.seen)
+        self.n = inner()
+send(B().n)
+""",
+    "types of values": """
+class A: pass
+class B(A): pass
+b = B()
+send(1 + (type(b) is B) + 2 * (type(b) is A) + 4 * (b.__class__ is B))
+made = type(b)()
+send(1 + isinstance(made, A))
+send(2 if callable(A) else 5)
+""",
     "several bases": """
 class Base:
     def visit(self):
@@ -653,6 +701,29 @@ send(len(list(numbers(3))))
 first, *rest = numbers(3)
 send(first + len(rest))
 """,
+    "generators that read what is sent": """
+def mean():
+    total, count = 0, 0
+    while True:
+        n = yield total
+        if n is None:
+            return
+        total, count = total + n, count + 1
+g = mean()
+next(g)
+send(g.send(4) + g.send(5))
+try:
+    g.send(None)
+except StopIteration:
+    send(2)
+def first(n):
+    for i in range(n):
+        if i == 2:
+            return
+        yield i + 1
+send(sum(first(9)))
+send(list(first(1))[0])
+""",
     "memory of defaults": "def f(n, seen={}):\n    seen[n] = 1\n    return len(seen)\nf(1); f(2)\nsend(f(2))\nsend(len(f.__defaults__[0]) if hasattr(f, '__defaults__') else 2)\n",
 }
 
@@ -785,6 +856,20 @@ send(1 + any(n > 2 for n in (1, 3)) + 2 * all(n > 2 for n in (1, 3)) + 4 * all([
 send(min("bca") == "a" and min(3, 1, 2) + max([4, 9], key=lambda n: -n))
 send(min([], default=7) + min([5, -6], key=abs))
 send(sum([[1], [2, 3]], [])[2] + sum((1, 2), 10))
+""",
+    "sorting what cannot be compared": """
+rows = [(2, "b"), (1, "z"), (2, "a")]
+rows.sort()
+send(rows[0][0] * 10 + rows[1][0])
+send(ord(sorted(rows, key=lambda r: r[1])[0][1]))
+send(sorted([True, False, True])[0] + 1)
+send(sorted({"b": 1, "a": 2}, reverse=True)[0] == "b" and 3 or 4)
+send([n for _, n in sorted([(1, 5), (0, 6), (1, 4)], key=lambda r: r[0])][2])
+send([n for _, n in sorted([(1, 5), (0, 6), (1, 4)], key=lambda r: r[0], reverse=True)][1])
+try:
+    max(())
+except ValueError:
+    send(9)
 """,
     "counting containers": """
 from collections import Counter, OrderedDict, defaultdict, deque, ChainMap

@@ -85,6 +85,37 @@ SENT = {
         "model = DDP(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), bucket_cap_mb=1e-5)\nfor _ in range(2):\n    model(x).sum().backward()\n",
         "B40 B4 B16 B4 B16",
     ),
+    "norms over all ranks": (
+        "net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))\nmodel = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(net))\nmodel.eval()\nmodel(x)\n",
+        "S6 S1",
+    ),
+    "parameters that are not known": (
+        "import other\nmodel = DDP(other.Net())\nmodel(x).sum().backward()\ndist.barrier()\n",
+        "all_reduce barrier",
+    ),
+    "a compiled module": ("model = DDP(torch.compile(Net()))\nmodel(x).sum().backward()\n", "B15"),
+    "a compiled wrapper": ("model = torch.compile(DDP(Net()))\nmodel(x).sum().backward()\n", "B15"),
+    "a hook on what comes out": (
+        "model = DDP(Net())\ny = model(x)\ny.register_hook(lambda g: dist.all_reduce(torch.ones(1 + torch.is_grad_enabled())))\ny.sum().backward()\n",
+        "1 B15",
+    ),
+    "a hook that was taken away": (
+        "model = DDP(Net())\ny = model(x)\ny.register_hook(lambda g: dist.barrier()).remove()\ny.sum().backward()\n",
+        "B15",
+    ),
+    "a function with a backward of its own": (
+        "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, y):\n        ctx.save_for_backward(y)\n        return y * 2\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        dist.all_reduce(torch.ones(7))\n        return g * 2\nmodel = DDP(Net())\nTwice.apply(model(x)).sum().backward()\n",
+        "7 B15",
+    ),
+    "a memoised helper": (
+        "import functools\n@functools.lru_cache\ndef helper(n):\n    dist.all_reduce(torch.ones(n))\n    return n\nhelper(3)\nhelper(3)\nhelper(4)\n",
+        "3 4",
+    ),
+    "what is left for the end": (
+        "import atexit\natexit.register(lambda n: dist.all_reduce(torch.ones(n)), 5)\natexit.register(dist.barrier)\ndist.all_reduce(torch.ones(2))\n",
+        "2 barrier 5",
+    ),
     "a static graph": ("model = DDP(Net(), static_graph=True)\nfor _ in range(2):\n    model(x).sum().backward()\n", "U2 B15 B15"),
     "an optimizer with a closure": (
         "model = DDP(Net())\nopt = torch.optim.LBFGS(model.parameters())\ndef closure():\n    loss = model(x).sum()\n    loss.backward()\n    return loss\nopt.step(closure)\n",

@@ -52,6 +52,7 @@ from ddp_audit.explore.exact.values import (
     error,
     matches,
 )
+from ddp_audit.folding import check_key
 from ddp_audit.knowledge.libraries import may_send, unfollowed
 
 if TYPE_CHECKING:
@@ -419,6 +420,20 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
         return list(result) if hasattr(result, "__iter__") and not isinstance(result, (Tensor, Module)) else result
 
     return Native(run, name)
+
+
+def delete_item(it: Interpreter, owner: Any, index: Any) -> None:
+    """`del owner[index]`."""
+    if isinstance(owner, Module):
+        containers.remove(it, owner, index)
+        return
+    try:
+        del owner[check_key(index)]
+    except (KeyError, IndexError) as missing:
+        if isinstance(owner, (dict, list)) and isinstance(index, PLAIN):
+            raise error(type(missing).__name__, str(index)) from None
+    except Exception:
+        return
 
 
 def delete_attribute(it: Interpreter, owner: Any, name: str) -> None:

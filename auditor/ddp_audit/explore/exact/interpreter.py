@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, definitions, described, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, definitions, described, early, expressions, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.arms import is_early_exit, preferred
 from ddp_audit.explore.exact.contents import unknown
@@ -23,7 +23,6 @@ from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
     MISSING,
-    PLAIN,
     RETURN,
     Class,
     Closed,
@@ -32,15 +31,12 @@ from ddp_audit.explore.exact.values import (
     Gone,
     Instance,
     Lib,
-    Module,
     Raised,
     Scope,
     Tensor,
     Unknown,
     describe,
-    error,
 )
-from ddp_audit.folding import check_key
 from ddp_audit.program.lookup import canonical
 from ddp_audit.source.paths import place_of
 
@@ -61,15 +57,8 @@ class Interpreter(Iteration):
     def run(self, entry: SourceFile) -> None:
         """Runs a script as `__main__`."""
         try:
-            self.load(entry, "__main__")
-        except Raised as raised:
-            self._inferred(raised)
-            self.inferred = raised.inferred
-            left = isinstance(raised.value, Error) and raised.value.name == "SystemExit" and _is_success(raised.value.args)
-            self.raised = "" if left else describe(raised.value)
-        except Gone as gone:
-            self.raised = "" if _is_success((gone.code,)) else f"os._exit({gone.code})"
-            return
+            if self._comes_to_its_end(entry):
+                self._leave()
         except Cut as cut:
             self.cut = cut.why
         except RecursionError:
@@ -81,8 +70,20 @@ class Interpreter(Iteration):
                 raise
             place = place_of(self.frames[-1].source.path, self.frames[-1].line) if self.frames else entry.path
             self.cut = f"{type(failure).__name__} at {place} (an error in ddp-audit; DDP_AUDIT_DEBUG=1 shows where)"
-        if not self.cut:
-            self._leave()
+
+    def _comes_to_its_end(self, entry: SourceFile) -> bool:
+        """Runs the script. False where the process ends at once, without what is registered for its end."""
+        try:
+            self.load(entry, "__main__")
+        except Raised as raised:
+            self._inferred(raised)
+            self.inferred = raised.inferred
+            left = isinstance(raised.value, Error) and raised.value.name == "SystemExit" and _is_success(raised.value.args)
+            self.raised = "" if left else describe(raised.value)
+        except Gone as gone:
+            self.raised = "" if _is_success((gone.code,)) else f"os._exit({gone.code})"
+            return False
+        return True
 
     def _inferred(self, raised: Raised) -> None:
         """Notes an exception that no statement of the program raises, where it changes the way."""
@@ -90,8 +91,9 @@ class Interpreter(Iteration):
             self.doubt(INFERRED, f"{describe(raised.value)} is inferred")
 
     def _leave(self) -> None:
-        for function, args, kwargs in reversed(self.at_exit):
-            with contextlib.suppress(Raised, Cut):
+        for function, args, kwargs, (source, line) in reversed(self.at_exit):
+            with contextlib.suppress(Raised, Cut), self.frame(source, "<module>"):
+                self.frames[-1].line = line
                 calls.call(self, function, args, kwargs)
 
     def load(self, source: SourceFile, name: str) -> Scope:
@@ -427,17 +429,7 @@ class Interpreter(Iteration):
             scope.variables.pop(target.id, None)
         elif isinstance(target, ast.Subscript):
             container = expressions.evaluate(self, target.value, scope)
-            index = expressions.evaluate(self, target.slice, scope)
-            if isinstance(container, Module):
-                containers.remove(self, container, index)
-                return
-            try:
-                del container[check_key(index)]
-            except (KeyError, IndexError) as missing:
-                if isinstance(container, (dict, list)) and isinstance(index, PLAIN):
-                    raise error(type(missing).__name__, str(index)) from None
-            except Exception:
-                return
+            calls.delete_item(self, container, expressions.evaluate(self, target.slice, scope))
         elif isinstance(target, ast.Attribute):
             calls.delete_attribute(self, expressions.evaluate(self, target.value, scope), target.attr)
 

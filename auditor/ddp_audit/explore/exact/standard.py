@@ -86,7 +86,7 @@ def _random(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("atexit.register")
 def _at_exit(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    it.at_exit.append((args[0], args[1:], kwargs))
+    it.at_exit.append((args[0], args[1:], kwargs, (it.frames[-1].source, it.frames[-1].line)))
     return args[0]
 
 

@@ -209,7 +209,9 @@ class State:
     works: int = 0  # calls that returned at once, counted to number their handles
     groups: Groups = field(init=False)
     handling: list[Raised] = field(default_factory=list)
-    at_exit: list[tuple[Any, list[Any], dict[str, Any]]] = field(default_factory=list)
+    at_exit: list[tuple[Any, list[Any], dict[str, Any], tuple[SourceFile, int]]] = field(
+        default_factory=list
+    )  # and where it was said
     environment: dict[str, str] = field(default_factory=dict)
     contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them otherwise
     shortened: int = 0  # counts walks over something whose length is not known
