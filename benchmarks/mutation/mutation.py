@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _MutationRun:
-    """Tests mutants: first those that change what runs at import, each in a process of its own, then all others in forks of one."""
+    """Tests mutants: most in forks of one process, then those that change what runs at import, each in a process of its own."""
 
     def __init__(self, tests: CoverageMap, rounds: Sequence[tuple[float, str]], number: int) -> None:
         self.outcomes: dict[Mutant, str] = {}
@@ -98,11 +98,13 @@ class _MutationRun:
     def test(self, mutants: Sequence[Mutant]) -> None:
         with _copy_of_the_tree() as tree:
             self._tree = tree
+            os.chdir(tree)
             _import_what_is_slow()
             sys.path[:0] = paths = [str(tree / part) for part in ("auditor", "rules", "trainer")]
             os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # for the processes that tests start
             sys.dont_write_bytecode = True
             self._inside: list[tuple[Mutant, Change]] = []
+            apart: list[tuple[Mutant, Sequence[tuple[str, float]]]] = []
             for mutant in mutants:
                 covering = self._tests.tests_of(mutant.module, mutant.first, mutant.last)
                 if mutant.key in same_meaning():
@@ -112,11 +114,28 @@ class _MutationRun:
                 elif (change := self._exchangeable(mutant)) is not None:
                     self._inside.append((mutant, change))
                 else:
-                    with changed_file(tree / mutant.module, mutant.code()):
-                        self._told(mutant, *self._in_a_process_of_its_own(covering))
-            os.chdir(tree)
-            if self._inside and (code := pytest.main([*_QUIET, str(tree), *TESTS], [Living(tree, self._in_forks)])) != 0:
-                raise SystemExit(f"the tests cannot be collected without a mutant: pytest ends with {code}")
+                    apart.append((mutant, covering))
+            if self._inside:
+                self._in_a_child_that_collects()
+            for mutant, covering in apart:
+                with changed_file(tree / mutant.module, mutant.code()):
+                    self._told(mutant, *self._in_a_process_of_its_own(covering))
+
+    def _in_a_child_that_collects(self) -> None:
+        """Test what can be exchanged. This process imports nothing of the audited package, for what comes after."""
+        child = os.fork()
+        if not child:
+            code = 3
+            try:
+                code = int(pytest.main([*_QUIET, str(self._tree), *TESTS], [Living(self._tree, self._in_forks)]))
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 0:
+            raise SystemExit(f"the tests cannot be collected without a mutant: pytest ends with {code}")
+        told = {(entry["module"], entry["before"], entry["after"]): entry["outcome"] for entry in _known()}
+        self.outcomes |= {mutant: told[mutant.key] for mutant, _ in self._inside}
 
     def _exchangeable(self, mutant: Mutant) -> Change | None:
         if self._tests.runs_at_import(mutant.module, mutant.first, mutant.last):
