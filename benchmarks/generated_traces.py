@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit import events
+from ddp_audit.trace.checks import Checks, lanes
+from ddp_audit.trace.headers import FIRST_SLOT
 from ddp_audit.trace.worker import layout
 
 KINDS = ("reduce-op", "size", "operation", "extra", "none")
@@ -41,6 +43,7 @@ class Writer:
             return known
         number = self._ids[what, text] = len(self._ids) + 1
         data = text.encode()
+        data += layout.definition_check(what, number, data)
         parts = -(-len(data) // layout.FRAGMENT_TEXT)
         for part in range(parts):
             piece = data[part * layout.FRAGMENT_TEXT : (part + 1) * layout.FRAGMENT_TEXT]
@@ -132,6 +135,18 @@ def body(count: int, ids: dict[str, int], odd: int | None) -> tuple[Writer, list
     return writer, forwards, apart
 
 
+def sealed(records: bytes, checks: Checks) -> bytes:
+    """Records with their checks (`layout`)."""
+    kinds = records[0::SIZE]
+    wrong = checks.differences(records, kinds, checks.slots(FIRST_SLOT, len(kinds)))
+    words = array("I", records)
+    for column, kind in ((2, layout.EVENT), (3, layout.COLLECTIVE)):
+        own = bytes(255 if value == kind else 0 for value in range(256))
+        made = int.from_bytes(words[column::8].tobytes(), "little") ^ (wrong & lanes(kinds.translate(own)))
+        words[column::8] = array("I", made.to_bytes(4 * len(kinds), "little"))
+    return words.tobytes()
+
+
 def _odd(writer: Writer, kind: str) -> int:
     """The definition of what the odd rank does instead of the metric; 0: one metric more."""
     if kind == "reduce-op":
@@ -146,6 +161,7 @@ def generate(folder: Path, ranks: int, count: int, kind: str, odd_rank: int) -> 
     folder.mkdir(parents=True, exist_ok=True)
     meta = {"version": 1, "run": "generated", "world_size": ranks, "cwd": str(folder), "start": START, "end": START + 1}
     (folder / layout.RUN_FILE).write_text(json.dumps(meta))
+    checks = Checks()
     times: dict[bool, list[array[float]]] = {}
     bodies: dict[bool, tuple[bytearray, list[int]]] = {}
     apart = -1
@@ -171,7 +187,7 @@ def generate(folder: Path, ranks: int, count: int, kind: str, odd_rank: int) -> 
         end.other(exit_event, START + 1e6)
         header = layout.HEADER.pack(layout.MAGIC, layout.VERSION, SIZE, layout.CHUNK, rank, 10_000 + rank, START + 1e6, START)
         with (folder / layout.FILE_PATTERN.format(rank)).open("wb") as file:
-            file.write(header + writer.data + records + end.data)
+            file.write(header + sealed(bytes(writer.data + records + end.data), checks))
             file.truncate(-(-file.tell() // layout.CHUNK) * layout.CHUNK)
     return apart
 

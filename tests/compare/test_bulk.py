@@ -22,9 +22,9 @@ from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.report.trace_json import as_object
 from ddp_audit.report.trace_text import render
 from ddp_audit.trace.columns import LateEvents, load_columns
-from ddp_audit.trace.store import TraceError, load_run
+from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker import layout
-from ddp_audit.trace.worker.ring import Ring, mark
+from ddp_audit.trace.worker.ring import Ring, mark, set_number
 
 GROUPS = {"default": None, "a": (0, 1), "b": (0, 1, 2)}
 
@@ -49,8 +49,10 @@ class RankWriter:
     def event(self, kind: str, detail: dict[str, Any], lines: tuple[int, ...] = (), value: int = 0, number: int = 0) -> None:
         text = {"kind": kind, "group": "default", "stack": self.stack(lines), "detail": detail}
         self.now += 0.5
-        place = self.ring.write_value(0, self.ring.define(layout.EVENT_TEXT, text), number, self.now, value)
-        if kind == events.BACKWARD and number != 3:
+        is_backward = kind == events.BACKWARD
+        place = self.ring.write_value(0, self.ring.define(layout.EVENT_TEXT, text), 0 if is_backward else number, self.now, value)
+        if is_backward and number != 3:
+            set_number(place, number)
             mark(place, layout.DONE, self.now)
 
     def collective(self, call: dict[str, Any], *, done: bool = True, skip: int = 0) -> None:
@@ -62,7 +64,7 @@ class RankWriter:
             index = self.indices[text["group"]] = self.indices.get(text["group"], -1) + 1 + skip
         definition = self.ring.define(layout.SIGNATURE_TEXT, {**text, "stack": self.stack(call["lines"])})
         self.now += 0.5
-        place = self.ring.write(layout.COLLECTIVE, 0, definition, index, 0, self.now)
+        place = self.ring.write(layout.COLLECTIVE, 0, definition, index, self.now)
         if done:
             mark(place, layout.DONE, self.now)
         if index % 5 == 4 and index != layout.NO_INDEX:
@@ -325,11 +327,9 @@ def test_damage_is_told_in_the_same_words(tmp_path: Path, place: str) -> None:
         data[3:6] = b"xyz"
     path.write_bytes(data)
     said = []
-    for reader in (load_run, load_columns):
-        with pytest.raises(TraceError) as caught:
-            reader(tmp_path)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+    for run in (load_run(tmp_path), load_columns(tmp_path)[0]):
+        said.append(run.ranks[1].damage)
+    assert said[0] == said[1] != ""
 
 
 def test_ranks_of_one_shape_share_their_columns(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Worker:
         index = layout.NO_INDEX if message else self.index
         self.index += not message
         self.now += 0.001
-        place = self.ring.write(layout.COLLECTIVE, 0, self.ring.define(layout.SIGNATURE_TEXT, text), index, 0, self.now)
+        place = self.ring.write(layout.COLLECTIVE, 0, self.ring.define(layout.SIGNATURE_TEXT, text), index, self.now)
         if done:
             mark(place, layout.DONE, self.now)
 

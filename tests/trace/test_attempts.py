@@ -29,7 +29,7 @@ def record(folder: Path, rank: int, collectives: int, *, restart: int, run: str 
     stack = ring.define(layout.STACK_TEXT, [["train.py", 7, "step"]])
     signature = ring.define(layout.SIGNATURE_TEXT, {**text, "root": None, "reduce_op": None, "async": False, "stack": stack})
     for index in range(collectives):
-        mark(ring.write(layout.COLLECTIVE, 0, signature, index, 0, time.time()), layout.DONE, time.time())
+        mark(ring.write(layout.COLLECTIVE, 0, signature, index, time.time()), layout.DONE, time.time())
     write_event(ring, events.EXIT, code=0)
     ring.close()
     if aside is not None:

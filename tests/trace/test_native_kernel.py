@@ -170,7 +170,7 @@ def test_both_kernels_write_the_same_checks(both: Path) -> None:
     def checks(folder: Path) -> dict[int, int]:
         follow = FollowRun(folder)
         follow.poll()
-        return follow._readers[0].checks
+        return follow.readers[0].checks
 
     assert list(checks(both / "native")) == [1024]
     assert checks(both / "native") == checks(both / "python")

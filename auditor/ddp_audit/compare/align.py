@@ -37,6 +37,7 @@ Row = list[tuple[Signature, list[int]]]  # what is known of a collective, and th
 
 _HINT = 6  # collectives looked at to tell an extra collective from a different one
 _KEPT = 64  # rows before the first that is not settled, where settled ones are forgotten
+NOT_KNOWN = 1 << 62  # where a rank of which nothing is known has ended in a group
 _MOST_BEHIND = 4096  # rows that a rank may be behind another, beyond which it is not waited for
 
 
@@ -151,6 +152,14 @@ class Aligner:
                         del entries[index]
             for index in [index for index in group.rows if index < group.forgotten]:
                 del group.rows[index]
+
+    def know_lost(self, ranks: Iterable[int]) -> None:
+        """Takes ranks whose older collectives were overwritten: where nothing is known of one in a group, it is taken to have been
+        in all of it."""
+        for rank in ranks:
+            for group in self.groups.values():
+                if rank in group.ranks():
+                    group.ends.setdefault(rank, NOT_KNOWN)
 
     def before(self, name: str, index: int, count: int = 3) -> list[tuple[int, dict[int, Event]]]:
         """The last rows of a group before an index, each with the events of the ranks that are in it."""

@@ -52,10 +52,16 @@ class Track:
     places: array[int] = field(default_factory=lambda: array("I"))
     positions: array[int] = field(default_factory=lambda: array("I"))
     ordinals: array[int] = field(default_factory=lambda: array("I"))
+    start: int = 0  # index of the first: more than 0 where those before it were overwritten
+
+    @property
+    def end(self) -> int:
+        """One past the last index."""
+        return self.start + len(self.places)
 
     def add(self, index: int, place: int, position: int, ordinal: int) -> None:
         for column, value in ((self.places, place), (self.positions, position), (self.ordinals, ordinal)):
-            column.extend([ABSENT] * (index - len(column)))
+            column.extend([ABSENT] * (index - self.start - len(column)))
             column.append(value)
 
 
@@ -105,14 +111,24 @@ class Listed:
         return self._events[position].time
 
 
-def add_to(tracks: Tracks, lives: dict[str, int], group: str, index: int | None, place: int, position: int, ordinal: int) -> None:
-    """Puts one collective where it belongs: an index that was there before is that of a new group of the old name."""
+def add_to(
+    tracks: Tracks,
+    lives: dict[str, int],
+    group: str,
+    index: int | None,
+    place: int,
+    position: int,
+    ordinal: int,
+    lost: bool = False,
+) -> None:
+    """Puts one collective where it belongs: an index that was there before is that of a new group of the old name. `lost`: earlier
+    ones were overwritten."""
     track = tracks.get((group, lives.setdefault(group, 0)))
     if track is None:
-        track = tracks[group, lives[group]] = Track()
+        track = tracks[group, lives[group]] = Track(start=index if lost and index is not None else 0)
     if index is None:
-        index = len(track.places)
-    if index < len(track.places):
+        index = track.end
+    if index < track.end:
         lives[group] += 1
         track = tracks[group, lives[group]] = Track()
     track.add(index, place, position, ordinal)
@@ -130,20 +146,22 @@ class Entries(Mapping[int, Entry]):
     def __getitem__(self, index: int) -> Entry:
         if index not in self:
             raise KeyError(index)
-        position = self._track.positions[index]
+        at = index - self._track.start
+        position = self._track.positions[at]
         event = self._events.alike(position)
         forward = None if event.origin in (USER, OBJECT) else self._events.forward_before(position)
-        return Entry(event, forward, self._track.ordinals[index])
+        return Entry(event, forward, self._track.ordinals[at])
 
     def time(self, index: int) -> float:
         """When the collective was entered; the time of an entry's event need not be known."""
-        return self._events.time(self._track.positions[index])
+        return self._events.time(self._track.positions[index - self._track.start])
 
     def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and 0 <= index < len(self._track.places) and self._track.places[index] != ABSENT
+        track = self._track
+        return isinstance(index, int) and track.start <= index < track.end and track.places[index - track.start] != ABSENT
 
     def __iter__(self) -> Iterator[int]:
-        return (index for index, place in enumerate(self._track.places) if place != ABSENT)
+        return (index for index, place in enumerate(self._track.places, self._track.start) if place != ABSENT)
 
     def __len__(self) -> int:
         return len(self._track.places) - self._track.places.count(ABSENT)
@@ -161,10 +179,11 @@ def aligned(run: RecordedRun, places: Places) -> Aligner:
             found.setdefault(key, []).append((rank, track))
             group = aligner.group_of(key)
             group.entries[rank] = Entries(tracked, track)
-            group.ends[rank] = len(track.places)
+            group.ends[rank] = track.end
             if track.ordinals[-1] > latest:
                 latest = track.ordinals[-1]
-                aligner.last[rank] = (key, len(track.places) - 1)
+                aligner.last[rank] = (key, track.end - 1)
+    aligner.know_lost(rank for rank, one in run.ranks.items() if one.lost)
     for key, ranks in found.items():
         _Comparison(aligner, aligner.groups[key], places).compare(ranks)
     return aligner
@@ -186,10 +205,13 @@ class _Comparison:
         shared: dict[int, Track] = {}  # tracks that several ranks share are looked at once; in order of rank
         for _, track in ranks:
             shared.setdefault(id(track), track)
-        variants = list({track.places.tobytes(): track.places for track in shared.values()}.values())
+        start = max(track.start for track in shared.values())  # from here on all of them are known
+        variants = list(
+            {known.tobytes(): known for known in (track.places[start - track.start :] for track in shared.values())}.values()
+        )
         if len(variants) < 2:
             return
-        for index, row in enumerate(zip_longest(*variants, fillvalue=ABSENT)):
+        for index, row in enumerate(zip_longest(*variants, fillvalue=ABSENT), start):
             numbers = set(row)
             numbers.discard(ABSENT)
             if len(numbers) > 1 and self._disagree(index, row, frozenset(numbers)):

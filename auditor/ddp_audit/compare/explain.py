@@ -208,6 +208,10 @@ _ON_DEVICE = {"started": ", which its device has begun", "scheduled": ", which i
 
 def standing(run: RankRun, now: float | None = None) -> str:
     """Where a rank is, as the rest of a sentence about it: `has been waiting in broadcast .. at train.py:224 for 3.1 s`."""
+    if run.damage and run.state == MISSING:
+        return f"left a trace file that is not readable: {run.damage}"
+    if run.damage:
+        return f"has a trace that is read as far as it is whole ({run.damage}); last recorded: {last_text(run)}"
     if run.state == MISSING:
         return "left an empty trace file, as a full disk leaves it" if run.last == EMPTY_FILE else "left no trace"
     if run.untraced:

@@ -117,7 +117,7 @@ def told(run: RecordedRun, divergence: Divergence) -> str:
     """What to say of it at a divergence, as sentences; empty where passes are alike, or where it does not lead to this one."""
     if divergence.kind not in _LED_TO or divergence.message is not None:
         return ""
-    if any(forgotten(one.events) for one in run.ranks.values()):  # the passes of the ranks cannot be numbered
+    if any(one.lost or forgotten(one.events) for one in run.ranks.values()):  # the passes of the ranks cannot be numbered
         return ""
     found = left_out(run)
     if found is not None:

@@ -94,6 +94,9 @@ class RankRun:
     stands: Site | None = None  # the user's line at which it stood, outside of collectives, when it was asked last
     locked: bool = False  # its interpreter was locked by a call in C, and `stands` is the line of that
     untraced: bool = False  # its tracer ended before it: nothing is known of what came then
+    damage: str = ""  # what is wrong with its trace, which is known up to there
+    lost: bool = False  # its trace is a ring that has come round: of its events the newest are known, and those that say what it is
+    since: float = 0.0  # the time of the first of the newest
     silent: float = 0.0  # seconds since its tracer last showed life, where that is too long
     waiting: Event | None = None  # the oldest collective that has not returned, also of a rank that was killed in it
 

@@ -110,6 +110,8 @@ def _unreduced(run: RecordedRun, averaged: Collection[str]) -> Iterator[SilentFa
 
 def _same_samples(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """Ranks of one wrapper's group that got the same samples in most forwards with gradients, or in many in a row."""
+    if any(one.lost for one in run.ranks.values()):
+        return  # the forwards of the ranks cannot be numbered
     for by_rank in groups.split(_training(run)):
         shared: Counter[int] = Counter()
         compared: Counter[int] = Counter()

@@ -45,6 +45,8 @@ class RankState:
     raised_at: Site | None = None
     failed: bool = False
     untraced: bool = False  # its tracer ended before it
+    damage: str = ""  # what is wrong with its trace, which is read up to there
+    since: float = 0.0  # when what is known of it begins, where its trace is a ring and what came before was overwritten
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Comparison:
         0."""
         if self.verdict in (DIVERGED, STALLED) or self.silent or any(one.exit_code == 1 for one in self.earlier):
             return 1
-        lacking = not self.ranks or any(rank.state == MISSING or rank.untraced for rank in self.ranks.values())
+        lacking = not self.ranks or any(rank.state == MISSING or rank.untraced or rank.damage for rank in self.ranks.values())
         return 2 if lacking else 0
 
 
@@ -114,6 +116,7 @@ def compare_run(
         aligner = new_aligner(run)
         for rank, rank_run in run.ranks.items():
             aligner.feed(rank, rank_run.events)
+        aligner.know_lost(rank for rank, one in run.ranks.items() if one.lost)
     aligner.settle()
     final = {rank for rank, one in run.ranks.items() if not one.untraced} if stalled else ended_ranks(run)
     divergences = find_divergences(run, aligner, final, stalled=stalled)
@@ -195,6 +198,8 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             raised_at(rank_run),
             failed_by_itself(rank_run),
             rank_run.untraced,
+            rank_run.damage,
+            rank_run.since,
         )
         for rank, rank_run in sorted(run.ranks.items())
     }

@@ -97,4 +97,8 @@ def _rank(state: RankState) -> dict[str, Any]:
         out["error"] = state.error
     if state.raised_at is not None:
         out["raised_at"] = str(state.raised_at)
+    if state.damage:
+        out["damage"] = state.damage
+    if state.since:
+        out["known_since"] = state.since
     return out

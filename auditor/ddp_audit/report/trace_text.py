@@ -6,6 +6,7 @@ only then.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -23,6 +24,7 @@ from ddp_audit.report import waiting_text
 from ddp_audit.report.columns import cut, pad, width_of, wrap
 from ddp_audit.report.console import console_for, is_coloured, width_for
 from ddp_audit.report.summary import lines_of
+from ddp_audit.trace.worker.layout import ENV_LIMIT
 
 WIDTH = 80
 _GUTTER = 9  # columns left of the ranks' columns: a mark and the number of the collective
@@ -120,6 +122,13 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
     """The lines on the ranks."""
     head = headline(comparison)
     yield from (Line(line.text, head.style) for line in _wrapped(head.text, width))
+    if comparison.verdict == AGREED:
+        for rank, state in comparison.ranks.items():
+            if state.damage:
+                yield from _wrapped(f"The trace of rank {rank} is damaged after its end: {state.damage}.", width)
+    known = overwritten_text(comparison.ranks)
+    if known:
+        yield from _wrapped(known, width)
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
         yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
@@ -137,6 +146,19 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
         yield Line("")
         yield from _crossed_lines(comparison.crossed, width)
     yield from _waiting_lines(comparison, width)
+
+
+def overwritten_text(states: Mapping[int, RankState]) -> str:
+    """From when on the records of ranks are there whose trace files were full; empty where all are."""
+    rings = {rank: state.since for rank, state in states.items() if state.since}
+    if not rings:
+        return ""
+    which = rank_list(rings) if len(rings) < len(states) else "each rank" if len(states) > 1 else "the rank"
+    from_when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(rings.values())))
+    return (
+        f"Only the newest records of {which} are there, from {from_when} on: their trace files were full, and what came before "
+        f"was overwritten ({ENV_LIMIT})."
+    )
 
 
 def headline(comparison: Comparison) -> Line:
@@ -160,7 +182,10 @@ def headline(comparison: Comparison) -> Line:
     failed = _failed_text(comparison.ranks)
     untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
     ended = f"{failed}." if failed else "the run did not end in order."
-    if untraced and not failed:
+    damaged = [rank for rank, state in comparison.ranks.items() if state.damage]
+    if damaged and not failed:
+        ended = f"the trace of {rank_list(damaged)} is damaged, so that the rest is not known."
+    elif untraced and not failed:
         ended = f"the tracing of {rank_list(untraced)} ended before the run did, so that the rest is not known."
     return Line(f"{agreed}{ended}{faults}" if not alone else f"{capital(ended)}{faults}", "bad" if silent else "warn")
 

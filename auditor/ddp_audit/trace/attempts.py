@@ -30,6 +30,8 @@ def earlier_attempts(folder: Path, run: RecordedRun) -> Iterator[tuple[int, Reco
             earlier, places = load_files(folder, names)
         except TraceError:
             continue
+        if any(one.damage for one in earlier.ranks.values()):
+            continue
         identity = _identity(earlier)
         if identity is None or last is None or identity[0] != last[0] or identity[1] >= last[1]:
             continue

@@ -10,7 +10,9 @@ from typing import Any
 from ddp_audit import events
 from ddp_audit.compare.bulk import Places
 from ddp_audit.events import Event
-from ddp_audit.trace.records import Stack, collective_event, other_event, stack_of, text_of
+from ddp_audit.trace.checks import Checks
+from ddp_audit.trace.headers import Header
+from ddp_audit.trace.records import Stack, checked_text, collective_event, other_event, stack_of, text_of
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.worker import layout
 
@@ -58,15 +60,16 @@ class Book:
 
     def __init__(self) -> None:
         self.places = Places()
+        self.checks = Checks()
         self.likely = 1 << 16  # bytes of records that the next file may have
         self.codes: list[Definition | None] = [None]  # by code
-        self._parsed: dict[bytes, tuple[int, Any]] = {}  # records of a definition -> what, and the stack or object
+        self._parsed: dict[tuple[int, bytes], tuple[int, Any]] = {}  # records of a definition -> what, and the stack or object
         self._known: dict[tuple[bytes, Stack], Definition] = {}
         self._codes: dict[tuple[str, Stack], int] = {}
         self._streams: dict[tuple[bytes, bytes, bytes], int] = {}
-        self._shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
+        self._shapes: dict[tuple[int, tuple[int, ...], bool], Shape] = {}
 
-    def definitions(self, data: bytes, runs: Sequence[tuple[int, int]]) -> list[Definition | None]:
+    def definitions(self, data: bytes, runs: Sequence[tuple[int, int]], version: int) -> list[Definition | None]:
         """The definitions of a file by number; None for stacks. `runs`: where its definition records stand."""
         found: list[Definition | None] = [None]
         stacks: dict[int, Stack] = {0: ()}
@@ -79,7 +82,7 @@ class Book:
                         break  # the writer died within it: nothing refers to it
                     raise Odd  # its parts do not stand together
                 raw = data[offset : first * _SIZE]
-                what, value = self._parsed.get(raw) or self._parse(raw)
+                what, value = self._parsed.get((version, raw)) or self._parse(raw, version)
                 number = int.from_bytes(raw[4:8], "little")
                 if number >= len(found):
                     found.extend([None] * (number + 1 - len(found)))
@@ -89,7 +92,7 @@ class Book:
                     found[number] = self._define(raw, what, value, stacks[value["stack"]])
         return found
 
-    def _parse(self, raw: bytes) -> tuple[int, Any]:
+    def _parse(self, raw: bytes, version: int) -> tuple[int, Any]:
         _, what, _, number, count, length, _ = layout.FRAGMENT.unpack_from(raw, len(raw) - _SIZE)
         words = array("I", raw)
         first = layout.DEFINITION | what << 8
@@ -97,8 +100,10 @@ class Book:
             raise Odd
         text = b"".join([raw[at : at + layout.FRAGMENT_TEXT] for at in range(_SIZE - layout.FRAGMENT_TEXT, len(raw), _SIZE)])
         text = text[: (count - 1) * layout.FRAGMENT_TEXT + length]
+        if version != layout.UNCHECKED:
+            text = checked_text(what, number, text)
         value = stack_of(json.loads(text)) if what == layout.STACK_TEXT else text_of(text)
-        self._parsed[raw] = (what, value)
+        self._parsed[version, raw] = (what, value)
         return what, value
 
     def _define(self, raw: bytes, what: int, text: dict[str, Any], stack: Stack) -> Definition:
@@ -115,10 +120,19 @@ class Book:
                 self.codes.append(known)
         return known
 
-    def shape(self, data: bytes, kinds: bytes, runs: Sequence[tuple[int, int]], definitions: Sequence[Definition | None]) -> Shape:
+    def shape(
+        self,
+        data: bytes,
+        kinds: bytes,
+        runs: Sequence[tuple[int, int]],
+        definitions: Sequence[Definition | None],
+        header: Header,
+    ) -> Shape:
         """The shape of a file's events."""
         words = array("I", data)
         defined, indices = words[1::8], words[2::8]
+        if header.version != layout.UNCHECKED:
+            indices = self.checks.only_indices(kinds, indices)
         columns = (
             b"".join([kinds[first:last] for first, last in runs]),
             b"".join([defined[first:last].tobytes() for first, last in runs]),
@@ -126,7 +140,8 @@ class Book:
         )
         stream = self._streams.setdefault(columns, len(self._streams))
         table = tuple([0 if one is None else one.code for one in definitions])
-        shape = self._shapes.get((stream, table))
+        key = (stream, table, header.has_gap)
+        shape = self._shapes.get(key)
         if shape is None:
             codes = array("i", map(table.__getitem__, array("I", columns[1])))
             for kind, code in set(zip(columns[0], codes, strict=True)):
@@ -134,5 +149,5 @@ class Book:
                 if code == 0 or (kind == layout.COLLECTIVE) != (known is not None and known.kind == events.COLLECTIVE):
                     raise Odd
             rare = {code: kind for kind, code in _RARE_CODES.items()}
-            shape = self._shapes[stream, table] = Shape(codes, array("I", columns[2]), self, rare)
+            shape = self._shapes[key] = Shape(codes, array("I", columns[2]), self, rare, header.has_gap)
         return shape

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from ddp_audit import events
 from ddp_audit.collection import no_collection
@@ -23,12 +23,14 @@ from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.trace.book import Book, Definition, Odd
-from ddp_audit.trace.headers import TraceError, has_tracer_ended, is_gone, rank_of, read_header
+from ddp_audit.trace.headers import FIRST_SLOT, PER_CHUNK, Header, TraceError, is_gone, rank_of, read_header
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.plain import open_plain
+from ddp_audit.trace.rank_file import RankReader, still_open
+from ddp_audit.trace.ring_file import whole
 from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.standing import judge
-from ddp_audit.trace.store import RankReader, Reader, assemble, look_past_met, no_trace, read_meta, still_open
+from ddp_audit.trace.store import Reader, assemble, look_past_met, no_trace, read_meta
 from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
@@ -43,7 +45,17 @@ _IS_COLLECTIVE = bytes(kind == layout.COLLECTIVE for kind in range(256))
 _IS_ISSUED = bytes(state == layout.ISSUED for state in range(256))
 _KNOWN_KINDS = bytes(range(layout.CHECK + 1))
 
+_IN_FIRST = PER_CHUNK - FIRST_SLOT  # records of the first chunk
+
 Progress = Callable[[int, int], None]
+
+
+class Piece(NamedTuple):
+    """A part of a file that has become a ring: its first slot, how many records it holds, and where it begins."""
+
+    slot: int
+    records: int
+    offset: int
 
 
 def load_columns(directory: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Places]:
@@ -74,12 +86,13 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     run.messages = _messages(readers, book)
     look_past_met(readers, run.messages)
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise no_trace(folder, bool(names))
+        raise no_trace(folder, readers)
     return run, book.places
 
 
 def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
     found = Messages(book.places.payloads)
+    found.partial.update(rank for rank, reader in readers.items() if reader.rank_run.lost)
     for rank, reader in readers.items():
         events_of_rank = reader.rank_run.events
         if isinstance(events_of_rank, LateEvents):
@@ -96,9 +109,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
         reader = ColumnReader(path, rank)
         reader.read(book)
         return reader
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from error
-    except (Odd, KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, TraceError, Odd, KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
         # Something that is seldom or damaged: the other reader knows it, or says what is wrong.
         plain = RankReader(Path(path), rank, strict=True)
         plain.read()
@@ -109,7 +120,7 @@ def _read(path: str, rank: int, book: Book) -> Reader:
 class ColumnReader:
     """One rank's file; what `store.RankReader` knows of it."""
 
-    __slots__ = ("_has_ended", "_judged", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
+    __slots__ = ("_judged", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
 
     def __init__(self, path: str, rank: int) -> None:
         self.path = path
@@ -124,28 +135,45 @@ class ColumnReader:
         descriptor = open_plain(self.path)
         try:
             start = os.pread(descriptor, layout.HEADER.size + book.likely, 0)
-            known = read_header(self.path, self.rank_run.rank, start[: layout.HEADER.size], True)
-            if os.fstat(descriptor).st_size % layout.CHUNK:
-                raise TraceError(f"{self.path}: truncated")
-            self._has_ended = has_tracer_ended(start)
-            data = _records(descriptor, start[layout.HEADER.size :], book.likely)
+            header = read_header(self.rank_run.rank, start[: layout.HEADER.size], True)
+            if header is None or os.fstat(descriptor).st_size % layout.CHUNK:
+                raise Odd
+            if header.ring:
+                pieces = _pieces(header)
+                data = _joined(descriptor, pieces)
+                after = read_header(self.rank_run.rank, os.pread(descriptor, layout.HEADER.size, 0), True)
+                if after is None or after.is_over(header.first_chunk):
+                    raise Odd
+                data = data[: len(data[::_SIZE].rstrip(b"\0")) * _SIZE]
+            else:
+                pieces = []
+                data = _records(descriptor, start[layout.HEADER.size :], book.likely)
         finally:
             os.close(descriptor)
-        if known is None:
-            raise Odd
-        pid, heartbeat, self.started = known
+        self.started = header.start
         book.likely = (len(data) // _PAGE + 2) * _PAGE  # the next file is about as long
         kinds = data[0::_SIZE]
         if kinds.translate(None, _KNOWN_KINDS):
             raise Odd
-        definitions = book.definitions(data, [match.span() for match in _PARTS.finditer(kinds)])
-        runs = [match.span() for match in _STREAM.finditer(kinds)]
-        shape = book.shape(data, kinds, runs, definitions)
-        found = LateEvents(self.path, shape, definitions, runs, data)
+        if header.version != layout.UNCHECKED:
+            slots = b"".join([book.checks.slots(*piece[:2]) for piece in pieces or [Piece(FIRST_SLOT, len(kinds), 0)]])
+            if book.checks.first_damaged(data, kinds, slots[: 4 * len(kinds)]) is not None:
+                raise Odd
+        if header.ring:
+            self.rank_run.lost = header.has_gap
+            data = whole(data, book, header)
+            kinds = data[0::_SIZE]
+        definitions = book.definitions(data, _spans(_PARTS, kinds), header.version)
+        runs = _spans(_STREAM, kinds)
+        shape = book.shape(data, kinds, runs, definitions, header)
+        found = LateEvents(self.path, shape, definitions, runs, data, pieces)
         self.rank_run.events = found
-        self._judge(found, _issued(kinds, data, found), pid, heartbeat)
+        if header.has_gap:
+            first = next((p for p in range(len(found)) if found.record(p) >= _IN_FIRST), None)
+            self.rank_run.since = 0.0 if first is None else found[first].time
+        self._judge(found, _issued(kinds, data, found), header)
 
-    def _judge(self, found: LateEvents, waits: Iterator[Event], pid: int, heartbeat: float) -> None:
+    def _judge(self, found: LateEvents, waits: Iterator[Event], header: Header) -> None:
         run = self.rank_run
         starts, exits = found.shape.rare_of(events.START), found.shape.rare_of(events.EXIT)
         host: str | None = None
@@ -162,15 +190,38 @@ class ColumnReader:
         for position in exits:
             run.code = found.definition(position).text["detail"]["code"]
         exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))
-        gone = not exited and is_gone(host, pid, ticks, heartbeat)
+        gone = not exited and is_gone(host, header.pid, ticks, header.heartbeat)
         locked = partial(stands_locked, Path(self.path), run.rank, start)
         self._judged = partial(
-            judge, run, gone=gone, exited=exited, raised=raised, heartbeat=heartbeat, untraced=self._has_ended, locked=locked
+            judge,
+            run,
+            gone=gone,
+            exited=exited,
+            raised=raised,
+            heartbeat=header.heartbeat,
+            untraced=header.has_ended,
+            locked=locked,
         )
         self._judged(waits)
 
     def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
         self._judged(still_open(enumerate(self.rank_run.events), is_met))
+
+
+def _spans(pattern: re.Pattern[bytes], kinds: bytes) -> list[tuple[int, int]]:
+    return [match.span() for match in pattern.finditer(kinds)]
+
+
+def _pieces(header: Header) -> list[Piece]:
+    """Where the records of a ring lie: the first chunk, and the others in order of time."""
+    found = [Piece(FIRST_SLOT, _IN_FIRST, layout.HEADER.size)]
+    for chunk in range(header.first_chunk, header.newest + 1):
+        found.append(Piece(chunk * PER_CHUNK, PER_CHUNK, layout.place_of_chunk(chunk, header.ring) * layout.CHUNK))
+    return found
+
+
+def _joined(descriptor: int, pieces: Sequence[Piece]) -> bytes:
+    return b"".join([os.pread(descriptor, piece.records * _SIZE, piece.offset) for piece in pieces])
 
 
 def _records(descriptor: int, first: bytes | None = None, size: int = _FIRST_BLOCK) -> bytes:
@@ -206,13 +257,20 @@ class LateEvents(Sequence[Event]):
     """The events of one rank, made when they are asked for and read from the file again where need be."""
 
     __slots__ = (
-        "_batches", "_definitions", "_made", "_path", "_rare", "_records", "_starts", "shape",
+        "_batches", "_definitions", "_made", "_path", "_pieces", "_rare", "_records", "_starts", "shape",
     )  # fmt: skip
 
     def __init__(
-        self, path: str, shape: Shape, definitions: list[Definition | None], runs: list[tuple[int, int]], data: bytes
+        self,
+        path: str,
+        shape: Shape,
+        definitions: list[Definition | None],
+        runs: list[tuple[int, int]],
+        data: bytes,
+        pieces: Sequence[Piece] = (),
     ) -> None:
         self._path = path
+        self._pieces = pieces  # of a ring
         self.shape = shape
         self._definitions = definitions
         # A run of records and the position of its first event; few, since definitions come early.
@@ -228,10 +286,11 @@ class LateEvents(Sequence[Event]):
         self._batches: array[int] = shape.values_of_forwards(data, runs)
 
     def _slice(self, data: bytes, position: int) -> bytes:
-        offset = self._record(position) * _SIZE
+        offset = self.record(position) * _SIZE
         return data[offset : offset + _SIZE]
 
-    def _record(self, position: int) -> int:
+    def record(self, position: int) -> int:
+        """The number of an event's record."""
         run = bisect_right(self._starts, position) - 1
         return self._records[run] + position - self._starts[run]
 
@@ -267,7 +326,7 @@ class LateEvents(Sequence[Event]):
         return self._made[position]
 
     def _make(self, position: int, record: bytes) -> None:
-        self._made[position] = self.made(self._record(position), record)
+        self._made[position] = self.made(self.record(position), record)
 
     def _read_around(self, position: int) -> None:
         around = range(max(0, position - _WINDOW), min(len(self), position + 2))
@@ -275,14 +334,14 @@ class LateEvents(Sequence[Event]):
 
     def _run(self, positions: range) -> list[Event]:
         """The events at positions that follow each other."""
-        start = self._record(positions[0])
-        count = self._record(positions[-1]) + 1 - start
+        start = self.record(positions[0])
+        count = self.record(positions[-1]) + 1 - start
         descriptor = open_plain(self._path)
         try:
-            data = os.pread(descriptor, count * _SIZE, layout.HEADER.size + start * _SIZE)
+            data = self._between(descriptor, start, start + count)
         finally:
             os.close(descriptor)
-        offsets = [(self._record(one) - start) * _SIZE for one in positions]
+        offsets = [(self.record(one) - start) * _SIZE for one in positions]
         return [self.made(start + offset // _SIZE, data[offset : offset + _SIZE]) for offset in offsets]
 
     def __iter__(self) -> Iterator[Event]:
@@ -292,12 +351,24 @@ class LateEvents(Sequence[Event]):
         """The events at many positions."""
         descriptor = open_plain(self._path)
         try:
-            data = _records(descriptor)
+            data = _joined(descriptor, self._pieces) if self._pieces else _records(descriptor)
         finally:
             os.close(descriptor)
         for position in positions:
-            number = self._record(position)
+            number = self.record(position)
             yield self.made(number, data[number * _SIZE : (number + 1) * _SIZE])
+
+    def _between(self, descriptor: int, first: int, last: int) -> bytes:
+        """The bytes of records from one to another."""
+        if not self._pieces:
+            return os.pread(descriptor, (last - first) * _SIZE, layout.HEADER.size + first * _SIZE)
+        found, at = b"", 0
+        for piece in self._pieces:
+            start, end = max(first - at, 0), min(last - at, piece.records)
+            if start < end:
+                found += os.pread(descriptor, (end - start) * _SIZE, piece.offset + start * _SIZE)
+            at += piece.records
+        return found
 
     def groups(self) -> list[tuple[int, dict[str, Any]]]:
         """The details of the GROUP events, and where they stand."""

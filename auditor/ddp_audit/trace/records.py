@@ -21,6 +21,14 @@ def stack_of(value: list[Any]) -> Stack:
     return tuple(Site(path.replace(os.sep, "/"), line, function) for path, line, function in value)
 
 
+def checked_text(what: int, number: int, data: bytes) -> bytes:
+    """The text of a definition without its check. Raises ValueError where it was changed."""
+    text, check = data[: -layout.U32.size], data[-layout.U32.size :]
+    if layout.definition_check(what, number, text) != check:
+        raise ValueError("a definition that was changed")
+    return text
+
+
 def text_of(data: bytes) -> dict[str, Any]:
     """The object of a SIGNATURE_TEXT or EVENT_TEXT."""
     value: dict[str, Any] = json.loads(data)

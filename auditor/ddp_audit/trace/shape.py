@@ -25,7 +25,8 @@ Chosen = Callable[["array[int]"], Sequence[object]]
 class Shape:
     """`codes` has the code of each event's definition, negative for kinds of which there are few; `indices` its index."""
 
-    def __init__(self, codes: array[int], indices: array[int], book: Book, rare: Mapping[int, str]) -> None:
+    def __init__(self, codes: array[int], indices: array[int], book: Book, rare: Mapping[int, str], lost: bool = False) -> None:
+        self._lost = lost  # earlier records were overwritten
         self._codes = codes
         self._indices = indices
         self._book = book
@@ -172,12 +173,13 @@ class Shape:
             if len(grads) != 1 or self._forwards[0] > first:
                 return None
         indices = array("I", map(self._indices.__getitem__, positions))
+        start = indices[0] if self._lost and indices else 0
         numbers = array("I", range(len(positions)))
-        if indices != numbers:
+        if indices != (numbers if not start else array("I", range(start, start + len(positions)))):
             return None
         grad = next(iter(grads), None)
         places = {code: self._book.places.number(definition.template, grad) for code, definition in known.items()}
-        track = Track(array("I", [places[self._codes[position]] for position in positions]), positions, numbers)
+        track = Track(array("I", [places[self._codes[position]] for position in positions]), positions, numbers, start)
         return {(next(iter(groups)), 0): track}
 
     def _all_tracks(self) -> Tracks:
@@ -197,7 +199,8 @@ class Shape:
                     place = places[code, grad] = self._book.places.number(known[code].template, grad)
                 index = self._indices[position]
                 group = known[code].text["group"]
-                add_to(tracks, lives, group, None if index == layout.NO_INDEX else index, place, position, ordinal)
+                known_index = None if index == layout.NO_INDEX else index
+                add_to(tracks, lives, group, known_index, place, position, ordinal, self._lost)
                 ordinal += 1
         return tracks
 

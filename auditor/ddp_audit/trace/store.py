@@ -74,32 +74,19 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddp_audit import events
 from ddp_audit.compare.messages import Messages
-from ddp_audit.compare.recent import RecentEvents
 from ddp_audit.compare.run import EMPTY_FILE, EXITED, MISSING, RAISED, RankRun, RecordedRun
-from ddp_audit.events import Event, Site
-from ddp_audit.trace.headers import NoTrace, TraceError, has_tracer_ended, is_gone, one_line, rank_of, read_header
-from ddp_audit.trace.locked import stands_locked
-from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain, wrong_fields
-from ddp_audit.trace.records import collective_event, other_event, stack_of, text_of
-from ddp_audit.trace.standing import judge
+from ddp_audit.events import Event
+from ddp_audit.trace.headers import NoTrace, TraceError, one_line, rank_of
+from ddp_audit.trace.plain import MOST_RANKS, read_plain, wrong_fields
+from ddp_audit.trace.rank_file import RankReader, may_be_done
 from ddp_audit.trace.worker import layout
 
 __all__ = ["FollowRun", "NoTrace", "TraceError", "load_run", "read_meta"]
-
-_BLOCK = 1 << 16
-_HOLE_PATIENCE = 1.0  # seconds that a live reader leaves a record that is being written
-_MOST_OPEN = 4096  # records looked at again for their mark of completion
-_AT_ONCE = 1 << 14  # bytes of each rank's file that are read before those of the next, where a run is watched
-_MOST_CHECKS = 64  # running hashes kept
 
 
 def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
@@ -110,12 +97,16 @@ def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
     follow = FollowRun(folder, strict=True)
     run = follow.poll()
     if not any(rank.state != MISSING for rank in run.ranks.values()):
-        raise no_trace(folder, any(folder.glob("rank-*.ddptrace")))
+        raise no_trace(folder, follow.readers)
     return run
 
 
-def no_trace(folder: Path, has_files: bool) -> NoTrace:
-    return NoTrace(f"{folder}: no trace in it ({'its files are empty' if has_files else 'no rank-*.ddptrace'})")
+def no_trace(folder: Path, readers: Mapping[int, Reader]) -> TraceError:
+    """What to raise where no rank's file can be read."""
+    for reader in readers.values():
+        if reader.rank_run.damage:
+            return TraceError(f"{reader.path}: {reader.rank_run.damage}")
+    return NoTrace(f"{folder}: no trace in it ({'its files are empty' if readers else 'no rank-*.ddptrace'})")
 
 
 class FollowRun:
@@ -137,14 +128,14 @@ class FollowRun:
         self.messages = Messages()
         self.run = RecordedRun(world_size=0, messages=self.messages)
         self._strict = strict
-        self._readers: dict[int, RankReader] = {}
+        self.readers: dict[int, RankReader] = {}
         self._meta_time = 0
         self.restarts = 0  # ranks that the launcher has started again
 
     @property
     def progress(self) -> tuple[int, int]:
         """Two numbers that grow as the run goes on: events (without answers to a request), and collectives returned."""
-        readers = self._readers.values()
+        readers = self.readers.values()
         return sum(r.recorded for r in readers), sum(r.returned for r in readers)
 
     def poll(self) -> RecordedRun:
@@ -153,14 +144,14 @@ class FollowRun:
         self._read_meta()
         for path in sorted(self.directory.glob("rank-*.ddptrace")):
             rank = rank_of(path.name)
-            if rank is not None and rank not in self._readers:
-                self._readers[rank] = self._reader(path, rank)
+            if rank is not None and rank not in self.readers:
+                self.readers[rank] = self._reader(path, rank)
         while self._read_on():
             pass
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.judge()
-        assemble(run, self._readers)
-        look_past_met(self._readers, self.messages)
+        assemble(run, self.readers)
+        look_past_met(self.readers, self.messages)
         return run
 
     def _reader(self, path: Path, rank: int) -> RankReader:
@@ -169,20 +160,22 @@ class FollowRun:
     def _read_on(self) -> bool:
         """Reads what is new in each file, or a part of it where the run is watched. Whether there is more."""
         run, is_more = self.run, False
-        for rank, reader in list(self._readers.items()):
+        for rank, reader in list(self.readers.items()):
             is_more = reader.read() or is_more
             if reader.is_replaced:
                 self.restarts += 1
                 self.messages = run.messages = Messages()  # those of the attempt that has ended are no partners
-                reader = self._readers[rank] = self._reader(reader.path, rank)
+                reader = self.readers[rank] = self._reader(reader.path, rank)
                 is_more = reader.read() or is_more
-        for rank, reader in self._readers.items():
+        for rank, reader in self.readers.items():
+            if reader.rank_run.lost:
+                self.messages.partial.add(rank)
             self.messages.feed(rank, reader.events)
         if self._consume is not None:
-            assemble(run, self._readers)
+            assemble(run, self.readers)
             self._consume(run)
             self.messages.forget()
-            for rank, reader in self._readers.items():
+            for rank, reader in self.readers.items():
                 reader.forget(self.messages.unmet(rank))
         return is_more
 
@@ -236,12 +229,8 @@ def look_past_met(readers: Mapping[int, Reader], messages: Messages) -> None:
     somebody has waited for it (ProcessGroupGloo's SendWork and RecvWork, torch 2.13), which a program need not do."""
     for rank, reader in readers.items():
         waiting = reader.rank_run.waiting
-        if waiting is not None and _may_be_done(waiting):
+        if waiting is not None and may_be_done(waiting):
             reader.judge_again(lambda position, event, rank=rank: messages.is_met(rank, event, position))  # type: ignore[misc]
-
-
-def _may_be_done(event: Event) -> bool:
-    return event.op in events.POINT_TO_POINT and event.detail["async"] is not False
 
 
 def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
@@ -255,9 +244,10 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
             continue
         if reader.has_header:
             run.ranks[rank] = reader.rank_run
-            if not 0 <= reader.world_size <= MOST_RANKS:
-                raise TraceError(f"{reader.path}: damaged: a run of {reader.world_size} ranks")
-            world = max(world, reader.world_size)
+            if 0 <= reader.world_size <= MOST_RANKS:
+                world = max(world, reader.world_size)
+            else:
+                reader.rank_run.damage = f"damaged: a run of {reader.world_size} ranks"
             run.groups.update(reader.groups)
     if not current or run.meta.get("run") in (None, *current):
         world = max(world, int(run.meta.get("world_size") or 0))
@@ -265,219 +255,6 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
     for rank in range(world):
         if rank not in run.ranks or (run.ranks[rank].state == MISSING and rank not in readers):
             run.ranks[rank] = RankRun(rank, state=MISSING, last=EMPTY_FILE if rank in readers else "no trace file")
+            if rank in readers:
+                run.ranks[rank].damage = readers[rank].rank_run.damage
     run.complete = bool(world) and all(run.ranks[r].state in (EXITED, RAISED) for r in range(world))
-
-
-class RankReader:
-    """One rank's file, read from where the last reading ended."""
-
-    def __init__(self, path: Path, rank: int, strict: bool = False, *, forgets: bool = False) -> None:
-        self.path = path
-        self.events: list[Event] | RecentEvents = RecentEvents() if forgets else []
-        self.rank_run = RankRun(rank, self.events)
-        self.groups: dict[str, tuple[int, ...]] = {}
-        self.has_header = False
-        self.is_replaced = False  # the worker has restarted and writes a new file
-        self.started = 0.0
-        self.run_id: str | None = None
-        self.world_size = 0
-        self.pid = 0
-        self.host: str | None = None
-        self.recorded = 0
-        self.returned = 0
-        self.checks: dict[int, int] = {}  # running hash of the rank by count of collectives
-        self._strict = strict
-        self._most = _AT_ONCE if forgets else 0
-        self._ticks = 0
-        self._start: Mapping[str, Any] | None = None
-        self._next = layout.HEADER.size
-        self._parts: dict[int, dict[int, bytes]] = {}
-        self._stacks: dict[int, tuple[Site, ...]] = {0: ()}
-        self._texts: dict[int, dict[str, Any]] = {}
-        self._open: list[tuple[int, int]] = []  # (offset in the file, position in events) of what has not returned
-        self._hole_since = 0.0
-        self._heartbeat = 0.0
-        self._has_ended = False
-        self._raised = False
-        self._judged: Callable[[Iterable[Event]], None] = lambda waits: None
-        self._exited = False
-
-    def read(self) -> bool:
-        """Reads what is new, or the next part of it; `judge` then brings `rank_run` up to date. Whether there is more to read."""
-        before = self._next
-        try:
-            with plain_file(self.path) as file:
-                if self._read_header(file):
-                    for offset, record in self._new_records(file):
-                        self._take(offset, record)
-                    self._look_again(file)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise TraceError(f"{self.path}: {error.strerror or error}") from error
-        return 0 < self._most <= self._next - before
-
-    def forget(self, needed: set[int]) -> None:
-        """Forgets all but the newest events, those that have not returned, and those at the positions in `needed`."""
-        if isinstance(self.events, RecentEvents):
-            self.events.forget(needed.union(position for _, position in self._open))
-
-    def _read_header(self, file: Any) -> bool:
-        head = file.read(layout.HEADER.size)
-        known = read_header(self.path, self.rank_run.rank, head, self._strict)
-        self._has_ended = has_tracer_ended(head)
-        if known is None:
-            return False  # being made
-        pid, heartbeat, start = known
-        if pid != self.pid and self.has_header:
-            self.is_replaced = True
-            return False
-        self.has_header, self.pid, self._heartbeat, self.started = True, pid, heartbeat, start
-        if self._strict and os.fstat(file.fileno()).st_size % layout.CHUNK:
-            raise TraceError(f"{self.path}: truncated")
-        return True
-
-    def _new_records(self, file: Any) -> Iterator[tuple[int, bytes]]:
-        size = layout.RECORD_SIZE
-        length = self._most or _BLOCK
-        while True:
-            file.seek(self._next)
-            block = file.read(length)
-            used = -(-len(block.rstrip(b"\0")) // size) * size
-            for at in range(0, min(used, len(block) - size + 1), size):
-                record = block[at : at + size]
-                if record[0] == layout.EMPTY and not self._may_skip_hole():
-                    return
-                self._hole_since = 0.0
-                self._next += size
-                if record[0] != layout.EMPTY:
-                    yield self._next - size, record
-            if used < length or self._most:
-                if self._strict and self._next < os.fstat(file.fileno()).st_size - 2 * layout.CHUNK:
-                    raise TraceError(f"{self.path}: damaged at byte {self._next} (nothing from there on)")
-                return
-
-    def _may_skip_hole(self) -> bool:
-        """Whether an empty record with written ones after it will stay empty: its writer died, or had time enough."""
-        now = time.monotonic()
-        self._hole_since = self._hole_since or now
-        return self._strict or now - self._hole_since > _HOLE_PATIENCE or self._is_gone()
-
-    def _take(self, offset: int, record: bytes) -> None:
-        kind = record[0]
-        try:
-            if kind == layout.DEFINITION:
-                self._take_part(record)
-            elif kind == layout.COLLECTIVE:
-                self._take_collective(offset, record)
-            elif kind == layout.EVENT:
-                self._take_event(offset, record)
-            elif kind == layout.CHECK:
-                fields = layout.CHECK_RECORD.unpack(record)
-                self.checks[fields[4]] = fields[6]
-                if len(self.checks) > _MOST_CHECKS:
-                    del self.checks[next(iter(self.checks))]
-            else:
-                raise TraceError(f"{self.path}: damaged at byte {offset} (unknown kind of record {kind})")
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise TraceError(f"{self.path}: damaged at byte {offset} ({type(error).__name__}: {one_line(error)})") from error
-
-    def _take_part(self, record: bytes) -> None:
-        _, what, part, number, parts, length, text = layout.FRAGMENT.unpack(record)
-        held = self._parts.setdefault(number, {})
-        held[part] = text[:length]
-        if len(held) < parts:
-            return
-        data = b"".join(held[i] for i in range(parts))
-        del self._parts[number]
-        if what == layout.STACK_TEXT:
-            self._stacks[number] = stack_of(json.loads(data))
-        else:
-            self._texts[number] = text_of(data)
-
-    def _take_collective(self, offset: int, record: bytes) -> None:
-        text = self._texts[layout.RECORD.unpack(record)[3]]
-        event = collective_event(text, self._stacks[text["stack"]], record)
-        self.recorded += 1
-        if event.detail["done"] is not None:
-            self.returned += 1
-        else:
-            self._open.append((offset, len(self.events)))
-        self.events.append(event)
-
-    def _take_event(self, offset: int, record: bytes) -> None:
-        text = self._texts[layout.RECORD.unpack(record)[3]]
-        event = other_event(text, self._stacks[text["stack"]], record)
-        if event.kind == events.BACKWARD and event.detail["done"] is None:
-            self._open.append((offset, len(self.events)))
-        self.events.append(event)
-        self.recorded += event.kind != events.STACK
-        self._note(event)
-
-    def _note(self, event: Event) -> None:
-        detail = event.detail
-        if event.kind == events.START:
-            self.world_size, self.host, self.run_id = detail["world_size"], detail["host"], detail["run"]
-            self._ticks, self._start = detail["ticks"], detail
-        elif event.kind == events.GROUP and detail.get("name") and detail.get("ranks"):
-            self.groups[detail["name"]] = tuple(detail["ranks"])
-        elif event.kind == events.EXCEPTION:
-            self._raised = True
-        elif event.kind == events.EXIT:
-            self._exited = True
-            self.rank_run.code = detail["code"]
-
-    def _look_again(self, file: Any) -> None:
-        """Reads the marks of completion of what had not returned."""
-        still: list[tuple[int, int]] = []
-        for offset, position in self._open[-_MOST_OPEN:]:
-            file.seek(offset)
-            record = file.read(layout.RECORD_SIZE)
-            if len(record) < layout.RECORD_SIZE or record[layout.STATE_OFFSET] == layout.ISSUED:
-                still.append((offset, position))
-                continue
-            _, state, _, _, _, number, _, done = layout.RECORD.unpack(record)
-            event = self.events[position]
-            detail = {**event.detail, "done": done, "raised": state == layout.RAISED}
-            if event.kind == events.BACKWARD:
-                detail["buckets"] = number if state == layout.DONE else None
-            else:
-                self.returned += 1
-            event = replace(event, detail=detail)
-            if isinstance(self.events, RecentEvents):
-                self.events.replace(position, event)
-            else:
-                self.events[position] = event
-        self._open = still
-
-    def _is_gone(self) -> bool:
-        return is_gone(self.host, self.pid, self._ticks, self._heartbeat)
-
-    def judge(self) -> None:
-        """Derives the rank's state from its events and its process."""
-        if not self.has_header:
-            return
-        gone = not self._exited and self._is_gone()
-        waits = [self.events[position] for _, position in self._open if self.events[position].kind == events.COLLECTIVE]
-        self._judged = partial(
-            judge,
-            self.rank_run,
-            gone=gone,
-            exited=self._exited,
-            raised=self._raised,
-            heartbeat=self._heartbeat,
-            untraced=self._has_ended,
-            locked=partial(stands_locked, self.path, self.rank_run.rank, self._start),
-        )
-        self._judged(waits)
-
-    def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
-        self._judged(still_open(((position, self.events[position]) for _, position in self._open), is_met))
-
-
-def still_open(found: Iterable[tuple[int, Event]], is_met: Callable[[int, Event], bool]) -> Iterator[Event]:
-    """What among events, with their positions, has not returned; messages that have met their other end are passed over."""
-    for position, event in found:
-        is_open = event.kind == events.COLLECTIVE and event.detail["done"] is None
-        if is_open and not (_may_be_done(event) and is_met(position, event)):
-            yield event

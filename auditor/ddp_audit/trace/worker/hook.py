@@ -99,8 +99,10 @@ class Hook:
 
     def __init__(self, tracer: Tracer, native: Any = None) -> None:
         self._tracer = tracer
+        tracer.forget_calls = self.forget_definitions
         self._native = native
         self._operations: list[_Operation] = []
+        self._signatures: list[dict[Any, Signature]] = []  # of each kernel in Python
         self._kernel_in_cpp: Any = None
         if native is not None:
             self._kernel_in_cpp = tracer.native = native.Kernel(tracer, self, fingerprint.about)
@@ -131,6 +133,13 @@ class Hook:
         if self._reductions is not None:
             self._reductions.remove()
         self._registration._destroy()
+
+    def forget_definitions(self) -> None:
+        """Has what the kernels know of calls looked up again, since the definitions in the file will be overwritten."""
+        for signatures in self._signatures:
+            signatures.clear()
+        if self._native is not None:
+            self._kernel_in_cpp.forget_definitions()
 
     # -- what the native kernel asks ----------------------------------------------------------------------------------
 
@@ -225,6 +234,7 @@ class Hook:
         at_reduce, at_async, at_tag = operation.reduce_op, operation.is_async, operation.tag
         is_p2p, blocks = operation.is_p2p, operation.blocks
         signatures: dict[Any, Signature] = {}
+        self._signatures.append(signatures)
         signature_of = self._signature
         assert self._reductions is not None
         reduction = self._reductions.number
@@ -285,7 +295,7 @@ class Hook:
             thread = threads.get(me)
             if thread is None:
                 thread = tracer.thread()
-            entry = Pending(ring.write(layout.COLLECTIVE, thread, signature.definition, index, 0, now), group, index)
+            entry = Pending(ring.write(layout.COLLECTIVE, thread, signature.definition, index, now), group, index)
             entry.is_async = is_async
             entry.lingers = signature.lingers
             entry.on_device = signature.on_device

@@ -6,27 +6,42 @@ whose first byte is 0 was not written (yet); that byte is written last.
 
 Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds
 since the epoch, renewed about once a second while the process lives), start (f64), end (f64: 0, or when the tracer ended before
-its process, as on a full disk), 16 reserved bytes.
+its process), newest (u32), ring (u32), 8 reserved bytes.
+
+A file of `ring` chunks is full (0: it grows still), and from then on a ring: chunk 0, the beginning of the run, stays as it is, and
+the chunks behind it are taken again, the oldest first, filled with zeros. Chunks are counted on: `newest` is the number of the one
+taken last, and chunk n lies in place 1 + (n - 1) % (ring - 1). A slot is the number of a record from the start of the file, chunks
+counted on. Records name definitions of chunk 0 and of the newest part of the ring (one of `SEGMENTS`), so that what is there can be
+read; GROUP, WRAP and PLACE events are written once more in each part, with the state REPEATED.
 
 Records, by their first byte:
 
 DEFINITION  a part of a definition: kind (u8), what (u8), part (u16), id (u32), parts (u16), length (u16), 20 bytes of text.
-            The parts of one definition are joined in order; the text is JSON. What: STACK_TEXT `[[path, line, function], ..]`
+            The parts of one definition are joined in order; the text is JSON, and its CRC-32 (4 bytes, `definition_check`) follows
+            it. What: STACK_TEXT `[[path, line, function], ..]`
             innermost first; SIGNATURE_TEXT an object with everything of a collective that repeats (op, call, group, origin,
             numel, dtype, shape, root, reduce_op, async, peer, tag, stack: a definition's id or 0); EVENT_TEXT an object with kind,
             stack and detail. A definition stands before the first record that names it.
-COLLECTIVE  kind (u8), state (u8), thread (u16), definition (u32), index (u32), 0 (u32), time (f64), done (f64). The state and
+COLLECTIVE  kind (u8), state (u8), thread (u16), definition (u32), index (u32), check (u32), time (f64), done (f64). The state and
             the time of completion are written in place when the collective has returned or raised.
-EVENT       kind (u8), state (u8), thread (u16), definition (u32), 0 (u32), number (u32), time (f64), value (f64 or u64).
-            `NUMBER_KEY` and `VALUE_KEY` name what number and value mean for a kind of event.
-CHECK       kind (u8), 0 (u8), 0 (u16), 0 (u32), count (u32), 0 (u32), hash (u64), time (f64). Written after every `CHECK_EVERY`
+EVENT       kind (u8), state (u8), thread (u16), definition (u32), check (u32), number (u32), time (f64), value (f64 or u64).
+            `NUMBER_KEY` and `VALUE_KEY` name what number and value mean for a kind of event. Those of a backward pass are written
+            in place, with the state, when it has returned or raised.
+CHECK       kind (u8), 0 (u8), 0 (u16), 0 (u32), count (u32), check (u32), hash (u64), time (f64). Written after every `CHECK_EVERY`
             collectives of the rank: the running hash over the signatures (without stacks and without sizes that ranks may
             choose freely) of its first `count` collectives. Two ranks with an equal hash at an equal count agree up to there,
             so a comparison of many ranks can skip equal prefixes.
+
+`check` makes the exclusive or of a record's eight words equal to `slot_word` of its slot, so a record that was changed, moved or
+left from another turn of the ring is known as damaged. What is written in place does not count in it: the state, done, and number
+and value of an EVENT whose state is not ISSUED.
+
+Version 1 had no checks (0 in their place, no CRC-32) and no ring; it can still be read.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
@@ -34,16 +49,22 @@ from typing import Any
 from ddp_audit import events
 
 MAGIC = b"DDPTRACE"
-VERSION = 1
+VERSION = 2
+UNCHECKED = 1  # the version without checks, which is still read
 RECORD_SIZE = 32
 CHUNK = 1 << 20
 HEADER = Struct("<8sHHIIIdd24x")
 HEARTBEAT_OFFSET = 24
 END_OFFSET = 40
+RING_OFFSET = 48  # newest, ring
+RING = Struct("<II")
+FEWEST_CHUNKS = 3  # of a ring
+SEGMENTS = 4  # parts of a ring
+LASTING = frozenset({events.START, events.GROUP, events.WRAP, events.PLACE})  # events that say what the run is
 
 EMPTY, DEFINITION, COLLECTIVE, EVENT, CHECK = range(5)
 STACK_TEXT, SIGNATURE_TEXT, EVENT_TEXT = range(1, 4)
-ISSUED, DONE, RAISED = range(3)
+ISSUED, DONE, RAISED, REPEATED = range(4)
 
 FRAGMENT = Struct("<BBHIHH20s")
 FRAGMENT_TEXT = 20
@@ -110,7 +131,28 @@ ENV_HASH_EVERY = "DDP_AUDIT_TRACE_HASH_EVERY"  # parameters are hashed after eve
 ENV_STACK = "DDP_AUDIT_TRACE_STACK"  # 0: no user frames on collectives
 ENV_LOCKED = "DDP_AUDIT_TRACE_LOCKED"  # seconds of a locked interpreter after which its stacks are written (default 3); 0 never
 ENV_NATIVE = "DDP_AUDIT_NATIVE"  # auto (default), on or off: whether the native kernel is used
-ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file ends its growth here (default 4096)
+ENV_LIMIT = "DDP_AUDIT_TRACE_LIMIT_MB"  # a rank's file grows to this size, and is a ring then
+DEFAULT_LIMIT_MB = 256  # 8 million records
+
+
+def slot_word(slot: int) -> int:
+    """What the words of the record in a slot come to."""
+    return (slot * 0x9E3779B1 + 0x7F4A7C15) & 0xFFFFFFFF
+
+
+def definition_check(what: int, number: int, text: bytes) -> bytes:
+    """What follows the text of a definition."""
+    return U32.pack(zlib.crc32(text, what << 24 ^ number))
+
+
+def place_of_chunk(chunk: int, ring: int) -> int:
+    """Where in the file a chunk lies."""
+    return chunk if chunk < ring or not ring else 1 + (chunk - 1) % (ring - 1)
+
+
+def segment_length(ring: int) -> int:
+    """The chunks of a part of the ring."""
+    return max(1, (ring - 1) // SEGMENTS)
 
 
 def pack_ranks(ranks: Sequence[int]) -> Any:

@@ -22,6 +22,7 @@ from ddp_audit.trace.worker.frames import Frames, Stack
 from ddp_audit.trace.worker.ring import Place, Ring, is_marked, mark, set_number
 
 _MOST_EARLY = 1000  # events kept before the rank is known
+_MOST_LASTING = 4096
 
 
 class Group:
@@ -94,6 +95,10 @@ class Tracer:
         self.native_gradients: Callable[[list[torch.nn.Parameter]], Callable[[], object]] | None = None
         self._definitions: dict[Any, int] = {}  # of events, by everything that they say
         self.when_open: Callable[[], None] | None = None
+        self.forget_calls: Callable[[], None] = lambda: None  # has the kernels look up their definitions again
+        self._segment = 0
+        # Events that say what the run is and may be overwritten: all that _write takes of them.
+        self._lasting: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
         self._early: list[tuple[str, str, Mapping[str, Any], int, int, Stack | None, float]] = []
         self.threads = {threading.main_thread().ident: 0}
 
@@ -107,8 +112,7 @@ class Tracer:
         path = os.path.join(self.directory, layout.FILE_PATTERN.format(rank))
         if not _make_way(path):
             return False
-        limit = int(os.environ.get(layout.ENV_LIMIT, "4096")) << 20
-        self.ring = Ring(path, rank, limit)
+        self.ring = Ring(path, rank, _limit())
         self.rank, self.world_size = rank, world_size
         os.environ[layout.ENV_OWNER] = str(self.pid)
         self.frames.reset()
@@ -260,7 +264,24 @@ class Tracer:
                 if len(self._definitions) > 1 << 14:
                     self._definitions.clear()
                 self._definitions[key] = definition
+        if kind in layout.LASTING and ring.segment and len(self._lasting) < _MOST_LASTING:
+            self._lasting.append((kind, group, detail, number, value, stack, now))
         return ring.write_value(self.thread(), definition, number, now, value)
+
+    def renew(self) -> None:
+        """Where a new part of the ring is written: has all that it needs to be read written into it, definitions where they are
+        asked for again. Called by the watch, some records late; the reader leaves those out."""
+        ring = self.ring
+        if ring is None or not self.on or ring.segment == self._segment:
+            return
+        self._segment = ring.segment
+        ring.forget_definitions()
+        self._definitions.clear()
+        self.frames.reset()
+        self.forget_calls()
+        for kind, group, detail, number, value, stack, now in list(self._lasting):
+            definition = self.define_event(kind, group, detail, stack)
+            ring.write_value(self.thread(), definition, number, now, value, layout.REPEATED)
 
     def define_event(self, kind: str, group: str, detail: Mapping[str, Any], stack: Stack | None) -> int:
         """Writes what repeats of an event into the file; returns its id."""
@@ -309,6 +330,12 @@ class Tracer:
             self.event(events.GROUP, group=name, detail={"action": "seen", "name": name, "ranks": layout.pack_ranks(ranks)})
         self.groups[process_group] = group
         return group
+
+
+def _limit() -> int:
+    """The size of a rank's file from which on it is a ring, in bytes."""
+    given = os.environ.get(layout.ENV_LIMIT, "")
+    return (int(given) if given.isascii() and given.isdigit() and len(given) < 8 else layout.DEFAULT_LIMIT_MB) << 20
 
 
 def start_ticks(pid: int) -> int:

@@ -68,6 +68,7 @@ class Watch:
                 self._not_locked()
                 self.poll(now)
                 tracer.ring.heartbeat(now)
+                tracer.renew()
                 self._answer(now)
                 if now - beat >= 1.0:
                     beat = now

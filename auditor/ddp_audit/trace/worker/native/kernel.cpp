@@ -20,6 +20,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +75,12 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   // Forgets which address is which group: the groups may be gone.
   void forget_groups() {
     groups_.clear();
+  }
+
+  // Forgets the definitions: those in the file will be overwritten (hook.py, forget_definitions).
+  void forget_definitions() {
+    signatures_.clear();
+    noted_.clear();
   }
 
   // Writes the record of a call. Null where the tracer is off or has failed now. Throws only what is no error of the tracer's:
@@ -131,6 +139,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::vector<py::object> kept_groups_; // a group's address is part of keys
   std::shared_ptr<Chunk> chunk_;
   size_t chunk_number_ = 0;
+  std::multimap<size_t, std::weak_ptr<Chunk>> mapped_; // those in which a record may still be marked
   uint64_t collectives_ = 0;
   uint64_t digest_ = 0;
   double last_time_ = 0;
@@ -196,7 +205,7 @@ std::shared_ptr<Entry> Kernel::write(
   record->thread = thread.number;
   record->definition = signature.definition;
   record->index = index;
-  record->number = 0;
+  record->number = check_of(kCollective, thread.number, signature.definition, index, time, slot);
   record->time = time;
   record->done = 0;
   std::atomic_ref<uint8_t>(record->kind).store(kCollective, std::memory_order_release);
@@ -239,7 +248,8 @@ py::object Kernel::note(PyObject* prepared, uint64_t value, uint32_t number) {
   record->state = kIssued;
   record->thread = thread.number;
   record->definition = definition;
-  record->index = 0;
+  record->index = check_of(kEvent, thread.number, definition, number, time, slot) ^ static_cast<uint32_t>(value) ^
+      static_cast<uint32_t>(value >> 32);
   record->number = number;
   record->time = time;
   std::memcpy(&record->done, &value, sizeof(value));
@@ -254,6 +264,9 @@ void Kernel::finish(PyObject* place, uint32_t number, uint8_t state) {
     return;
   }
   const size_t slot = PyLong_AsSize_t(place);
+  if (slot / kPerChunk != chunk_number_ && ring_.attr("position")(slot / kPerChunk).cast<int64_t>() < 0) {
+    return; // overwritten meanwhile
+  }
   const std::shared_ptr<Chunk> chunk = chunk_of(slot);
   Record* record = chunk->at(slot % kPerChunk);
   record->number = number;
@@ -388,7 +401,16 @@ std::shared_ptr<Chunk> Kernel::chunk_of(size_t slot) {
     return chunk_;
   }
   ring_.attr("_grow")(number);
-  auto mapped = std::make_shared<Chunk>(ring_.attr("_descriptor").cast<int>(), number);
+  auto mapped = std::make_shared<Chunk>(ring_.attr("_descriptor").cast<int>(), ring_.attr("position")(number).cast<int64_t>());
+  for (auto known = mapped_.begin(); known != mapped_.end();) {
+    const bool is_over = ring_.attr("position")(known->first).cast<int64_t>() < 0;
+    const std::shared_ptr<Chunk> chunk = known->second.lock();
+    if (chunk && is_over) {
+      chunk->give_up();
+    }
+    known = chunk && !is_over ? std::next(known) : mapped_.erase(known);
+  }
+  mapped_.emplace(number, mapped);
   if (!chunk_ || number > chunk_number_) { // else another thread has gone on meanwhile
     chunk_ = mapped;
     chunk_number_ = number;
@@ -554,6 +576,7 @@ PYBIND11_MODULE(ddp_audit_kernel, module) {
           })
       .def("has_pending", [](Kernel& kernel) { return kernel.pending().is_any(); })
       .def("forget_groups", &Kernel::forget_groups)
+      .def("forget_definitions", &Kernel::forget_definitions)
       .def_property_readonly("last_time", &Kernel::last_time)
       .def_property_readonly("collectives", &Kernel::collectives);
   module.def("gradients", &ddp_audit::reader_of, py::arg("parameters"));

@@ -33,12 +33,21 @@ struct Record {
   uint8_t state;
   uint16_t thread;
   uint32_t definition;
-  uint32_t index;
-  uint32_t number;
+  uint32_t index; // of an event: the check
+  uint32_t number; // of a collective: the check
   double time;
   double done;
 };
 static_assert(sizeof(Record) == kRecordSize);
+
+// What the words of a record in a slot come to (layout.py, slot_word), less those of its fields. What is marked later does not count.
+inline uint32_t check_of(uint8_t kind, uint16_t thread, uint32_t definition, uint32_t index, double time, size_t slot) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &time, sizeof(bits));
+  const uint32_t word = static_cast<uint32_t>(slot) * 0x9E3779B1U + 0x7F4A7C15U;
+  return word ^ kind ^ static_cast<uint32_t>(thread) << 16 ^ definition ^ index ^ static_cast<uint32_t>(bits) ^
+      static_cast<uint32_t>(bits >> 32);
+}
 
 inline double now() {
   timespec time{};
@@ -49,8 +58,8 @@ inline double now() {
 // A mapped part of the file. It stays mapped while a record in it may still be marked.
 class Chunk {
  public:
-  Chunk(int descriptor, size_t number)
-      : start_(mmap(nullptr, kChunk, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(number * kChunk))) {
+  Chunk(int descriptor, int64_t position)
+      : start_(mmap(nullptr, kChunk, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(position))) {
     if (start_ == MAP_FAILED) {
       throw std::runtime_error(std::string("the trace file cannot be mapped: ") + std::strerror(errno));
     }
@@ -63,9 +72,17 @@ class Chunk {
   Record* at(size_t within) const {
     return static_cast<Record*>(start_) + within;
   }
+  // The ring has come round: other records take the place of this chunk's.
+  void give_up() {
+    is_over_.store(true, std::memory_order_release);
+  }
+  bool is_over() const {
+    return is_over_.load(std::memory_order_acquire);
+  }
 
  private:
   void* start_;
+  std::atomic<bool> is_over_{false};
 };
 
 // A collective whose completion is looked for. `work` is set when the call has returned.
@@ -80,9 +97,12 @@ struct Entry {
   c10::intrusive_ptr<c10d::Work> work;
 
   bool is_marked() const {
-    return std::atomic_ref<uint8_t>(record->state).load(std::memory_order_acquire) != kIssued;
+    return chunk->is_over() || std::atomic_ref<uint8_t>(record->state).load(std::memory_order_acquire) != kIssued;
   }
   void mark(uint8_t state, double time) const {
+    if (chunk->is_over()) {
+      return;
+    }
     record->done = time;
     std::atomic_ref<uint8_t>(record->state).store(state, std::memory_order_release);
   }
