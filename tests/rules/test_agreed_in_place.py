@@ -78,6 +78,10 @@ AGREED = {
     "a_lambda": ("agree = lambda t: dist.all_reduce(t)", "a = loss.detach().clone()\n        agree(a)\n        if a.item() < 0:"),
 }
 NOT_AGREED = {
+    "a_list_that_is_gone": (
+        "def agree(found):\n    dist.broadcast_object_list(found, src=0)",
+        "stop = loss.item() < 0\n        agree([stop])\n        if stop:",
+    ),
     "a_copy": (
         "def agree(t):\n    t = t.clone()\n    dist.all_reduce(t)",
         "a = loss.detach() * 2\n        agree(a)\n        if a.item() < 0:",

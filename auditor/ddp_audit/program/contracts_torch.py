@@ -107,7 +107,7 @@ def _make_uniform(lw: Lowering, target: ast.expr, op: str, arguments: dict[str, 
         return Unknown(text=held.text, by=Made(op, (held, sent), at)) if gathered else uniform(held, op)
 
     if gathered or not isinstance(value, Obj):
-        _write(lw, target, value, change)
+        _write(lw, target, value, change, in_lists="object" in op)
 
 
 def _reduce_into(lw: Lowering, target: ast.expr, arguments: dict[str, Value]) -> None:
@@ -122,9 +122,9 @@ def _reduce_into(lw: Lowering, target: ast.expr, arguments: dict[str, Value]) ->
         _write(lw, target, value, change)
 
 
-def _write(lw: Lowering, target: ast.expr, value: Value, change: Callable[[Value], Value]) -> None:
-    """Writes into a tensor that an expression stands for."""
-    write_through(lw, value, change)
+def _write(lw: Lowering, target: ast.expr, value: Value, change: Callable[[Value], Value], in_lists: bool = False) -> None:
+    """Writes into a tensor, or a list of objects, that an expression stands for."""
+    write_through(lw, value, change, in_lists)
     if isinstance(target, (ast.Name, ast.Attribute)):
         lw.assign(target, change(value))
 

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 _MOST_VIEWS = 20  # of one another
 
 
-def write_through(lw: Lowering, written: Value, change: Callable[[Value], Value]) -> None:
-    """Put `change` of each value in place of it, in all slots that hold the tensor `written` or a list with it in."""
+def write_through(lw: Lowering, written: Value, change: Callable[[Value], Value], in_lists: bool = False) -> None:
+    """Put `change` of each value in place of it, in all slots that hold the tensor `written` or a list with it in.
+
+    With `in_lists` the lists get new elements, and the variables that held the old ones keep them.
+    """
     wanted = {key for option in options(written) for key in _keys(option)}
     if not wanted:
         return
     for slot, value in list(lw.state.items()):
+        if in_lists and not isinstance(value, Items):
+            continue
         changed = _changed(value, wanted, change)
         if changed is not value:
             lw.effects += 1
