@@ -9,7 +9,7 @@ from found import HEAD, audited, findings
 
 from ddp_audit.program.nodes import Seed
 from ddp_audit.program.values import CLOCK, RANDOM, RANK
-from ddp_audit_rules.facts.streams import one_stream, seed_of_all, seeds_of
+from ddp_audit.tree.questions import one_stream, seed_of_all, seeds_of
 
 STREAMS = ("torch", "cuda", "numpy", "random")
 SEEDS = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.launch.scaling import depends_on_world
-from ddp_audit.tree.nodes import FloorDivision, LoaderMade, Program
-from ddp_audit.tree.questions import length_of, samplers_of, says, shares_out
-from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, defaults_in, evaluate, options
+from ddp_audit.program.loading import samplers_of, shares_out
+from ddp_audit.program.meaning import length_of, says
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import FloorDivision, LoaderMade
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Obj, Unknown, Value, World, defaults_in, evaluate, options
 
 _SAMPLE = 5_040  # stands for an unknown number: many world sizes divide it
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from ddp_audit.findings import Span
-from ddp_audit.tree.nodes import Node, Program
-from ddp_audit.tree.questions import Arm, arms_around, every, function_at, names_in
+from ddp_audit.program.code import Arm, arms_around, every, function_at, names_in
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Node
 
 
 def always_runs(program: Program, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""What a loss was made of: its factors, its divisors and how it was reduced over its elements. Shared by the rules on scale."""
+"""What a loss was made of: its factors, its divisors and how it was reduced over its elements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ddp_audit.tree.nodes import Clip, Node, Program, Step
-from ddp_audit.tree.questions import calls_of, calls_of_kind, hints_at, is_given, is_kind, names_in, says, written
-from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, behind, evaluate, operation_of
+from ddp_audit.program.code import calls_of, calls_of_kind, hints_at, is_given, names_in, written
+from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.meaning import is_kind, says
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Clip, Node, Step
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Items, Made, Unknown, Value, World, evaluate
 
 MEAN, SUM, NONE = "mean", "sum", "none"
 

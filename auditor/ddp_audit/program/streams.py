@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ddp_audit.tree.nodes import Program, Seed
-from ddp_audit.tree.questions import is_kind
-from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
+from ddp_audit.program.meaning import is_kind
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Seed
+from ddp_audit.program.values import CLOCK, MISSING, RANDOM, RANK, Expr, Unknown, Value, World, evaluate
 
 _UNEQUAL = frozenset({RANK, RANDOM, CLOCK})
 
@@ -31,10 +32,10 @@ def seed_of_all(seed: Seed) -> object:
     return values[0] if MISSING not in values and values[0] == values[1] else MISSING
 
 
-def draws(value: Value) -> bool:
+def made_by_chance(value: Value) -> bool:
     """Whether a condition asks a number that torch draws in it."""
     if isinstance(value, Expr):
-        return any(draws(arg) for arg in value.args)
+        return any(made_by_chance(arg) for arg in value.args)
     return is_kind(value, "draws-in-torch")
 
 
@@ -46,3 +47,6 @@ def is_new(value: Value, depth: int = 0) -> bool:
         return any(is_new(arg, depth + 1) for arg in value.args)
     made = value.by if isinstance(value, Unknown) else None
     return made is not None and (is_kind(made.name, "new-numbers") or any(is_new(arg, depth + 1) for arg in made.args))
+
+
+__all__ = ["is_new", "made_by_chance", "one_stream", "seed_of_all", "seeds_of"]

@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.tree.nodes import Drawing, Iterate, Loop, Node, Program, Step, ZeroGrad
-from ddp_audit.tree.questions import comes_from, is_kind
-from ddp_audit.tree.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, behind, evaluate
-from ddp_audit_rules.facts.losses import is_world_size
+from ddp_audit.program.guards import Loop
+from ddp_audit.program.losses import is_world_size
+from ddp_audit.program.made import behind
+from ddp_audit.program.meaning import comes_from, is_kind
+from ddp_audit.program.model import Program
+from ddp_audit.program.nodes import Drawing, Iterate, Node, Step, ZeroGrad
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Obj, Unknown, Value, World, evaluate
 
 
 def window_of(program: Program, backward: Node) -> Value | None:

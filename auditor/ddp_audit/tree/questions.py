@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddp_audit.program.always import always_runs, runs_with
 from ddp_audit.program.changes import counts_ranks
 from ddp_audit.program.code import (
     Arm,
@@ -41,6 +42,17 @@ from ddp_audit.program.loading import (
     training_passes,
     trains,
 )
+from ddp_audit.program.losses import (
+    MEAN,
+    SUM,
+    Loss,
+    adds_up,
+    is_world_size,
+    loss_of,
+    scale_matters,
+    scales_by_hand,
+    trained_by_ddp,
+)
 from ddp_audit.program.meaning import (
     asks_for_none,
     asks_form,
@@ -74,6 +86,7 @@ from ddp_audit.program.reach import (
     turns,
     worlds_by_size,
 )
+from ddp_audit.program.streams import is_new, made_by_chance, one_stream, seed_of_all, seeds_of
 from ddp_audit.program.switched_options import default_values
 from ddp_audit.program.sync import (
     Switch,
@@ -95,20 +108,26 @@ from ddp_audit.program.sync import (
     switches,
 )
 from ddp_audit.program.tensors import Facts, facts, on_rank, rows, sized_by_data, sizing
+from ddp_audit.program.windows import is_made_of_window, is_window_itself, passes_of, window_of
 
 __all__ = [
     "DISTRIBUTED",
     "HASHES",
     "LISTING",
+    "MEAN",
+    "SUM",
     "Arm",
     "Facts",
     "Function",
+    "Loss",
     "OneSided",
     "Owner",
     "Pass",
     "Switch",
     "Unordered",
     "Written",
+    "adds_up",
+    "always_runs",
     "anchor",
     "arms_around",
     "arms_reducer_by_hand",
@@ -147,9 +166,13 @@ __all__ = [
     "is_given",
     "is_kind",
     "is_length",
+    "is_made_of_window",
     "is_never_off",
+    "is_new",
     "is_off",
     "is_plain_name",
+    "is_window_itself",
+    "is_world_size",
     "issues",
     "iterations",
     "late_flags",
@@ -158,6 +181,8 @@ __all__ = [
     "loaders_in",
     "local_taint",
     "loop_atom",
+    "loss_of",
+    "made_by_chance",
     "members",
     "mentions",
     "met_in_branches",
@@ -168,14 +193,21 @@ __all__ = [
     "nodes_in",
     "on_rank",
     "one_sided",
+    "one_stream",
     "opened",
     "owners_of",
     "passes",
+    "passes_of",
     "rank_list",
     "reduce_op",
     "rows",
+    "runs_with",
     "samplers_of",
     "says",
+    "scale_matters",
+    "scales_by_hand",
+    "seed_of_all",
+    "seeds_of",
     "shares_out",
     "shuffles",
     "sized_by_data",
@@ -185,11 +217,13 @@ __all__ = [
     "suppositions",
     "switches",
     "texts_in",
+    "trained_by_ddp",
     "training_passes",
     "trains",
     "turns",
     "unordered",
     "unwrapped",
+    "window_of",
     "with_its_condition",
     "worlds_by_size",
     "written",

@@ -6,9 +6,8 @@ import ast
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import Forward, Guard, Node, Program, Wrap
-from ddp_audit.tree.questions import code_at, dotted, group_of, is_default, members, worlds_by_size
+from ddp_audit.tree.questions import always_runs, code_at, dotted, group_of, is_default, members, runs_with, worlds_by_size
 from ddp_audit.tree.values import RANK, Const, worlds
-from ddp_audit_rules.facts.always import always_runs, runs_with
 
 
 def only_some_ranks(node: Node) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ddp_audit.tree.nodes import Backward, Collective, Guard, Jump, Node, Program, Step, Wrap
-from ddp_audit.tree.questions import asks_form, forwards_behind, local_taint
+from ddp_audit.tree.questions import asks_form, forwards_behind, local_taint, seeds_of
 from ddp_audit.tree.values import CLOCK, DATA, RANDOM, RANK, SIGNAL, Const, Taint
 from ddp_audit_rules.collectives._regions import is_together, left_out, own_taint
-from ddp_audit_rules.facts.streams import seeds_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Sequence
 
 from ddp_audit.tree.nodes import Draw, Drawing, Node, OwnDraw, Program, RandomNumbers, Seed
-from ddp_audit.tree.questions import by_rank, code_at, dotted, every, function_at, is_kind
+from ddp_audit.tree.questions import by_rank, code_at, dotted, every, function_at, is_kind, seed_of_all, seeds_of
 from ddp_audit.tree.values import MISSING, World, evaluate, holds
-from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 
 _MOST_RANKS = 64  # of a job whose ranks are asked one by one
 

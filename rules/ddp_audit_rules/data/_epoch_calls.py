@@ -6,8 +6,7 @@ import ast
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import LoaderMade, Node, Program, SetEpoch
-from ddp_audit.tree.questions import Pass, assigned_at, code_at, code_within, dotted, samplers_of
-from ddp_audit_rules.facts.always import runs_with
+from ddp_audit.tree.questions import Pass, assigned_at, code_at, code_within, dotted, runs_with, samplers_of
 
 
 def inserted_call(program: Program, sampler: Node, one: Pass) -> Fix | None:

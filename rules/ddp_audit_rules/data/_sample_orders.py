@@ -9,9 +9,19 @@ from typing import Any
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.tree.nodes import Draw, Node, Program, RandomNumbers, Seed, Spawn, Split
-from ddp_audit.tree.questions import HASHES, LISTING, Written, calls_of, calls_of_kind, calls_with, every, is_kind, unordered
+from ddp_audit.tree.questions import (
+    HASHES,
+    LISTING,
+    Written,
+    calls_of,
+    calls_of_kind,
+    calls_with,
+    every,
+    is_kind,
+    seeds_of,
+    unordered,
+)
 from ddp_audit.tree.values import ClassInfo, Const, Items, Made, Obj, Unknown, Value, behind, options
-from ddp_audit_rules.facts.streams import seeds_of
 
 _PLACES = (LISTING, HASHES)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import Init, Program, SamplerMade
+from ddp_audit.tree.questions import always_runs
 from ddp_audit.tree.values import Const, Value, World, defaults_in, evaluate
-from ddp_audit_rules.facts.always import always_runs
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES
 
 

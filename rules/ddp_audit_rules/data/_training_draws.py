@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import Backward, LoaderMade, Program, RandomNumbers, Seed, Spawn, Split, Wrap
-from ddp_audit.tree.questions import code_at, training_passes
+from ddp_audit.tree.questions import code_at, made_by_chance, seed_of_all, seeds_of, training_passes
 from ddp_audit.tree.values import RANDOM, RANK, Const, Obj, Value, options
-from ddp_audit_rules.facts.streams import draws as made_by_chance
-from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 from ddp_audit_rules.facts.training import wrap_behind
 
 

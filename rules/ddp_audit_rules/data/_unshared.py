@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ddp_audit.findings import Related
 from ddp_audit.tree.nodes import Draw, Forward, Init, Iterate, LoaderMade, Node, Program, RandomNumbers, Seed
-from ddp_audit.tree.questions import Pass, by_rank, draws_at_random, samplers_of, shares_out
+from ddp_audit.tree.questions import Pass, by_rank, draws_at_random, samplers_of, seed_of_all, seeds_of, shares_out
 from ddp_audit.tree.values import MISSING, Obj, Value, constant, options, truth, worlds
-from ddp_audit_rules.facts.streams import seed_of_all, seeds_of
 
 _DRAWING = ("WeightedRandomSampler",)
 

@@ -8,7 +8,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Init, LoaderMade, Node, Program, Seed
-from ddp_audit.tree.questions import Pass, samplers_of, training_passes
+from ddp_audit.tree.questions import Pass, always_runs, samplers_of, training_passes
 from ddp_audit.tree.values import Obj, options
 from ddp_audit_rules.data._unshared import (
     drawn_alike,
@@ -18,7 +18,6 @@ from ddp_audit_rules.data._unshared import (
     trained_forward,
     training_places,
 )
-from ddp_audit_rules.facts.always import always_runs
 from ddp_audit_rules.facts.evidence import by_trained_batches
 from ddp_audit_rules.facts.training import wrap_behind
 

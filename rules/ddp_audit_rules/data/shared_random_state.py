@@ -10,10 +10,9 @@ from ddp_audit.events import DRAWS, FORWARD
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Node, Program, RandomStateRestored
-from ddp_audit.tree.questions import first_of_each_place, is_kind
+from ddp_audit.tree.questions import first_of_each_place, is_kind, one_stream, seeds_of
 from ddp_audit.tree.values import RANK, Value, behind
 from ddp_audit_rules.facts.evidence import has_fault, have_shared, sequences_of
-from ddp_audit_rules.facts.streams import one_stream, seeds_of
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, is_of_each_rank, who
 
 

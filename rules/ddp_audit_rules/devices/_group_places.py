@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import Backward, Destroy, Forward, Init, Node, Program, Spawn, Step, Wrap
-from ddp_audit.tree.questions import calls_of, common_start
-from ddp_audit_rules.facts.always import always_runs
+from ddp_audit.tree.questions import always_runs, calls_of, common_start
 
 
 def written_destroys(program: Program) -> list[Span]:

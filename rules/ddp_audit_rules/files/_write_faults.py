@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Node, Program, Save
+from ddp_audit.tree.questions import always_runs
 from ddp_audit.tree.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value
-from ddp_audit_rules.facts.always import always_runs
 from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked
 
 _DIFFERS = {RANK, DATA, RANDOM, CLOCK}

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Draw, Init, Load, Node, Program, Save, SetEpoch, Wrap
-from ddp_audit.tree.questions import calls_of, calls_of_kind, first_of_each_place, names_in, says
-from ddp_audit_rules.facts.streams import seeds_of
+from ddp_audit.tree.questions import calls_of, calls_of_kind, first_of_each_place, names_in, says, seeds_of
 
 
 class RngStateNotSaved(Rule):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_audit.tree.nodes import Guard, Node, Program
-from ddp_audit.tree.questions import asks_for_none, asks_form
+from ddp_audit.tree.questions import asks_for_none, asks_form, made_by_chance, one_stream
 from ddp_audit.tree.values import DATA, RANDOM, RANK, behind, operation_of
-from ddp_audit_rules.facts.streams import draws, one_stream
 
 
 def parting(program: Program, nodes: Sequence[Node]) -> Guard | None:
@@ -28,8 +27,8 @@ def _differs(program: Program, guard: Guard) -> bool:
     taint = guard.taint
     if RANK in taint:
         return True
-    if RANDOM in taint or draws(guard.test):
+    if RANDOM in taint or made_by_chance(guard.test):
         libraries = {operation_of(value).partition(".")[0] for value in behind(guard.test)}
-        torch = draws(guard.test) or "torch" in libraries
+        torch = made_by_chance(guard.test) or "torch" in libraries
         return not one_stream(program, "torch" if torch else "numpy" if "numpy" in libraries else "random")
     return DATA in taint and (not asks_form(guard.test) or asks_for_none(guard.test))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_audit.tree.nodes import Backward, Node, OptimizerMade, Program, RequiresGrad, Wrap
-from ddp_audit.tree.questions import Owner, forwards_behind, owners_of, unwrapped
+from ddp_audit.tree.questions import Owner, forwards_behind, is_new, owners_of, unwrapped
 from ddp_audit.tree.values import RANK, Const, Items, Key, Obj, Unknown, Value
-from ddp_audit_rules.facts.streams import is_new
 
 
 def is_trained(program: Program, wrap: Node) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ddp_audit.findings import Related
 from ddp_audit.tree.nodes import LoadState, ParameterWrite, Program, Save, Wrap
-from ddp_audit.tree.questions import module_of, unwrapped
+from ddp_audit.tree.questions import module_of, one_stream, unwrapped
 from ddp_audit.tree.values import RANK, Made, Unknown, Value, constant, options, path_key, the_object
-from ddp_audit_rules.facts.streams import one_stream
 from ddp_audit_rules.facts.training import shared_again
 
 

@@ -10,8 +10,7 @@ from ddp_audit.events import EXCEPTION
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import MissingAttribute, Program
-from ddp_audit.tree.questions import calls_of, code_at, comes_from, dotted, first_of_each_place, names_in
-from ddp_audit_rules.facts.always import always_runs, runs_with
+from ddp_audit.tree.questions import always_runs, calls_of, code_at, comes_from, dotted, first_of_each_place, names_in, runs_with
 from ddp_audit_rules.facts.evidence import seen_at
 from ddp_audit_rules.facts.training import wrap_behind
 

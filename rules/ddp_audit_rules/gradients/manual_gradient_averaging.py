@@ -9,9 +9,8 @@ from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Collective, Node
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import adds_up, first_of_each_place
 from ddp_audit_rules.facts.evidence import seen_at
-from ddp_audit_rules.facts.losses import adds_up
 from ddp_audit_rules.gradients._gradients import (
     averages,
     backward_of,

@@ -9,10 +9,8 @@ from ddp_audit.events import STEP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Node, NoSyncBlock, SyncFlag
-from ddp_audit.tree.questions import first_of_each_place, forwards_behind, is_never_off, speaks_of
+from ddp_audit.tree.questions import first_of_each_place, forwards_behind, is_never_off, speaks_of, trained_by_ddp, window_of
 from ddp_audit.tree.values import Const, Value
-from ddp_audit_rules.facts.accumulation import window_of
-from ddp_audit_rules.facts.losses import trained_by_ddp
 from ddp_audit_rules.facts.training import is_set, passes_at, wrap_behind
 
 

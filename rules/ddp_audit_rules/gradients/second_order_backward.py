@@ -8,9 +8,8 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Node, Program
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, trained_by_ddp
 from ddp_audit.tree.values import Const, Unknown, Value, behind, operation_of
-from ddp_audit_rules.facts.losses import trained_by_ddp
 from ddp_audit_rules.facts.training import passes_at, reducer_gave_up, wrap_behind
 
 _GRAD = "torch.autograd.grad"

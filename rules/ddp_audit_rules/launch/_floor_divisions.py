@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from ddp_audit.launch.scaling import Job, conditions, depends_on_world, remainders
 from ddp_audit.launch.update import is_global_batch
 from ddp_audit.tree.nodes import Backward, Loop, Node, Program
-from ddp_audit.tree.questions import says
+from ddp_audit.tree.questions import loss_of, says
 from ddp_audit.tree.values import MISSING, RANK, Expr, Value, World, behind, defaults_in, evaluate, operation_of
-from ddp_audit_rules.facts.losses import loss_of
 
 
 def severity_of(target: str, names: str, after: bool) -> str | None:

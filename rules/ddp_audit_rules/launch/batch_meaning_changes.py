@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.launch.answer import meaning
+from ddp_audit.launch.lengths import growth
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Init, Program, Wrap
 from ddp_audit.tree.questions import is_kind
@@ -18,7 +19,6 @@ from ddp_audit_rules.launch._batches import (
     says_all,
     split_batches,
 )
-from ddp_audit_rules.launch._lengths import growth
 
 
 class BatchMeaningChanges(Rule):

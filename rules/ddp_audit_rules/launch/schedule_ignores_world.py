@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddp_audit.findings import Finding, Fix, Related
+from ddp_audit.launch.lengths import divided_names, growth, is_open, lengths
 from ddp_audit.launch.scaling import depends_on_world
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Node, Program, SchedulerMade
 from ddp_audit.tree.questions import first_of_each_place, is_given, samplers_of, shares_out, training_passes
 from ddp_audit.tree.values import Value, defaults_in, the_object
-from ddp_audit_rules.launch._lengths import divided_names, growth, is_open, lengths
 from ddp_audit_rules.launch._schedules import is_stepped_in, prepare_of
 
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 
 from ddp_audit.tree.nodes import Backward, Clip, Guard, Node, Program, ScalerCall, Step, Unscale, ZeroGrad
-from ddp_audit.tree.questions import attribute_path, code_within, dotted, every, is_kind, says
+from ddp_audit.tree.questions import attribute_path, code_within, dotted, every, is_kind, passes_of, says
 from ddp_audit.tree.values import Const, Expr, Value, behind, operation_of
-from ddp_audit_rules.facts.accumulation import passes_of
 from ddp_audit_rules.facts.training import excludes
 
 

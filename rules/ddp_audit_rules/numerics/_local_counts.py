@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ddp_audit.tree.questions import comes_from, is_kind, says
+from ddp_audit.tree.questions import Loss, comes_from, is_kind, says
 from ddp_audit.tree.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value, behind, operation_of
-from ddp_audit_rules.facts.losses import Loss
 
 _IGNORED = -100  # the default of ignore_index
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ddp_audit.tree.nodes import Backward, Node, Program
+from ddp_audit.tree.questions import MEAN, Loss, is_made_of_window, is_window_itself, loss_of, window_of
 from ddp_audit.tree.values import Const, Unknown, Value, World, evaluate
-from ddp_audit_rules.facts.accumulation import is_made_of_window, is_window_itself, window_of
-from ddp_audit_rules.facts.losses import MEAN, Loss, loss_of
 
 
 def scaled_by_world(loss: Loss) -> str:

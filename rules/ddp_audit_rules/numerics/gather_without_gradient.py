@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Collective, Node, Program
-from ddp_audit.tree.questions import first_of_each_place, is_kind
+from ddp_audit.tree.questions import first_of_each_place, is_kind, trained_by_ddp
 from ddp_audit.tree.values import Const, Unknown, Value, behind, operation_of
-from ddp_audit_rules.facts.losses import trained_by_ddp
 
 
 class GatherWithoutGradient(Rule):

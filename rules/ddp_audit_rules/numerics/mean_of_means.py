@@ -10,10 +10,9 @@ from ddp_audit.events import LABELS
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Program
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import first_of_each_place, loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit.tree.values import Value
 from ddp_audit_rules.facts.evidence import faults_at, looks_at
-from ddp_audit_rules.facts.losses import loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.numerics._local_counts import local_count
 
 

@@ -10,10 +10,9 @@ from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Backward, Collective, Node, Program
-from ddp_audit.tree.questions import first_of_each_place, group_of, is_default
+from ddp_audit.tree.questions import first_of_each_place, group_of, is_default, loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit.tree.values import Value, behind
 from ddp_audit_rules.facts.evidence import looks_at
-from ddp_audit_rules.facts.losses import loss_of, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.part_groups import is_part_of_job
 from ddp_audit_rules.facts.parted import replicas
 from ddp_audit_rules.facts.training import wrap_behind

@@ -9,9 +9,8 @@ from ddp_audit.events import FACTOR
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Node, Program
-from ddp_audit.tree.questions import first_of_each_place
+from ddp_audit.tree.questions import MEAN, SUM, first_of_each_place, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.evidence import looks_at, totals
-from ddp_audit_rules.facts.losses import MEAN, SUM, loss_of, scale_matters, scales_by_hand, trained_by_ddp
 from ddp_audit_rules.facts.training import wrap_behind
 from ddp_audit_rules.numerics._loss_factors import divided_before_engine, scaled_by_window, scaled_by_world
 
