@@ -2,7 +2,7 @@
 
     python benchmarks/bugbench/prove.py [NAME ...]
 
-A NAME is the name of a pair; without one all of `blind/` and `reports/` are run. One line a program, exit code 1 where one showed
+A NAME is the name of a pair; without one all of PARTS are run. One line a program, exit code 1 where one showed
 something else.
 The runs are watched from inside by `tests/cases/observer.py`, which uses nothing of any tool that is measured.
 """
@@ -17,9 +17,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "cases"))
 
 from case import Outcome, Program
-from intent import Intent, own_programs
+from intent import Intent
 from judge import Shown, holds
 from run import run_all
+from suite import every_program
+
+PARTS = ("blind", "reports", "wild")
 
 
 def shows(outcome: Outcome, shown: Shown) -> bool:
@@ -35,8 +38,8 @@ def shows(outcome: Outcome, shown: Shown) -> bool:
 
 
 def main(names: list[str]) -> int:
-    every = [*own_programs("blind"), *own_programs("reports")]
-    every = [intent for intent in every if (not names or intent.pair in names) and not intent.hindrance]
+    every = [intent for intent in every_program() if intent.part in PARTS and not intent.hindrance]
+    every = [intent for intent in every if not names or intent.pair in names]
     programs: dict[Path, Intent] = {intent.path: intent for intent in every}
     with tempfile.TemporaryDirectory() as folder:
         shown = run_all([Program(path, i.kind, "", started=i.started) for path, i in programs.items()], Path(folder))

@@ -90,5 +90,5 @@ def test_a_bug_without_a_place_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_blind_programs_show_what_they_say() -> None:
+def test_programs_show_what_they_say() -> None:
     assert prove.main([]) == 0
