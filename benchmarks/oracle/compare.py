@@ -12,6 +12,7 @@ from ddp_audit.explore.exact import Job, Run, predict
 from ddp_audit.machine.matching import COMPLETES
 from ddp_audit.program import lower
 from ddp_audit.program.model import Node, Program
+from ddp_audit.program.nodes import Seed
 from ddp_audit.program.values import World, differs, evaluate, worlds
 from ddp_audit.source.project import Project
 from oracle.standin import COMPLETED, EXITED, PROGRAM, RAISED, WAITING, Execution, RankRun
@@ -142,7 +143,7 @@ def _values(question: Question, by_place: Mapping[tuple[str, int], Sequence[Node
                 said.setdefault(line, {}).setdefault(rank, []).append(what)
     for line, by_rank in sorted(said.items()):
         nodes = by_place.get(("seed", line), [])
-        values = [node.args["seed"] for node in nodes if "seed" in node.args]
+        values = [node.seed for node in nodes if isinstance(node, Seed)]
         if not values or len(by_rank) < question.world_size:
             continue
         whole = {rank: tuple(v) for rank, v in by_rank.items()}
