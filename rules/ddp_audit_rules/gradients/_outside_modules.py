@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_audit.tree.nodes import Backward, Node, OptimizerMade, Program, RequiresGrad, Wrap
+from ddp_audit.findings import Span
+from ddp_audit.tree.nodes import Backward, Collective, Node, OptimizerMade, Program, RequiresGrad, Wrap
 from ddp_audit.tree.questions import Owner, forwards_behind, is_new, owners_of, unwrapped
-from ddp_audit.tree.values import RANK, Const, Items, Key, Obj, Unknown, Value
+from ddp_audit.tree.values import RANK, ClassInfo, Const, Items, Key, Obj, Unknown, Value
 
 
 def is_trained(program: Program, wrap: Node) -> bool:
@@ -35,6 +36,8 @@ def outside_modules(program: Program, optimizer: OptimizerMade) -> Iterator[tupl
         # The same place may be reached by another way on which it is wrapped.
         if modules.made_by_rank(module.key) or module.made in wrapped_places or not _is_new(program, module):
             continue
+        if _is_expert(program, module):
+            continue
         inside = modules.inside(module.key)
         rest = {k for k in inside - covered if modules.objects.get(k) is not None and not modules.children.get(k)}
         if any(modules.has_parameters(k) for k in rest):
@@ -50,6 +53,19 @@ def _set_by_rank(groups: Value) -> Iterator[Owner]:
         named = {key.value: value for key, value in zip(group.keys, group.items, strict=False) if isinstance(key, Const)}
         if any(RANK in value.taint for name, value in named.items() if name != "params"):
             yield from owners_of(named.get("params"))[0]
+
+
+def _is_expert(program: Program, module: Obj) -> bool:
+    """Whether the module around a module exchanges rows between ranks: each rank is meant to have its own for what it gets."""
+    around = [program.modules.objects.get(key) for key, children in program.modules.children.items() if module.key in children]
+    classes = [found.cls for found in around if found is not None and isinstance(found.cls, ClassInfo)]
+    exchanges = [n for n in program.of(Collective) if n.op.startswith("all_to_all")] if classes else []
+    return any(_is_in(info, place) for info in classes for node in exchanges for place in (node.span, *node.calls))
+
+
+def _is_in(info: ClassInfo, place: Span) -> bool:
+    """Whether a place is in the body of a class."""
+    return place.path == info.frame.source.path and info.node.lineno <= place.line <= (info.node.end_lineno or 0)
 
 
 def _is_new(program: Program, module: Obj) -> bool:
