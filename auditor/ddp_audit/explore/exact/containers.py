@@ -43,12 +43,21 @@ def _named(pairs: Any) -> dict[Any, Any] | None:
 
 def _hold(made: Module, key: str, item: Any) -> None:
     """Puts something into a container; a tensor in one of parameters becomes a parameter."""
+    inner = getattr(item, "module", None)
     if isinstance(item, Module):
         made.children[key] = item
+        made.attrs.pop(_slot(key), None)
+    elif isinstance(inner, Module):  # a wrapper, which is registered with all that it holds
+        made.children[key], made.attrs[_slot(key)] = inner, item
     elif isinstance(item, Tensor) and made.held is made.params:
         made.params[key] = item if isinstance(item, Param) else Param(item.shape, item.dtype, device="cpu")
     else:
         made.opaque = made.opaque or not isinstance(item, (*PLAIN, Tensor))
+
+
+def _slot(key: str) -> str:
+    """Where a container keeps the wrapper that it was given; no attribute has such a name."""
+    return f"[{key}]"
 
 
 def put(it: Interpreter, module: Module, key: Any, item: Any) -> None:
@@ -64,9 +73,11 @@ def put(it: Interpreter, module: Module, key: Any, item: Any) -> None:
 def iterated(module: Module) -> list[Any]:
     """The elements of a container: the keys of those that are dicts."""
     held = module.held
-    return (
-        list(module.children.values()) if held is None else list(held) if kind_of(module).endswith("Dict") else list(held.values())
-    )
+    return list(module.children.values()) if held is None else list(held) if _is_dict(module) else list(entries(module).values())
+
+
+def _is_dict(module: Module) -> bool:
+    return kind_of(module).endswith("Dict")
 
 
 def kind_of(module: Module) -> str:
@@ -127,7 +138,9 @@ def update(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, A
 
 def entries(module: Module) -> dict[str, Any]:
     """What a container holds by name; of another module, the modules in it."""
-    return module.children if module.held is None else module.held
+    if module.held is None:
+        return module.children
+    return {key: module.attrs.get(_slot(key), item) for key, item in module.held.items()} if module.attrs else module.held
 
 
 __all__ = ["append", "entries", "extend", "fill", "iterated", "kind_of", "put", "update"]
@@ -135,9 +148,9 @@ __all__ = ["append", "entries", "extend", "fill", "iterated", "kind_of", "put", 
 
 def child(owner: Module, index: Any) -> Any:
     """`owner[index]` of a container of modules or parameters."""
-    held = owner.held
-    if held is None:
+    if owner.held is None:
         return unknown(index)
+    held = entries(owner)
     if isinstance(index, int):
         items = list(held.values())
         if -len(items) <= index < len(items):

@@ -23,6 +23,7 @@ from ddp_audit.explore.exact.values import (
     Lib,
     Method,
     Module,
+    Raised,
     Scope,
     Several,
     Tensor,
@@ -434,7 +435,7 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
         return Unknown()
     try:
         return it.fold("[]", owner, index)
-    except Cut:
+    except (Cut, Raised):
         raise
     except KeyError:
         raise error("KeyError", str(index)) from None

@@ -326,7 +326,11 @@ class Interpreter(Iteration):
         left: str | None = None
         try:
             try:
-                left = self.block(node.body, scope)
+                self.tries.append((node, scope))
+                try:
+                    left = self.block(node.body, scope)
+                finally:
+                    self.tries.pop()
                 if left is None and node.orelse:
                     left = self.block(node.orelse, scope)
             except Raised as raised:
@@ -352,6 +356,10 @@ class Interpreter(Iteration):
         if gone is None:
             self.result = saved
         return gone or left
+
+    def catches(self, raised: Raised) -> bool:
+        """Whether a try statement around what runs catches an exception."""
+        return any(self._handler(node, raised, scope) is not None for node, scope in self.tries)
 
     def _handler(self, node: ast.Try, raised: Raised, scope: Scope) -> ast.ExceptHandler | None:
         for handler in node.handlers:
@@ -432,6 +440,11 @@ class Interpreter(Iteration):
             calls.delete_item(self, container, expressions.evaluate(self, target.slice, scope))
         elif isinstance(target, ast.Attribute):
             calls.delete_attribute(self, expressions.evaluate(self, target.value, scope), target.attr)
+
+    def module_named(self, name: str) -> Any:
+        """The module of a full name: a file of the project, or a library."""
+        source = self.project.resolve_import(name, 0, self.frames[-1].source)
+        return Lib(canonical(name)) if source is None else self.load(source, name)
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):

@@ -65,7 +65,7 @@ def attribute(it: Interpreter, owner: str, name: str) -> Any:
     if full in ("math.pi", "math.e", "math.inf", "math.nan", "math.tau"):
         return getattr(math, name)
     if full == "os.environ":
-        return standard.Environment(it.environment)
+        return standard.Environment(it)
     if full == "sys.argv":
         return [it.frames[0].source.path, *it.arguments] if it.frames else [*it.arguments]
     if full == "sys.modules":

@@ -54,9 +54,16 @@ def model(*names: str) -> Callable[[Callable[[Any, Args, Kwargs], Any]], Callabl
 # ---- builtins
 
 
-@model("builtins.print", "builtins.input", "builtins.delattr")
+@model("builtins.input", "builtins.delattr")
 def _nothing(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
     return None
+
+
+@model("builtins.print")
+def _print(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
+    for value in args:
+        if isinstance(value, Instance):  # of a class of the project, whose text it makes itself
+            text_of(it, value, "__str__")
 
 
 @model("builtins.len")
@@ -206,6 +213,11 @@ def text_of(it: Interpreter, value: Any, how: str, spec: str = "") -> Any:
 
 
 _TEXTS = ("__format__", "__str__", "__repr__")  # each falls back on the next
+
+
+@model("importlib.import_module", "builtins.__import__")
+def _import_module(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return it.module_named(args[0]) if args and isinstance(args[0], str) else unknown(*args, why="a module")
 
 
 @model("builtins.repr")

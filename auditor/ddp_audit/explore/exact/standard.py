@@ -17,6 +17,7 @@ from ddp_audit.explore.exact.values import (
     PLAIN,
     Class,
     Context,
+    Error,
     Function,
     Generating,
     Instance,
@@ -25,9 +26,12 @@ from ddp_audit.explore.exact.values import (
     Module,
     Native,
     Opened,
+    Raised,
     Scope,
     Unknown,
 )
+from ddp_audit.program.names import ENVIRONMENT
+from ddp_audit.program.worlds import World
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -37,10 +41,14 @@ _LONG_NUMBER = 20  # digits
 
 
 class Environment:
-    """os.environ as torchrun leaves it: what it does not set is taken as not set, and unknown where it is demanded."""
+    """os.environ as torchrun leaves it: what it does not set is taken as not set.
 
-    def __init__(self, values: dict[str, str]) -> None:
-        self.values = values
+    Where such a variable is demanded, a script that expects a KeyError gets one. Else it is what the launcher sets that the script
+    is written for, as srun, or unknown.
+    """
+
+    def __init__(self, it: Interpreter) -> None:
+        self.values, self._it = it.environment, it
 
     def attribute(self, it: Interpreter, name: str) -> Any:
         """A method of os.environ."""
@@ -55,7 +63,18 @@ class Environment:
         return self.values
 
     def __getitem__(self, key: Any) -> Any:
-        return self.values.get(key, Unknown(f"the environment variable {key}")) if isinstance(key, str) else Unknown()
+        if not isinstance(key, str):
+            return Unknown()
+        if key in self.values:
+            return self.values[key]
+        missing = Raised(Error("KeyError", (repr(key),)), inferred=key not in ENVIRONMENT)
+        if self._it.catches(missing):
+            raise missing
+        kind = ENVIRONMENT.get(key)
+        if kind is None:
+            return Unknown(f"the environment variable {key}")
+        it = self._it
+        return str(World(it.rank, it.world_size, it.world_size).leaf(kind))
 
     def set_key(self, key: Any, value: Any) -> None:
         """`os.environ[key] = value`."""

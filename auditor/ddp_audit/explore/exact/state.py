@@ -212,6 +212,7 @@ class State:
     at_exit: list[tuple[Any, list[Any], dict[str, Any], tuple[SourceFile, int]]] = field(
         default_factory=list
     )  # and where it was said
+    tries: list[tuple[ast.Try, Scope]] = field(default_factory=list)  # whose bodies run
     environment: dict[str, str] = field(default_factory=dict)
     contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them otherwise
     shortened: int = 0  # counts walks over something whose length is not known
@@ -456,6 +457,13 @@ class State:
         if for_good and isinstance(value, Unknown):
             value.truth = answer
         return answer
+
+    def supposes(self, key: tuple[str, int, str], taken: str) -> bool:
+        """Whether something that no condition asks for is as it is `taken`; noted as an open condition is."""
+        if key not in self.assumptions:
+            self.assumptions[key] = Assumption(*key, taken, False)
+            self.doubt(ASSUMED, f"{key[0]}:{key[1]} {key[2]}: {taken}", key)
+        return key not in self.contrary
 
     @contextmanager
     def frame(self, source: SourceFile, function: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit import events as ev
 from ddp_audit.events import DEFAULT_GROUP
-from ddp_audit.explore.exact import calls, hooks, layers, tensors
+from ddp_audit.explore.exact import calls, hooks, layers, tensors, unread
 from ddp_audit.explore.exact.built import built
 from ddp_audit.explore.exact.collectives import Group
 from ddp_audit.explore.exact.contents import tensors_in
@@ -282,7 +282,10 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     group = kwargs.get("process_group")
     if isinstance(group, Group):
         known |= {"group": group.name, "root": group.members[0]}
+    unread.mark(module)
     spec = spec_of(module)
+    if kwargs.get("broadcast_buffers", True) is not False:
+        spec = unread.with_buffers(it, module, spec)
     known |= _left_alone(it, module, kwargs)
     for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
         if known.get(name, False) is None:
