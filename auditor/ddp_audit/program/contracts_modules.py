@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, named, parameters
@@ -11,21 +12,18 @@ from ddp_audit.program import lookup
 from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import note_random
-from ddp_audit.program.functions import keep_list
-from ddp_audit.program.made import FILLED
+from ddp_audit.program.functions import keep_written
+from ddp_audit.program.lists import as_list, grown, shortened
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, ParameterWrite
-from ddp_audit.program.operations import bounded_list
 from ddp_audit.program.values import (
     Bound,
     Const,
     Func,
     Items,
-    Made,
     Obj,
     Unknown,
     Value,
-    join_deps,
     join_taint,
     options,
     the_object,
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_MOST_ITEMS = 16  # of a list that is filled one by one
 _ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
 
 
@@ -77,63 +74,28 @@ def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     return args[0] if args else Items(kind="list")
 
 
-def _as_list(value: Value) -> Items | None:
-    """A list as far as its elements are known; one of several lists, as what a loop leaves, is one with any number of them."""
-    found = list(options(value))
-    lists = [o for o in found if isinstance(o, Items) and o.keys is None and o.kind == "list"]
-    if not lists or len(lists) < len(found):
-        return None
-    if len(lists) == 1:
-        return lists[0]
-    items = tuple(one.items[-1] for one in lists if one.items)
-    by_branch = value.taint - join_taint(*lists)
-    count = Unknown(taint=by_branch | join_taint(*(one.count for one in lists if one.count is not None)))
-    return Items(items=items[-1:], kind="list", many=True, taint=value.taint, deps=join_deps(*lists), count=count)
-
-
-def _grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
-    """A list after append() or extend(): outside of loops with one element more, inside of one with any number of them."""
-    taint, deps = held.taint | added.taint, held.deps | added.deps
-    if how == "extend":
-        known = isinstance(added, Items) and added.keys is None and not added.many
-        more: tuple[Value, ...] = added.items if isinstance(added, Items) and added.keys is None else (_element(added),)
-    else:
-        known, more = True, (added,)
-    if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
-        return bounded_list(Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps))
-    count = _count_after(lw, held, added if how == "extend" else None)
-    items = (*held.items[-1:], *more[-1:])
-    return bounded_list(Items(items=items, kind=held.kind, many=True, taint=taint, deps=deps, count=count))
-
-
-def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None:
-    """How many elements a list has that a loop fills, as far as why that can differ; None where that is another matter."""
-    parts = [held] if added is None else [held, added]
-    if any(isinstance(one, Items) and one.many and one.count is None for one in parts):
-        return None
-    counts = [(one.count or Unknown()) if isinstance(one, Items) else one for one in parts]
-    by = Made(FILLED, (lw.loops[-1].over,)) if lw.loops else None
-    return Unknown(taint=join_taint(*counts).union(*(loop.taint for loop in lw.loops)), by=by)
-
-
-def _element(value: Value) -> Value:
-    """One element of a sequence of which nothing else is known."""
-    return Unknown(taint=value.taint, deps=value.deps, text=f"{value.text}[..]" if value.text else "")
-
-
 def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`groups.append(parameters)` on a list, and `layers.append(layer)` on a module list."""
     growing = isinstance(bound.receiver, Items) or the_object(bound.receiver, "parameters") is not None
     if isinstance(node.func, ast.Attribute) and growing and args and owners_of(args[0])[0]:
         added = joined_parameters(bound.receiver, args[0] if bound.name == "extend" else Items(items=(args[0],), kind="list"))
         if added is not None:
-            keep_list(lw, node.func.value, added)
+            keep_written(lw, node.func.value, added)
         return Const(value=None)
-    held = _as_list(bound.receiver)
+    held = as_list(bound.receiver)
     if isinstance(node.func, ast.Attribute) and held is not None and args:
-        keep_list(lw, node.func.value, _grown(lw, held, bound.name, args[0]))
+        keep_written(lw, node.func.value, grown(lw, held, bound.name, args[0]))
         return Const(value=None)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
+
+
+def _shrink(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`best.pop()`: a list that a loop fills has an element less."""
+    held = as_list(bound.receiver)
+    if isinstance(node.func, ast.Attribute) and held is not None and (held.filled or lw.loops):
+        emptied = replace(held, many=True, filled=False)
+        keep_written(lw, node.func.value, emptied if bound.name == "clear" else shortened(lw, held))
+    return None
 
 
 # ---- gradients on and off
@@ -218,5 +180,6 @@ CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
     apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
+    **dict.fromkeys(("pop", "popleft", "remove", "clear"), _shrink),
     **dict.fromkeys(kinds()["writes-parameter"] | kinds()["draws-in-place"], _write), **dict.fromkeys(_ADDS, _add),
 )  # fmt: skip

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
-from ddp_audit.program import contexts, iteration, lookup, names, order
+from ddp_audit.program import contexts, imports, iteration, lists, lookup, names, order
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.contracts import Contract, Contracts, generic
+from ddp_audit.program.functions import keep_written
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
 from ddp_audit.program.operations import bounded, operation
+from ddp_audit.program.shown import show
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
@@ -48,6 +50,8 @@ def _unary(op: str) -> Contract:
         quotient = args[0] if args else None
         if op == "int" and isinstance(quotient, Expr) and quotient.op == "/":  # rounds down as `//` does
             lw.emit(node, FloorDivision(left=quotient.args[0], right=quotient.args[1], name=""))
+        if op == "str":
+            show(lw, node, args)
         return operation(op, args[0], text=lw.text(node)) if args else Const(value=None)
 
     return convert
@@ -73,6 +77,27 @@ def _is_integer(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
 
 
 CONTRACTS.methods["is_integer"] = _is_integer
+
+
+@CONTRACTS.of("builtins.repr", "builtins.format")
+def _text(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    show(lw, node, args[:1])
+    return generic(args, kwargs, lw.text(node))
+
+
+@CONTRACTS.of("builtins.globals")
+def _globals(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`globals()`: what the running module holds, by name."""
+    return imports.module_object(lw.here.top)
+
+
+@CONTRACTS.of("importlib.import_module", "builtins.__import__")
+def _import_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`importlib.import_module("package.module")`: a file of the project, or a library by its full name."""
+    name = args[0].value if args and isinstance(args[0], Const) else None
+    if not isinstance(name, str) or name.startswith("."):
+        return generic(args, kwargs, lw.text(node))
+    return imports.module_named(lw, name)
 
 
 @CONTRACTS.of("builtins.len")
@@ -367,6 +392,7 @@ def _sort(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
 
 def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`'cuda:{}'.format(rank)`; a template with anything but plain fields is left unknown."""
+    show(lw, node, args)
     template = bound.receiver.value if isinstance(bound.receiver, Const) else None
     if not isinstance(template, str):
         return None
@@ -405,11 +431,8 @@ def _reorders(name: str) -> Contract:
         if held is None or not isinstance(place, (ast.Name, ast.Attribute)):
             return generic(args, kwargs, lw.text(node), name=name)
         element = Unknown(taint=join_taint(*args, *kwargs.values()), deps=join_deps(*args, *kwargs.values()))
-        size = functions.named("adds-elements").get(name, 0) + (len(held.items) if isinstance(held, Items) else 0)
-        if isinstance(held, Items) and held.keys is None and not held.many and not lw.loops and size >= 0:
-            lw.assign(place, bounded(replace(held, items=(element,) * size, taint=element.taint, deps=element.deps)))
-        else:
-            lw.assign(place, generic(args, kwargs, lw.text(node), name=name))
+        now = lists.reordered(lw, held, element, functions.named("adds-elements").get(name, 0))
+        keep_written(lw, place, generic(args, kwargs, lw.text(node), name=name) if now is None else now)
         return replace(element, text=lw.text(node))
 
     return call

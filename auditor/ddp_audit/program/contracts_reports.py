@@ -11,6 +11,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.contracts import Contract, Contracts, generic, numbered
 from ddp_audit.program.contracts_files import printed
 from ddp_audit.program.nodes import ReportedValue
+from ddp_audit.program.shown import show
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def note_choice(lw: Lowering, test: ast.expr, value: Value) -> None:
 def _function(name: str) -> Contract:
     def call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
         note_report(lw, node, args, kwargs, name)
+        show(lw, node, args)
         return generic(args, kwargs, lw.text(node))
 
     return call
@@ -44,6 +46,7 @@ def _function(name: str) -> Contract:
 
 def _print(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     note_report(lw, node, args, kwargs, "print")
+    show(lw, node, args)
     printed(lw, node, args, kwargs)
     return Const(value=None)
 
@@ -52,6 +55,7 @@ def method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     """`logger.info(..)`, `writer.add_scalar(..)`; `x.log()` of a tensor has nothing to tell."""
     if the_object(bound.receiver, "module", "ddp") is None:
         note_report(lw, node, args, kwargs, bound.name)
+        show(lw, node, args)
     return None
 
 

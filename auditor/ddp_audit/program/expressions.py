@@ -13,10 +13,12 @@ from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scal
 from ddp_audit.program.described import described_value
 from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
+from ddp_audit.program.lists import says_of_number
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.operations import bounded, operation
+from ddp_audit.program.shown import show
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
     CLOCK,
@@ -86,6 +88,7 @@ def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
 
 def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
     pieces = tuple(lw.eval(p.value) if isinstance(p, ast.FormattedValue) else lw.eval(p) for p in node.values)
+    show(lw, node, pieces)
     return bounded(Expr(op="format", args=pieces, taint=join_taint(*pieces), text=lw.text(node)))
 
 
@@ -118,6 +121,8 @@ def _binary(lw: Lowering, node: ast.BinOp, left: Value, op: str, right: Value) -
         lw.emit(node, FloorDivision(left=left, right=right, name=""))
     if op == "+" and isinstance(left, Items) and isinstance(right, Items) and left.keys is None:
         return bounded(replace(left, items=left.items + right.items, taint=left.taint | right.taint))
+    if op == "%" and isinstance(left, Const) and isinstance(left.value, str):
+        show(lw, node, right.items if isinstance(right, Items) else (right,))
     if op in ("/", "*") and counts_ranks(right):
         note_scale(lw, node, left, op, right)
     joined = joined_parameters(left, right) if op == "+" else None
@@ -154,6 +159,9 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         return Const(value=not _SAME[sign], text=text)  # an object that was made is there
     if isinstance(right, Items) and right.keys is not None and sign in ("in", "not in"):
         right = Items(items=right.keys, taint=right.taint)
+    said = says_of_number(left, sign, right)
+    if said is not None:
+        return Const(value=said, text=text)
     result = operation(sign, _number(left, right), _number(right, left), text=text)
     if sign in ("is", "is not") and isinstance(right, Const) and right.value is None:
         return replace(result, taint=result.taint - {DATA, CLOCK, RANDOM})  # whether there is a value is no matter of what is in it

@@ -11,12 +11,14 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program import (
     contexts,
     contracts_reports,
+    exits,
     guard_functions,
     iteration,
     names,
 )
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.guards import NoSync
+from ddp_audit.program.lists import after_a_loop
 from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
 from ddp_audit.program.nodes import Check, NoSyncBlock
@@ -184,10 +186,9 @@ def while_loop(lw: Lowering, node: ast.While) -> str | None:
     """A while loop. `while True` has no condition; any other one guards its body."""
     guard_functions.check(lw, node.test, node.body)
     test = lw.eval(node.test)
-    endless = truth(test, lw.worlds[0]) is True and isinstance(test, Const) and test.default is None
-    taint = UNIFORM if endless else differs(test, lw.worlds)
+    taint = UNIFORM if _is_endless(lw, test) else differs(test, lw.worlds)
     loop = Loop(lw.span(node), "while", test, lw.text(node.test), None, taint, "epoch" in lw.text(node.test).lower())
-    repeat(lw, loop, node, None, None if endless else node.test)
+    repeat(lw, loop, node, None, node.test)
     return None
 
 
@@ -201,18 +202,25 @@ def repeat(
     if len(lw.loops) < MUTED_NESTING and not (lw.muted and len(lw.loops) >= 1):
         lw.muted += 1
         _body(lw, loop, node, element, test)
-        lw.muted -= 1
         lw.state = _widen(before, lw.state)
+        if test is not None:  # what decides on another pass is what the body leaves
+            over = lw.eval(test)
+            loop = replace(loop, over=over, taint=UNIFORM if _is_endless(lw, over) else differs(over, lw.worlds))
+        lw.muted -= 1
     outer, lw.block = lw.block, []
-    _body(lw, loop, node, element, test)
+    ways = _body(lw, loop, node, element, test)
     body, lw.block = lw.block, outer
     if not lw.muted:
         lw.block.append(LoopItem(loop, body))
     surely = _endless(loop) or (_has_passes(loop) and not lw.here.source.fact("jumps", node, _jumps))
-    lw.state = lw.state.commit() if surely else merge_slots(Unknown(taint=loop.taint), lw.state, before.fork())
+    lw.state = lw.state.commit() if surely else after_a_loop(lw, loop, lw.state, before.fork())
+    exits.rejoin(lw, ways, "break")
 
 
-def _body(lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None) -> None:
+def _body(
+    lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, element: Value | None, test: ast.expr | None
+) -> list[exits.Exit]:
+    """One pass; the ways in which it was left."""
     depth = len(lw.guards)
     lw.loops.append(loop)
     if element is not None and not isinstance(node, ast.While):
@@ -221,11 +229,14 @@ def _body(lw: Lowering, loop: Loop, node: ast.For | ast.AsyncFor | ast.While, el
         lw.assign(node.target, element)
     if test is not None:
         value = lw.eval(test)
-        if differs(value, lw.worlds):
+        if not _is_endless(lw, value) and differs(value, lw.worlds):
             lw.guards.append(lw.guard(value, True, test, "while"))
-    lw.run_block(node.body)
+    with exits.collected(lw, loop=True) as ways:
+        lw.run_block(node.body)
+    exits.rejoin(lw, ways, "continue")
     lw.loops.pop()
     del lw.guards[depth:]
+    return ways
 
 
 def _forget_counters(lw: Lowering, node: ast.For | ast.AsyncFor | ast.While) -> None:
@@ -349,6 +360,11 @@ def _has_passes(loop: Loop) -> bool:
 def _jumps(node: ast.AST) -> bool:
     """Whether a pass of a loop may end before its last statement."""
     return any(isinstance(inner, (ast.Break, ast.Continue)) for inner in ast.walk(node))
+
+
+def _is_endless(lw: Lowering, test: Value) -> bool:
+    """Whether a while loop goes on for ever, as far as its condition says."""
+    return isinstance(test, Const) and test.default is None and truth(test, lw.worlds[0]) is True
 
 
 def _endless(loop: Loop) -> bool:

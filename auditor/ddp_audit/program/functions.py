@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.patterns import pattern
-from ddp_audit.program import contexts, decorators, names
+from ddp_audit.program import contexts, decorators, exits, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.operations import operation
@@ -141,7 +141,9 @@ def call_function(
     if isinstance(info.node, ast.Lambda):
         frame.returns.append(((), lw.eval(info.node.body)))
     else:
-        lw.run_block(info.node.body)
+        with exits.collected(lw, loop=False) as ways:
+            lw.run_block(info.node.body)
+        exits.rejoin(lw, ways, "return", frame.id)
     if call_site is not None:
         lw.calls.pop()
     lw.active.pop()
@@ -150,10 +152,10 @@ def call_function(
     del lw.guards[guard_depth:]
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))
-    grown = [(bound[name], lw.state.get((frame.id, name))) for name in bound if name in frame.grown - frame.rebound]
+    changed = {name: lw.state.get((frame.id, name)) for name in bound if name in frame.grown - frame.rebound}
     _drop(lw, frame)
-    if grown and isinstance(node, ast.Call):
-        _give_back(lw, node, grown)
+    if changed and isinstance(node, ast.Call):
+        _give_back(lw, _places(info, node, receiver), bound, changed)
     lw.handed = (node, frame.handed)
     generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
     if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _EVENS_OUT.search(_source(info)):
@@ -163,8 +165,11 @@ def call_function(
     return result
 
 
-def keep_list(lw: Lowering, place: ast.expr, grown: Value) -> None:
-    """Gives a list that grew to the variable that holds it, which may be one of a function around, or of the caller."""
+def keep_written(lw: Lowering, place: ast.expr, grown: Value) -> None:
+    """Gives what was changed in place to the variable that holds it, which may be one of a function around, or of the caller.
+
+    A list that grew, or a tensor that a collective wrote.
+    """
     if not isinstance(place, ast.Name):
         lw.assign(place, grown)
         return
@@ -179,14 +184,23 @@ def keep_list(lw: Lowering, place: ast.expr, grown: Value) -> None:
         lw.state[holder.id, place.id] = named(grown, place.id)
 
 
-def _give_back(lw: Lowering, node: ast.Call, grown: Sequence[tuple[Value, Value | None]]) -> None:
-    """Lists that a function added to, as they were given and as they are, are longer for its caller too."""
-    for place in (*node.args, *(keyword.value for keyword in node.keywords)):
-        held = _held(lw, place)
-        for given, now in grown:
-            if held is not None and now is not None and (held is given or named(held, given.text) == given):
-                lw.effects += 1
-                keep_list(lw, place, now)
+def _places(info: FunctionInfo, node: ast.Call, receiver: Obj | None) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters of a function with what a call hands over for each, as it is written."""
+    spec = info.node.args
+    parameters = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    yield from zip(parameters[receiver is not None and info.owner is not None :], node.args, strict=False)
+    yield from ((keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg is not None)
+
+
+def _give_back(
+    lw: Lowering, places: Iterator[tuple[str, ast.expr]], given: Mapping[str, Value], changed: Mapping[str, Value | None]
+) -> None:
+    """What a function changed in place, as it was given and as it is, is changed for its caller too."""
+    for name, place in places:
+        now, held = changed.get(name), _held(lw, place)
+        if now is not None and held is not None and (held is given[name] or named(held, given[name].text) == given[name]):
+            lw.effects += 1
+            keep_written(lw, place, now)
 
 
 def _held(lw: Lowering, place: ast.expr) -> Value | None:

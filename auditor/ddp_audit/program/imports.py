@@ -93,8 +93,19 @@ def from_stars(lw: Lowering, frame: Frame, name: str) -> Value | None:
 
 
 def _module_object(lw: Lowering, source: Any) -> Obj:
-    frame = lw.run_module(source, main=False)
-    return Obj(key=("python-module", source.path), kind="python-module", info=frame, text=source.module)
+    return module_object(lw.run_module(source, main=False))
+
+
+def module_object(frame: Frame) -> Obj:
+    """A module of the project as a value."""
+    return Obj(key=("python-module", frame.source.path), kind="python-module", info=frame, text=frame.source.module)
+
+
+def module_named(lw: Lowering, name: str) -> Value:
+    """The module of a full name: of the project, or of a library."""
+    lw.note_library(name)
+    source = lw.project.resolve_import(name, 0, lw.here.source)
+    return Ext(name=lookup.canonical(name), text=name) if source is None else _module_object(lw, source)
 
 
 def module_attribute(lw: Lowering, target: Obj, attr: str) -> Value:

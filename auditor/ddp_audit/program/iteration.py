@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import names
+from ddp_audit.program import imports, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
+_MOST_KEYS = 8  # of a dict display that is asked for one of them
 _LOADER_NAME = ("loader", "dataloader", "data_iter", "train_iter", "batches")
 
 
@@ -85,8 +86,17 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
         for other in others:
             first = merge_value(Unknown() if owner.choice is None else owner.choice, first, other)
         return first
+    chosen = _chosen(owner, index, text)
+    if chosen is not None:
+        return chosen
     if isinstance(owner, Items) and owner.keys is not None and owner.items:
         return owner.items[0] if len(owner.items) == 1 else Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text)
+    module = the_object(owner, "python-module")
+    if module is not None and isinstance(index, Const) and isinstance(index.value, str):
+        return imports.module_attribute(lw, module, index.value)
+    layer = lw.program.modules.layer(the_object(owner, "module"), index)
+    if layer is not None and lw.looking is None:
+        return layer
     if isinstance(index, Const) and isinstance(index.value, str):
         guess = names.by_name(index.value)
         if guess is not None and not owner.deps:
@@ -99,13 +109,26 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
                 return known
     if isinstance(owner, Ext):
         return owner
-    layer = lw.program.modules.layer(the_object(owner, "module"), index)
-    if layer is not None and lw.looking is None:
-        return layer
     container = is_container(owner) if lw.looking is not None else None
     if container is not None:
         return element_of(lw, container)
     return Unknown(taint=owner.taint | index.taint, deps=owner.deps, text=text, by=Made("[]", (owner, index)))
+
+
+def _chosen(owner: Value, index: Value, text: str) -> Value | None:
+    """An element of a display at a place that is computed: `[3, 1][rank % 2]`, `{0: "train", 1: "valid"}[rank]`."""
+    if not isinstance(owner, Items) or owner.many or not isinstance(index, Expr) or index.op == "slice":
+        return None
+    if not all(isinstance(part, (Const, Expr)) for part in owner.items):
+        return None
+    if owner.keys is None:
+        return operation("[]", owner, index, text=text)
+    if not owner.items or len(owner.items) > _MOST_KEYS or not all(isinstance(key, Const) for key in owner.keys):
+        return None
+    result = owner.items[-1]
+    for key, value in zip(owner.keys[-2::-1], owner.items[-2::-1], strict=True):
+        result = operation("ifexp", operation("==", index, key), value, result)
+    return result
 
 
 def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: Value, value: Value) -> None:

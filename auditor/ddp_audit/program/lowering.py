@@ -21,6 +21,7 @@ from ddp_audit.program import (
     contexts,
     contracts_config,
     distributed_runs,
+    exits,
     expressions,
     flight,
     flow,
@@ -105,6 +106,7 @@ class Lowering:
         self.guards: list[Guard] = []
         self.kept_guards: dict[tuple[Guard, ...], tuple[Guard, ...]] = {}  # what `conditions` answered
         self.loops: list[Loop] = []
+        self.left: list[exits.Left] = []  # loops and calls that are running
         self.calls: list[Span] = []
         self.ways: dict[tuple[Span, ...], object] = {}
         self.active: list[Any] = []  # definitions being inlined, innermost last
@@ -216,8 +218,8 @@ class Lowering:
     # ---- variables and attributes
 
     def assign_name(self, name: str, value: Value) -> None:
-        """Binds a variable of the running frame, or of the module where it was declared global."""
-        frame = self.here.top if name in self.here.globals else self.here
+        """Binds a variable of the running frame, or of the one around it where it was declared global or nonlocal."""
+        frame = self.here.of(name)
         self.effects += frame is not self.here
         presence.bound(self, (frame.id, name))
         self.state[(frame.id, name)] = value
@@ -227,7 +229,7 @@ class Lowering:
         flight.rebound(self, target)
         match target:
             case ast.Name(id=name):
-                old = self.state.get(((self.here.top if name in self.here.globals else self.here).id, name))
+                old = self.state.get((self.here.of(name).id, name))
                 lookup.note_forced_device(self, target, old, value)
                 kept = named(value, name) if not isinstance(value, Const) else value
                 self.here.rebound.add(name)
@@ -394,6 +396,7 @@ class Lowering:
                 flight.returned(self, value)
                 self.here.returns.append((tuple(self.guards[self.here.guard_base :]), result))
                 self.emit(node, Jump(what="return", value=result))
+                exits.note(self, "return")
                 return "return"
             case ast.Raise(exc=exc):
                 raised = None if exc is None else self.eval(exc)
@@ -403,6 +406,7 @@ class Lowering:
                 return "raise"
             case ast.Break() | ast.Continue():
                 self.emit(node, Jump(what=_JUMPS[type(node)]))
+                exits.note(self, _JUMPS[type(node)])
                 return _JUMPS[type(node)]
             case ast.Assert(test=test):
                 asked = self.eval(test)
@@ -412,6 +416,8 @@ class Lowering:
                     return "raise"
             case ast.Global(names=declared):
                 self.here.globals.update(declared)
+            case ast.Nonlocal(names=declared):
+                self.here.nonlocals.update(declared)
             case ast.Import() | ast.ImportFrom():
                 bind_name(self, node)
             case ast.Delete(targets=targets):

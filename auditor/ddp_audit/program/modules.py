@@ -38,21 +38,19 @@ class Modules:
         self.wrappers_in.setdefault(owner, set()).update(wrappers)
 
     def layer(self, container: Obj | None, index: Value) -> Obj | None:
-        """The layer at a known place of a Sequential or ModuleList that was made of layers that are known; None otherwise."""
-        if (
-            container is None
-            or not isinstance(index, Const)
-            or not isinstance(index.value, int)
-            or not isinstance(container.cls, str)
-        ):
+        """What stands at a known place of a Sequential, ModuleList or ModuleDict that was made of things that are known."""
+        if container is None or not isinstance(index, Const) or not isinstance(container.cls, str):
             return None
         made = list(self.arguments.get(container.key, ()))
-        if len(made) == 1 and isinstance(made[0], Items) and made[0].keys is None and not made[0].many:
-            made = list(made[0].items)
-        if not container.cls.endswith((".Sequential", ".ModuleList")) or not -len(made) <= index.value < len(made):
-            return None
-        found = made[index.value]
-        return found if isinstance(found, Obj) and found.kind == "module" else None
+        held = made[0] if len(made) == 1 and isinstance(made[0], Items) and not made[0].many else None
+        found: Value | None = None
+        if container.cls.endswith(".ModuleDict"):
+            pairs = [] if held is None or held.keys is None else list(zip(held.keys, held.items, strict=True))
+            found = next((value for key, value in pairs if isinstance(key, Const) and key.value == index.value), None)
+        elif container.cls.endswith((".Sequential", ".ModuleList")) and isinstance(index.value, int):
+            made = made if held is None or held.keys is not None else list(held.items)
+            found = made[index.value] if -len(made) <= index.value < len(made) else None
+        return found if isinstance(found, Obj) and found.kind in ("module", "ddp") else None
 
     def made_by_rank(self, key: Key) -> bool:
         """Whether a module was made with the rank or the world size, so that each rank may have its own part of it."""

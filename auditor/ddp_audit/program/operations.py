@@ -25,6 +25,7 @@ from ddp_audit.program.values import (
     defaults_in,
     evaluate,
     folded,
+    is_filled,
     join_deps,
     join_taint,
     options,
@@ -51,7 +52,7 @@ def operation(op: str, *args: Value, text: str = "") -> Value:
             default = next((d for a in args for d in defaults_in(a)), None)
             return Const(value=found, default=default, formula=None if default is None else result, text=text)
         return Unknown(taint=taint, deps=deps, text=text)
-    if op in ("not", "bool") and isinstance(args[0], Items) and args[0].items and not args[0].many:
+    if op in ("not", "bool") and is_filled(args[0]):
         return Const(value=op == "bool", text=text)  # a display with elements, whatever they are
     computable = (Const, Expr, Items, Unknown, Alt)
     if not all(isinstance(a, computable) for a in args) or _depth(result) > 12:

@@ -96,6 +96,7 @@ class Frame:
     parent: Frame | None = None
     module: Frame | None = None  # None for a module's own frame
     globals: set[str] = field(default_factory=set)
+    nonlocals: set[str] = field(default_factory=set)
     receiver: Obj | None = None
     owner: ClassInfo | None = None
     returns: list[tuple[tuple[Guard, ...], Value]] = field(default_factory=list)
@@ -104,9 +105,15 @@ class Frame:
     no_sync_base: int = 0
     loop_base: int = 0
     yields: list[Yielded] = field(default_factory=list)
-    grown: set[str] = field(default_factory=set)  # variables whose list was given more elements in place
+    grown: set[str] = field(default_factory=set)  # variables whose list or tensor was changed in place
     rebound: set[str] = field(default_factory=set)  # variables that were assigned, so that they may hold another list than given
     handed: dict[int, Key] | None = None  # slots of buffers in flight that a return gives, by their place
+
+    def of(self, name: str) -> Frame:
+        """The frame whose variable an assignment here binds."""
+        if name in self.globals:
+            return self.top
+        return self.parent.of(name) if name in self.nonlocals and self.parent is not None else self
 
     @property
     def top(self) -> Frame:

@@ -7,15 +7,15 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.folding import TooLarge, fold
 from ddp_audit.patterns import pattern
+from ddp_audit.program.worlds import World as World
+from ddp_audit.program.worlds import worlds as worlds
 
 # Why a value can differ between ranks.
 RANK = "rank"
@@ -28,43 +28,6 @@ ERROR = "an exception"
 
 Taint = frozenset[str]
 UNIFORM: Taint = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """One rank's view of a job; the ranks of a node are consecutive.
-
-    `atoms` gives values to what is unknown by itself, for a what-if: loop indices by their leaf name, options by
-    `option_leaf`, other unknowns by their text.
-    """
-
-    rank: int
-    world_size: int
-    local_world_size: int
-    atoms: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-
-    def leaf(self, name: str) -> Any:
-        """The value that a leaf expression of that name stands for on this rank. Raises KeyError where it has none."""
-        if name in self.atoms:
-            return self.atoms[name]
-        return {
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "local_rank": self.rank % self.local_world_size,
-            "node_rank": self.rank // self.local_world_size,
-            "local_world_size": self.local_world_size,
-            "device_count": self.local_world_size,
-            "nnodes": self.world_size // self.local_world_size,
-        }[name]
-
-
-@functools.cache
-def worlds(world_size: int | None = None) -> tuple[World, ...]:
-    """Every rank of the jobs that stand for all jobs: two ranks on one node, and two nodes of two; and one job of a given size."""
-    jobs = [(2, 2), (4, 2)] if world_size is None else [(world_size, world_size)]
-    if world_size is not None and world_size > 64:
-        return tuple(World(r, world_size, world_size) for r in (0, 1, world_size // 2, world_size - 1))
-    return tuple(World(rank, size, local) for size, local in jobs for rank in range(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +107,7 @@ class Items(Value):
     """A tuple, list or set display, or a dict display where `keys` is set.
 
     With `many` its one item stands for all of them, as in a comprehension; their number is `count` where that is known, and
-    `over` is what the comprehension ranges over.
+    `over` is what the comprehension ranges over. `filled`: there is at least one, whatever their number.
     """
 
     items: tuple[Value, ...] = ()
@@ -153,6 +116,7 @@ class Items(Value):
     many: bool = False
     count: Value | None = None
     over: Value | None = field(default=None, compare=False, repr=False)
+    filled: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +186,7 @@ def leaf(name: str) -> Expr:
 
 _FOLDED = frozenset({
     "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "**", "in", "not in", "min", "max", "&", "|", "^", ">>", "<<",
-    "not", "neg", "int", "bool", "str", "float", "len", "abs", "ceil", "floor",
+    "not", "neg", "int", "bool", "str", "float", "len", "abs", "ceil", "floor", "[]",
 })  # fmt: skip
 _MOST_NUMBERS = 4_096  # of a range
 _CONSTRUCTED = pattern(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
@@ -265,6 +229,8 @@ def evaluate(value: Value, world: World) -> Any:
         case Alt(choice=Value() as choice, options=(then, orelse)):
             chosen = evaluate(choice, world)
             return MISSING if chosen is MISSING else _thing(then if chosen else orelse, world)
+        case Alt(options=alternatives):
+            return _one_of([evaluate(v, world) for v in alternatives])
         case Expr(op=op, args=()):
             try:
                 return world.leaf(op)
@@ -278,12 +244,32 @@ def evaluate(value: Value, world: World) -> Any:
         case Expr(op=op, args=args):
             parts = [evaluate(v, world) for v in args]
             if any(p is MISSING for p in parts):
-                return MISSING
+                return _whichever(value, world)
             try:
                 return folded(op, parts)
             except (TypeError, ValueError, ArithmeticError, LookupError, TooLarge):
                 return MISSING
     return MISSING
+
+
+def _whichever(value: Expr, world: World) -> Any:
+    """What an operation gives where its alternatives come to the same: `rank == 0` for a rank that is read in two ways."""
+    open_ones = [n for n, arg in enumerate(value.args) if isinstance(arg, Alt) and arg.choice is None]
+    if len(open_ones) != 1:
+        return MISSING
+    at = open_ones[0]
+    options_there = value.args[at].options  # type: ignore[attr-defined]
+    return _one_of([evaluate(replace(value, args=(*value.args[:at], v, *value.args[at + 1 :])), world) for v in options_there])
+
+
+def _one_of(found: Sequence[Any]) -> Any:
+    """The value that all of several are, MISSING where they are not one."""
+    first = found[0] if found else MISSING
+    try:
+        alike = all(type(other) is type(first) and bool(other == first) for other in found)
+    except (TypeError, ValueError):
+        alike = False
+    return first if alike and first is not MISSING else MISSING
 
 
 def option_leaf(name: str) -> str:
@@ -306,8 +292,8 @@ def _numbers(*bounds: Any) -> Any:
 
 
 def _thing(value: Value, world: World) -> Any:
-    """What `evaluate` says, and an object for itself: it can be told from None, and is true."""
-    if isinstance(value, (Obj, Func, Ext)) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
+    """What `evaluate` says, and an object or a list with elements for itself: it can be told from None, and is true."""
+    if isinstance(value, (Obj, Func, Ext)) or is_filled(value) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
         return value
     return evaluate(value, world)
 
@@ -317,7 +303,7 @@ def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
     unknown = False
     last: Any = MISSING
     for arg in args:
-        last = evaluate(arg, world)
+        last = arg if is_filled(arg) else evaluate(arg, world)
         if last is MISSING:
             unknown = True
         elif bool(last) == (op == "or"):
@@ -325,9 +311,16 @@ def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
     return MISSING if unknown else last
 
 
+def is_filled(value: Value) -> bool:
+    """Whether a value is a list or its like that has an element on every rank, whatever is in it."""
+    if isinstance(value, Alt) and value.options:
+        return all(map(is_filled, value.options))
+    return isinstance(value, Items) and (value.filled if value.many else bool(value.items))
+
+
 def truth(value: Value, world: World) -> bool | None:
     """Whether a condition holds on one rank; None where that is not computable."""
-    if isinstance(value, (Obj, Func, Ext)):
+    if isinstance(value, (Obj, Func, Ext)) or is_filled(value):
         return True
     result = evaluate(value, world)
     return None if result is MISSING else bool(result)

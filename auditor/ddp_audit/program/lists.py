@@ -1,0 +1,165 @@
+"""Lists that the program fills: their elements, their number as far as it is known, and whether there is one at all.
+
+Inside of loops one element stands for all. A list has an element for certain where one was added in every pass of a loop that has
+at least one pass; what takes elements away leaves that only where it asked for their number before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddp_audit.program.made import FILLED
+from ddp_audit.program.model import Loop
+from ddp_audit.program.operations import bounded_list
+from ddp_audit.program.slots import Slots
+from ddp_audit.program.state import merge_value
+from ddp_audit.program.values import (
+    Alt,
+    Expr,
+    Items,
+    Made,
+    Obj,
+    Unknown,
+    Value,
+    constant,
+    evaluate,
+    is_filled,
+    join_deps,
+    join_taint,
+    options,
+)
+
+if TYPE_CHECKING:
+    from ddp_audit.program.lowering import Lowering
+
+_MOST_ITEMS = 16  # of a list that is filled one by one
+_LENGTH_OF_SOME = {  # what a number of elements that is at least one says, compared with 0 and with 1
+    0: {"==": False, "!=": True, ">": True, "<=": False, ">=": True, "<": False},
+    1: {"<": False, ">=": True},
+}
+
+
+def as_list(value: Value) -> Items | None:
+    """A list as far as its elements are known; one of several lists, as what a loop leaves, is one with any number of them."""
+    found = list(options(value))
+    lists = [o for o in found if isinstance(o, Items) and o.keys is None and o.kind == "list"]
+    if not lists or len(lists) < len(found):
+        return None
+    if len(lists) == 1:
+        return lists[0]
+    items = tuple(one.items[-1] for one in lists if one.items)
+    by_branch = value.taint - join_taint(*lists)
+    count = Unknown(taint=by_branch | join_taint(*(one.count for one in lists if one.count is not None)))
+    filled = all(map(is_filled, lists))
+    return Items(items=items[-1:], kind="list", many=True, taint=value.taint, deps=join_deps(*lists), count=count, filled=filled)
+
+
+def grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
+    """A list after append() or extend(): outside of loops with one element more, inside of one with any number of them."""
+    taint, deps = held.taint | added.taint, held.deps | added.deps
+    if how == "extend":
+        known = isinstance(added, Items) and added.keys is None and not added.many
+        more: tuple[Value, ...] = added.items if isinstance(added, Items) and added.keys is None else (_element(added),)
+    else:
+        known, more = True, (added,)
+    if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
+        return bounded_list(Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps))
+    count = _count_after(lw, held, added if how == "extend" else None)
+    items = (*held.items[-1:], *more[-1:])
+    filled = is_filled(held) or (in_each_pass(lw) and (how == "append" or is_filled(added)))
+    return bounded_list(Items(items=items, kind=held.kind, many=True, taint=taint, deps=deps, count=count, filled=filled))
+
+
+def reordered(lw: Lowering, value: Value, element: Value, adds: int) -> Items | None:
+    """A list after something put its elements into another order, with one more or one less; None where it is no list."""
+    held = as_list(value)
+    if held is None:
+        return None
+    size = adds + len(held.items)
+    if not held.many and not lw.loops and size >= 0:
+        return bounded_list(replace(held, items=(element,) * size, taint=element.taint, deps=element.deps))
+    filled = shortened(lw, held).filled if adds < 0 else is_filled(held) or (adds > 0 and in_each_pass(lw))
+    taint, deps = element.taint | held.taint, element.deps | held.deps
+    return Items(items=(element,), kind="list", many=True, taint=taint, deps=deps, filled=filled)
+
+
+def shortened(lw: Lowering, held: Items) -> Items:
+    """A list after an element was taken away: it has others where the number of its elements was asked for before."""
+    if not held.many:
+        return replace(held, many=True, filled=_asked_for_more(lw))
+    return replace(held, filled=held.filled and _asked_for_more(lw))
+
+
+def in_each_pass(lw: Lowering) -> bool:
+    """Whether no condition inside of the loops around keeps a pass from coming here."""
+    return not any(guard.loops for guard in lw.guards)
+
+
+def _asked_for_more(lw: Lowering) -> bool:
+    """Whether the innermost condition says that a list has two elements or more: `len(best) > 5`."""
+    test = lw.guards[-1].test if lw.guards and lw.guards[-1].polarity else None
+    match test:
+        case Expr(op=">" | ">=" as op, args=(Unknown(by=Made(name="builtins.len")), least)):
+            number = constant(least)
+            return isinstance(number, int) and number >= (1 if op == ">" else 2)
+    return False
+
+
+def says_of_number(left: Value, sign: str, right: Value) -> bool | None:
+    """What a comparison of a list's length with 0 or 1 says, where it is known to have an element: `len(best) == 0`."""
+    by = left.by if isinstance(left, Unknown) else None
+    if by is None or by.name != "builtins.len" or not is_filled(by.args[0]):
+        return None
+    number = constant(right)
+    return _LENGTH_OF_SOME.get(number, {}).get(sign) if isinstance(number, int) else None
+
+
+def after_a_loop(lw: Lowering, loop: Loop, passed: Slots, before: Slots) -> Slots:
+    """Joins what the last pass of a loop leaves with what holds where it has none, which is not so for lists that it fills."""
+    cond, once = Unknown(taint=loop.taint), _has_a_pass(lw, loop)
+
+    def joined(mine: Value, other: Value) -> Value:
+        lists = [one for one in options(mine) if isinstance(one, Items) and one.many and one.filled]
+        if once and lists and len(lists) == len(options(mine)):
+            return Alt(options=tuple(lists), taint=mine.taint | loop.taint, deps=mine.deps, text=mine.text)
+        return merge_value(cond, mine, other)
+
+    return passed.join(before, joined)
+
+
+def _has_a_pass(lw: Lowering, loop: Loop) -> bool:
+    """Whether a for loop has a pass on every rank, with the defaults: a known number of them, or one for each batch of a loader."""
+    if loop.kind != "for":
+        return False
+    counts = [0 if loop.count is None else evaluate(loop.count, world) for world in lw.worlds]
+    return all(isinstance(n, int) and n > 0 for n in counts) or _over_batches(loop.over)
+
+
+def _over_batches(over: Value) -> bool:
+    match over:
+        case Obj(kind="loader"):
+            return True
+        case Obj(kind="enumerate", info=Value() as inner):
+            return _over_batches(inner)
+        case Obj(kind="zip", info=list() as parts):
+            return all(map(_over_batches, parts))
+        case Obj(kind="generator", info=(Value() as source, _)):
+            return _over_batches(source)
+    return False
+
+
+def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None:
+    """How many elements a list has that a loop fills, as far as why that can differ; None where that is another matter."""
+    parts: Sequence[Value] = [held] if added is None else [held, added]
+    if any(isinstance(one, Items) and one.many and one.count is None for one in parts):
+        return None
+    counts = [(one.count or Unknown()) if isinstance(one, Items) else one for one in parts]
+    by = Made(FILLED, (lw.loops[-1].over,)) if lw.loops else None
+    return Unknown(taint=join_taint(*counts).union(*(loop.taint for loop in lw.loops)), by=by)
+
+
+def _element(value: Value) -> Value:
+    """One element of a sequence of which nothing else is known."""
+    return Unknown(taint=value.taint, deps=value.deps, text=f"{value.text}[..]" if value.text else "")
