@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import SEVERITIES, Finding
+from ddp_audit.program.made import is_of_the_program
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
     from ddp_audit.rule import Context, Rule
 
 _LOUD = ("warning", "error")
+_NEVER = "The predicted run asks this condition, which no setting decides, and no rank comes here."
 _REFUTED = "The predicted run takes this condition on each rank, and all ranks still issue the same collectives to the end."
 
 
@@ -56,9 +58,21 @@ def _doubt_refuted(finding: Finding, context: Context) -> None:
     if finding.severity not in _LOUD or finding.confidence == "possible" or context.interpret is None:
         return
     predicted = context.exploration.predicted()
-    if predicted is not None and predicted.refutes(_lines(finding)):
+    if predicted is None:
+        return
+    why = _REFUTED if predicted.refutes(_lines(finding)) else ""
+    if not why and _is_settled(finding, context) and predicted.passes_by((finding.span.path, finding.span.line)):
+        why = _NEVER
+    if why:
         finding.confidence = "possible"
-        finding.explanation = f"{finding.explanation} {_REFUTED}".strip()
+        finding.explanation = f"{finding.explanation} {why}".strip()
+
+
+def _is_settled(finding: Finding, context: Context) -> bool:
+    """Whether the program itself decides each condition on the way to a finding: no option, no environment, nothing read."""
+    at = (finding.span.path, finding.span.line)
+    guards = [guard for node in context.program.nodes if (node.span.path, node.span.line) == at for guard in node.guards]
+    return bool(guards) and all(is_of_the_program(guard.test) for guard in guards)
 
 
 def _promises(rule: Rule, words: Iterable[str]) -> bool:

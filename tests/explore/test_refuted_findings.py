@@ -135,3 +135,28 @@ def test_what_a_run_shows_is_not_said_to_be_missing(tmp_path: Path, capsys: pyte
     main([str(tmp_path / "train.py"), "--explain-run", "--format", "json"])
     document = json.loads(capsys.readouterr().out)
     assert [f for f in document["findings"] if f["severity"] != "info"] and document["run"]["beyond"] == []
+
+
+FILLED = [
+    ("seen = {}", "seen[i] = 1", "not seen"),
+    ("seen = set()", "seen.add(i)", "len(seen) == 0"),
+    ("seen = collections.deque(maxlen=2)", "seen.append(i)", "len(seen) < 1"),
+]
+
+
+@pytest.mark.parametrize(("made", "filled", "test"), FILLED)
+def test_where_the_program_itself_lets_nobody_in_a_finding_is_at_most_possible(
+    tmp_path: Path, made: str, filled: str, test: str
+) -> None:
+    text = f"import collections\n{made}\nfor i in range(4):\n    step()\n    {filled}\n"
+    assert set(levels(tmp_path, text + f"if rank == 0 and {test}:\n    dist.barrier()\n", "DDP201")) <= {"possible"}
+    assert levels(tmp_path, text + f"if rank == 0 and not ({test}):\n    dist.barrier()\n", "DDP201") == ["likely"]
+
+
+@pytest.mark.parametrize("test", ["os.environ.get('SAVE')", "os.path.exists('last.pt')", "args.save"])
+def test_what_a_setting_decides_is_not_refuted_by_a_run_without_it(tmp_path: Path, test: str) -> None:
+    options = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--save', action='store_true')\nargs = p.parse_args()\n"
+    )
+    text = f"{options}for i in range(4):\n    step()\nif rank == 0 and {test}:\n    dist.barrier()\n"
+    assert levels(tmp_path, text, "DDP201") == ["likely"]

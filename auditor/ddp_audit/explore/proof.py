@@ -150,6 +150,15 @@ class Predicted:
             return True
         return _surely_completes(predict(replace(self.job, world_size=_ALL_RANKS, is_open=False)))
 
+    def passes_by(self, place: tuple[str, int]) -> bool:
+        """Whether the whole run ends in order without a rank at a place, with nothing unknown; a job of more ranks too."""
+        if self.job is None or not _surely_completes(self.run) or place in self.run.lines:
+            return False
+        if not self.job.is_open or self.run.world_size >= _ALL_RANKS:
+            return True
+        wider = predict(replace(self.job, world_size=_ALL_RANKS, is_open=False))
+        return _surely_completes(wider) and place not in wider.lines
+
 
 def _surely_completes(run: Run) -> bool:
     """Whether a run was followed to its end with nothing unknown, and its ranks issue the same."""

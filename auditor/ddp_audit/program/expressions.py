@@ -13,7 +13,7 @@ from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scal
 from ddp_audit.program.described import described_value
 from ddp_audit.program.helpers import told_value
 from ddp_audit.program.iteration import iterate, subscript
-from ddp_audit.program.lists import says_of_number
+from ddp_audit.program.lists import listed, says_of_number
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.nodes import FloorDivision
@@ -290,7 +290,8 @@ def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.Generato
         return Unknown(taint=taint | value.taint, deps=value.deps, by=Made("builtins.dict", (over, value)))
     value = lw.eval(node.elt)
     kind = "set" if isinstance(node, ast.SetComp) else "list"
-    return Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count, over=over)
+    made = Items(items=(value,), kind=kind, taint=taint | value.taint, deps=value.deps, many=True, count=count, over=over)
+    return listed(lw, made, over, count)
 
 
 # The value of each kind of expression; nodes that it brings are emitted on the way. What is not here is unknown.

@@ -92,6 +92,16 @@ def shortened(lw: Lowering, held: Items) -> Items:
     return replace(held, filled=held.filled and _asked_for_more(lw))
 
 
+def listed(lw: Lowering, value: Items, over: Value | None, count: Value | None) -> Items:
+    """What a comprehension makes: it has an element where what it ranges over has one, and no test leaves any out."""
+    known = count is not None and all(_is_positive(evaluate(count, world)) for world in lw.worlds)
+    return replace(value, filled=known or (over is not None and count is not None and _over_batches(over)))
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int) and number > 0
+
+
 def in_each_pass(lw: Lowering) -> bool:
     """Whether no condition inside of the loops around keeps a pass from coming here."""
     return not any(guard.loops for guard in lw.guards)
@@ -133,8 +143,8 @@ def _has_a_pass(lw: Lowering, loop: Loop) -> bool:
     """Whether a for loop has a pass on every rank, with the defaults: a known number of them, or one for each batch of a loader."""
     if loop.kind != "for":
         return False
-    counts = [0 if loop.count is None else evaluate(loop.count, world) for world in lw.worlds]
-    return all(isinstance(n, int) and n > 0 for n in counts) or _over_batches(loop.over)
+    known = loop.count is not None and all(_is_positive(evaluate(loop.count, world)) for world in lw.worlds)
+    return known or _over_batches(loop.over)
 
 
 def _over_batches(over: Value) -> bool:

@@ -87,4 +87,24 @@ def _pieces(value: Value, pieces: list[Hashable]) -> bool:
     return True
 
 
-__all__ = ["behind", "operation_of", "path_key", "sources"]
+_PLACES = ("rank", "local_rank", "node_rank", "world_size", "local_world_size")
+_OF_PYTHON = ("builtins.", "collections.", "itertools.", "math.", "heapq.", "bisect.")
+
+
+def is_of_the_program(value: Value) -> bool:
+    """Whether a value comes from constants, ranks and what the program makes of them alone: no option, and nothing that is read."""
+    match value:
+        case Const(default=default):
+            return default is None
+        case Expr(op=op, args=()):
+            return op in _PLACES or op.startswith("loop:")
+        case Expr(args=parts) | Alt(options=parts):
+            return all(map(is_of_the_program, parts))
+        case Items(items=parts):
+            return all(isinstance(part, Unknown) or is_of_the_program(part) for part in parts)
+        case Unknown(by=Made(name=name, args=parts)) if name.startswith(_OF_PYTHON):
+            return all(map(is_of_the_program, parts))
+    return False
+
+
+__all__ = ["FILLED", "behind", "is_of_the_program", "operation_of", "path_key", "sources"]
