@@ -44,6 +44,7 @@ NAMES = {
     "shares-between-ranks": ("all_reduce gather_list synchronize", "sync share"),
     "settles": ("broadcast sync recv", "send share"),
     "shares-parameters": ("broadcast all_reduce allreduce_params sync_params", "reduce gather"),
+    "no-sync": ("model.no_sync() maybe_no_sync", "sync no"),
     "reduces": ("all_reduce reduce_dict", "gather sync"),
     "batch": ("batch minibatch batch_size", "bat"),
     "batch-size": ("batch_size per_device_batch batchsize", "batch_idx batches"),

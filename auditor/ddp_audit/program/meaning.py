@@ -71,9 +71,9 @@ def differs_by_itself(value: Value) -> bool:
     return bool(functions.reasons(name)) or "draws" in functions.described().get(name, {})
 
 
-def first_name(value: Value | None) -> str:
-    """The variable with which the code of a value begins: `loss` of `loss.mean()` and of `loss["total"]`."""
-    text = "" if value is None else value.text
+def first_name(what: Value | str | None) -> str:
+    """The variable with which the code of a value, or some code, begins: `loss` of `loss.mean()` and of `loss["total"]`."""
+    text = what if isinstance(what, str) else "" if what is None else what.text
     end = next((i for i, letter in enumerate(text) if not (letter.isalnum() or letter == "_")), len(text))
     return text[:end]
 

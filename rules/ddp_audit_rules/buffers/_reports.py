@@ -110,7 +110,14 @@ def _is_evaluation(value: Value, node: Node) -> bool:
 
 
 def _texts(value: Value) -> frozenset[str]:
-    return frozenset(inner.text.split("[")[0] for inner in behind(value) if inner.text and DATA in inner.taint)
+    return frozenset(_name(inner) for inner in behind(value) if inner.text and DATA in inner.taint)
+
+
+def _name(value: Value) -> str:
+    """What holds a value, where that is an element of it: `losses` of `losses[0]`."""
+    while isinstance(value, Unknown) and value.by is not None and value.by.name == "[]" and value.by.args[0].text:
+        value = value.by.args[0]
+    return value.text
 
 
 def shared_names(program: Program) -> frozenset[str]:
@@ -119,7 +126,7 @@ def shared_names(program: Program) -> frozenset[str]:
     for node in program.of(Collective):
         if not is_kind(node.op, "only-from-one"):
             values = [*node.args.values(), *([] if node.target is None else [node.target])]
-            found |= {inner.text.split("[")[0] for value in values for inner in behind(value) if inner.text}
+            found |= {_name(inner) for value in values for inner in behind(value) if inner.text}
     return frozenset(found)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ddp_audit.findings import Related
 from ddp_audit.rule import guard_relations
 from ddp_audit.tree.nodes import AbsentName, AttributeOfNone, Node, Program
-from ddp_audit.tree.questions import comes_from, worlds_by_size
+from ddp_audit.tree.questions import comes_from, first_name, worlds_by_size
 from ddp_audit.tree.values import World, truth
 from ddp_audit_rules.collectives._failures import Failure
 
@@ -45,7 +45,7 @@ def _is_reached(node: Node) -> bool:
 
     A function that nothing here calls may be called by rank 0 alone.
     """
-    return node.is_called or node.text.startswith("self.")
+    return node.is_called or first_name(node.text) == "self"
 
 
 def _comes(node: Node, world: World) -> bool:

@@ -9,7 +9,7 @@ from ddp_audit.events import COLLECTIVE, POINT_TO_POINT
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Collective, Loop, NewGroup, Node
-from ddp_audit.tree.questions import HASHES, LISTING, Unordered, first_of_each_place, unordered
+from ddp_audit.tree.questions import HASHES, LISTING, Unordered, comes_from, first_of_each_place, unordered
 from ddp_audit.tree.values import Const, Items
 
 
@@ -97,7 +97,7 @@ dist.destroy_process_group()
 
     def _sorted(self, loop: Loop, why: Unordered) -> Fix | None:
         """The loop over the elements in order, where they can have one: objects cannot."""
-        if why.reason not in (HASHES, LISTING) or "scandir" in loop.text:
+        if why.reason not in (HASHES, LISTING) or comes_from(loop.over, "scans-folder"):
             return None
         elements = loop.over.items if isinstance(loop.over, Items) and not loop.over.many else ()
         texts = bool(elements) and all(isinstance(item, Const) and isinstance(item.value, str) for item in elements)

@@ -10,7 +10,7 @@ from ddp_audit.events import BACKWARD
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Node, NoSyncBlock, Program
-from ddp_audit.tree.questions import code_within, first_of_each_place, forwards_behind
+from ddp_audit.tree.questions import code_within, first_of_each_place, forwards_behind, says
 
 
 class NoSyncAroundBackwardOnly(Rule):
@@ -70,7 +70,7 @@ dist.destroy_process_group()
                 reported.add(blocks[-1].span)
                 yield self._finding(blocks[-1].span, backward, forwards[-1])
         for block in first_of_each_place(program.of(NoSyncBlock)):
-            if block.span not in reported and "no_sync" in block.text and block.target is None:
+            if block.span not in reported and says(block.text, "no-sync") and block.target is None:
                 for line in _lone_backward(program, block):
                     yield self._unresolved(block, line)
 

@@ -9,7 +9,7 @@ from ddp_audit.events import BACKWARD, FORWARD
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Collective, Forward, Node, Program
-from ddp_audit.tree.questions import first_of_each_place, forwards_behind
+from ddp_audit.tree.questions import first_of_each_place, forwards_behind, says
 from ddp_audit_rules.facts.evidence import is_at
 
 
@@ -139,4 +139,4 @@ def _armed(program: Program, backward: Backward, forward: Forward) -> bool:
 def _reduced_by_hand(program: Program, backward: Node) -> bool:
     """Whether the program itself reduces gradients after the backward."""
     reducing = (n for n in program.of(Collective) if "reduce" in n.op and n.number > backward.number)
-    return any("grad" in n.text.lower() or "grad" in n.function.lower() for n in reducing)
+    return any(says(n, "gradient") or says(n.function, "gradient") for n in reducing)

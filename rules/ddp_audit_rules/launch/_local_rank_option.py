@@ -8,7 +8,7 @@ from typing import Any
 
 from ddp_audit.launch.model import DEEPSPEED, Launch
 from ddp_audit.tree.nodes import Node, Program
-from ddp_audit.tree.questions import Written, calls_of, hints_at, written
+from ddp_audit.tree.questions import Written, calls_of, code_at, hints_at, written
 from ddp_audit.tree.values import MISSING
 
 
@@ -49,9 +49,11 @@ def gives(launch: Launch) -> bool:
     return any(word.startswith(("--local-rank", "--local_rank")) for word in launch.script_args)
 
 
-def consequence(default: object, node: Node) -> str:
+def consequence(program: Program, default: object, node: Node) -> str:
     """What the default makes of a run of several processes."""
-    if "required=True" in node.text:
+    call = code_at(program, node.span, ast.Call)
+    given = () if call is None else call.keywords
+    if any(k.arg == "required" and isinstance(k.value, ast.Constant) and k.value.value for k in given):
         return "the parser ends every process"
     if default == -1:
         return "it stays -1, and every process trains alone or fails on the device"

@@ -98,7 +98,7 @@ dist.destroy_process_group()
         default = constant(node.default)
         torchrun = next((one for one in launches if not one.passes_local_rank), None)
         starter = f"{torchrun.kind} ({torchrun.where()})" if torchrun is not None else "torchrun"
-        message = f"The local rank is read from {option}, which {starter} does not pass: {consequence(default, node)}."
+        message = f"The local rank is read from {option}, which {starter} does not pass: {consequence(program, default, node)}."
         related = [Related(path, line, "use", program.line(path, line)) for path, line in used[:3]]
         if torchrun is not None and torchrun.path is not None and torchrun.line is not None:
             related.append(Related(torchrun.path, torchrun.line, "launch", torchrun.text))
