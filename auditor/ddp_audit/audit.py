@@ -13,7 +13,7 @@ from ddp_audit.budget import bounded_memory
 from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, gather_places, number_occurrences
-from ddp_audit.outcome import AuditResult, Late, Options, UsageError
+from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options, UsageError
 from ddp_audit.selection import Selection, described_by, match_rules, rule_names, stubs_note, told_by, withheld_note
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
@@ -77,7 +77,7 @@ def audit(
         for file in project.files
         if file.notebook is not None and file.notebook.skipped
     ]
-    result.notes += _limits(project, entries)
+    result.coverage = _coverage(entries, _notebooks(project))
     if options.stubs:
         result.notes.append(stubs_note(described_by(options)))
     if options.withheld_rules:
@@ -174,14 +174,20 @@ def explicit_overrides(options: Options) -> dict[str, Override]:
     return overrides
 
 
-def _limits(project: Project, entries: Sequence[EntryResult]) -> list[str]:
-    """One line about what was not followed to its end, however often that happened."""
-    limits = [(entry.path, limit) for entry, result in zip(project.entries, entries, strict=True) for limit in result.limits]
-    if not limits:
-        return []
-    path, first = limits[0]
-    more = "" if len(limits) == 1 else f", and {len(limits) - 1} more of the kind"
-    return [f"Not everything was followed to its end: {first} ({path}){more}."]
+def _coverage(entries: Sequence[EntryResult], notebooks: Mapping[str, Notebook]) -> Coverage:
+    """How far the audit of all scripts came."""
+    found = [entry.coverage for entry in entries if entry.coverage is not None]
+    left = dict.fromkeys(place for one in found for place in one.not_followed)
+    return Coverage(
+        tuple(script for one in found for script in one.scripts), tuple(_placed_in_cell(place, notebooks) for place in left)
+    )
+
+
+def _placed_in_cell(place: NotFollowed, notebooks: Mapping[str, Notebook]) -> NotFollowed:
+    if place.path not in notebooks or place.line is None:
+        return place
+    cell, line = notebooks[place.path].place(place.line)
+    return replace(place, cell=cell, line=line)
 
 
 def _settle(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
     from ddp_audit.launch import Launch
     from ddp_audit.launch.overrides import Override
+    from ddp_audit.outcome import Coverage
     from ddp_audit.program.model import Program
     from ddp_audit.program.observation import Observer
     from ddp_audit.rule import Context, Rule
@@ -52,7 +53,7 @@ class Job:
 
 @dataclass(slots=True)
 class EntryResult:
-    """What one entry came to. `limits` says what was given up on, `paths` which files were read (absolute).
+    """What one entry came to. `coverage` says how far it was followed, `paths` which files were read (absolute).
 
     `documents` are the texts of documents (README, shell scripts, manifests) that start the entry, by path: those with a finding
     or a suppression comment. `predicted` is the outcome of the predicted run, where a rule asked for it. `seen` is all that the
@@ -62,10 +63,10 @@ class EntryResult:
     findings: list[Finding] = field(default_factory=list)
     failures: list[SourceError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)
     predicted: dict[str, Any] | None = None
+    coverage: Coverage | None = None
     seen: Seen | None = None  # where something is being noted
 
 
@@ -192,15 +193,21 @@ def _audited(job: Job, entry: SourceFile) -> EntryResult:
         result.findings, resting = carry(result.findings, job.rules, every, context)
         if (predicted := context.was_predicted) is not None:
             result.predicted = as_object(predicted, entry.path, resting)
+        result.coverage = _coverage_of(context)
         if job.launch is not None:
             from ddp_audit.launch.notes import launch_notes
 
             result.notes = launch_notes(context)
-        result.limits = list(context.program.limits)
         found = {finding.span.path for finding in result.findings}
         result.documents = {path: text for path, text in context.texts.items() if path in found or MARK in text}
     result.paths = job.project.read_paths
     return result
+
+
+def _coverage_of(context: Context) -> Coverage | None:
+    from ddp_audit.covered import coverage_of
+
+    return coverage_of(context.program, context.was_predicted)
 
 
 def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Context | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddp_audit.findings import Finding
+from ddp_audit.source.paths import place_of
 from ddp_audit.source.problems import SourceError
 
 if TYPE_CHECKING:
@@ -73,31 +74,62 @@ class Options:
     defaults_hold: bool = False  # options that nothing overrides keep their defaults, as in a run that is about to start
 
 
+REACHED = ("process-group", "wrapper", "training-loop", "step", "evaluation")
+# How far one script was followed. Several steps: up to the optimizer steps that a predicted run takes, or with loops of unknown
+# length cut short. Functions only: nothing in the file calls them, so each was read by itself.
+FOLLOWED = TO_THE_END, SEVERAL_STEPS, IN_PART, FUNCTIONS_ONLY = "to-the-end", "several-steps", "in-part", "functions-only"
+
+
 @dataclass(frozen=True, slots=True)
 class NotFollowed:
-    """A place that the audit did not follow. `what` says what stands there and why it was not followed."""
+    """A place that the audit did not follow. `what` says what it has there, and why; no line: somewhere in the file."""
 
     path: str
-    line: int
+    line: int | None
     what: str
     cell: int | None = None  # of a notebook, whose line is meant then
+
+    def __str__(self) -> str:
+        return f"{self.path if self.line is None else place_of(self.path, self.line, cell=self.cell)}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that trains: what the audit reached in it (words of REACHED), and how far it was followed (of FOLLOWED)."""
+
+    path: str
+    reached: Sequence[str]
+    followed: str
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How far an audit came. `reached` holds words of REACHED; `complete` says that nothing was left unfollowed."""
+    """How far an audit came: the scripts that train, and the places that were not followed."""
 
-    reached: Sequence[str]
-    not_followed: Sequence[NotFollowed]
-    complete: bool
+    scripts: Sequence[Script] = ()
+    not_followed: Sequence[NotFollowed] = ()
+
+    @property
+    def reached(self) -> list[str]:
+        """What was reached in any of the scripts."""
+        return [word for word in REACHED if any(word in script.reached for script in self.scripts)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was left unfollowed."""
+        return not self.not_followed and all(script.followed == TO_THE_END for script in self.scripts)
 
     def to_json(self) -> dict[str, Any]:
         """The object of the documented JSON form."""
+        scripts = [{"path": one.path, "reached": list(one.reached), "followed": one.followed} for one in self.scripts]
         left = [{"path": place.path, "cell": place.cell, "line": place.line, "what": place.what} for place in self.not_followed]
-        return {"reached": list(self.reached), "not_followed": left, "complete": self.complete}
+        return {"scripts": scripts, "reached": self.reached, "not_followed": left, "complete": self.complete}
 
-
-REACHED = ("process-group", "wrapper", "training-loop", "step", "evaluation")
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Coverage:
+        """The coverage of such an object."""
+        scripts = tuple(Script(one["path"], tuple(one["reached"]), one["followed"]) for one in kept["scripts"])
+        return cls(scripts, tuple(NotFollowed(**place) for place in kept["not_followed"]))
 
 
 @dataclass(slots=True)
@@ -108,8 +140,8 @@ class AuditResult:
     `notebooks` those of them whose lines are the joined code of a notebook's cells;
     `rules` are those that ran, by code, and `codes` all that were asked for. `known` counts what was found and a baseline
     holds; that is not among the findings. `left_out` are paths among `looked_at` whose findings are not reported, since they lie
-    outside of what was given. `coverage` says how far the audit came, and `predicted` is the outcome of the predicted
-    run as the JSON form documents it; both are None where nobody asked.
+    outside of what was given. `coverage` says how far the audit came (None where it was not measured), `predicted` is the
+    outcome of the predicted run as the JSON form documents it (None where no rule asked for one).
     """
 
     findings: list[Finding] = field(default_factory=list)

@@ -216,7 +216,8 @@ def test_json_has_the_documented_form(project: Path, capsys: pytest.CaptureFixtu
     _, document = check(capsys, "script.py")
     keys = ["version", "tool", "files", "findings", "errors", "suppressed", "coverage", "predicted"]
     assert list(document) == keys
-    assert (document["version"], document["coverage"], document["predicted"]) == (2, None, None)
+    assert (document["version"], document["predicted"]) == (2, None)
+    assert document["coverage"] == {"scripts": [], "reached": [], "not_followed": [], "complete": True}
     assert document["tool"]["name"] == "ddp-audit"
     assert (document["files"], document["errors"], document["suppressed"]) == (1, [], 0)
     first, second = document["findings"]
@@ -284,6 +285,7 @@ def test_text_by_its_name(project: Path, capsys: pytest.CaptureFixture[str]) -> 
         "    guard: script.py:1: only rank 0 enters",
         "    It stays here, on all ranks.",
         "    Fix: take the word away",
+        "Coverage: 1 file read, no training found",
         "    1  DDP801  grave-word",
         "1 error in 1 file.",
     ]
@@ -300,6 +302,7 @@ def test_full_when_piped(project: Path, capsys: pytest.CaptureFixture[str]) -> N
         "  Fix: take the word away",
         "",
         "More about a rule: ddp-audit explain DDP801",
+        "Coverage: 1 file read, no training found",
         "1 error in 1 file.",
     ]
 

@@ -12,7 +12,7 @@ import pytest
 from ddp_audit.cache.files import document_of, finding_of
 from ddp_audit.cli import main
 from ddp_audit.findings import Finding, Fix, Option, Place, Related, Span
-from ddp_audit.outcome import REACHED, AuditResult, Coverage, NotFollowed
+from ddp_audit.outcome import FUNCTIONS_ONLY, IN_PART, REACHED, AuditResult, Coverage, NotFollowed, Script
 from ddp_audit.report import json as report
 from ddp_audit.source.problems import SourceError
 
@@ -60,7 +60,14 @@ def filled() -> AuditResult:
         errors=[SourceError("nb2.ipynb", 1, "invalid syntax", 2), SourceError("nowhere", None, "no such file or directory")],
         notes=["W = 8"],
         looked_at={"nb.ipynb"},
-        coverage=Coverage(REACHED, [NotFollowed("train.py", 3, "load_plugin() is not in the project")], False),
+        coverage=Coverage(
+            [Script("train.py", REACHED, IN_PART), Script("part.ipynb", ("step",), FUNCTIONS_ONLY)],
+            [
+                NotFollowed("train.py", 3, "load_plugin() is not in the project"),
+                NotFollowed("part.ipynb", 3, "what sync() does", cell=2),
+                NotFollowed("train.py", None, "calls nested deeper than 14"),
+            ],
+        ),
         predicted={"outcome": "hangs", "findings": [finding.fingerprint]},
     )
 
@@ -86,7 +93,8 @@ def test_a_report_with_everything_is_valid(filled: AuditResult, schema: dict[str
     assert document["findings"][0]["option"] == {"name": "use_eval", "default": False, "value": True}
     assert document["findings"][0]["places"][0] == {"path": "nb.ipynb", "cell": 4, "line": 3, "column": 5}
     what = "load_plugin() is not in the project"
-    assert document["coverage"]["not_followed"] == [{"path": "train.py", "cell": None, "line": 3, "what": what}]
+    assert document["coverage"]["not_followed"][0] == {"path": "train.py", "cell": None, "line": 3, "what": what}
+    assert document["coverage"]["complete"] is False
     assert document["predicted"]["outcome"] == "hangs"
     assert document["errors"][0] == {"path": "nb2.ipynb", "cell": 2, "line": 1, "message": "invalid syntax"}
 

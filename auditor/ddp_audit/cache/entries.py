@@ -19,7 +19,7 @@ from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.tool import key_of
 from ddp_audit.entries import EntryResult
-from ddp_audit.outcome import AuditResult, Options
+from ddp_audit.outcome import AuditResult, Coverage, Options
 from ddp_audit.source import seen, unchanged
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceFile
@@ -164,8 +164,8 @@ def _document(result: EntryResult) -> dict[str, Any]:
     findings = [files.document_of(finding) for finding in result.findings]
     rest = {
         "predicted": result.predicted,
+        "coverage": None if result.coverage is None else result.coverage.to_json(),
         "notes": result.notes,
-        "limits": result.limits,
         "paths": result.paths,
         "documents": result.documents,
     }
@@ -176,8 +176,8 @@ def _result(document: dict[str, Any]) -> EntryResult:
     return EntryResult(
         findings=[files.finding_of(item) for item in document["findings"]],
         notes=list(document["notes"]),
-        limits=list(document["limits"]),
         paths=list(document["paths"]),
         documents=dict(document["documents"]),
         predicted=document["predicted"],
+        coverage=None if document["coverage"] is None else Coverage.from_json(document["coverage"]),
     )

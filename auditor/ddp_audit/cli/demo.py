@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,11 +86,8 @@ def _demo(hazard: Hazard, folder: str) -> int:
     )
     if result.comparison is None:
         raise Usage("the traced run left no trace")
-    comparison = result.comparison
-    if result.told:  # the diff stands above
-        comparison = replace(comparison, divergences=comparison.crossed)
     tell(sys.stdout, "", "3. What the run says.", "")
-    trace_text.show(comparison, sys.stdout, root=Path.cwd(), findings=audited.findings)
+    trace_text.show(result.comparison, sys.stdout, root=Path.cwd(), findings=audited.findings, told=result.told)
     lacking = _lacking(hazard, audited, result)
     if lacking:
         tell(sys.stdout, "", "The demo did not show all it promised: " + "; ".join(lacking) + ".")

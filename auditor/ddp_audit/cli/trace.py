@@ -122,7 +122,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     else:
         traced.tell(told, "")
-        trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings)
+        trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings, told=result.told)
         _tell_notes(told, notes, result.comparison)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
         prediction = prediction_check.check_prediction(command, result.run) if predicts else None

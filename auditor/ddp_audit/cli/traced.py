@@ -20,7 +20,6 @@ from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.judging import judge
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import RUNNING, RecordedRun
-from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, rank_states
 from ddp_audit.launch import Launch, LaunchError, read_command
 from ddp_audit.launch.model import PYTHON
@@ -36,7 +35,7 @@ class Traced:
 
     command_code: int
     killed: bool
-    told: list[Divergence]  # those that were printed while the command ran
+    told: set[str]  # the divergences that were printed while the command ran, as they were
     run: RecordedRun | None = None
     comparison: Comparison | None = None
     findings: AuditResult = field(default_factory=AuditResult)
@@ -121,13 +120,14 @@ def trace_command(
 
     root = Path.cwd()
     live = LiveComparison(root=root)
-    told: list[Divergence] = []
+    told: set[str] = set()
 
     def tell_divergence(recorded: RecordedRun) -> bool:
         found = live.update(recorded)
         for divergence in found:
-            tell(stream, "", *(line.text for line in trace_text.divergence_lines(divergence, rank_states(recorded), root=root)))
-        told.extend(found)
+            text = trace_text.divergence_text(divergence, rank_states(recorded), root=root)
+            tell(stream, "", *text.splitlines())
+            told.add(text)
         return bool(found)
 
     late: list[int] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
-from ddp_audit.outcome import AuditResult
+from ddp_audit.outcome import IN_PART, SEVERAL_STEPS, TO_THE_END, AuditResult
 from ddp_audit.report.summary import count
 
 
@@ -70,18 +70,39 @@ def fixable_line(causes: Sequence[Cause]) -> str:
     return f"Fixable: {', '.join(parts)} (--diff shows the changes)" if parts else ""
 
 
+_FOLLOWED = {TO_THE_END: "followed to the end", SEVERAL_STEPS: "followed through several steps", IN_PART: "followed in part"}
+
+
 def coverage_line(result: AuditResult) -> str:
-    """Return how far the audit came, in one line; empty where nothing is known of it."""
-    if result.coverage is None:
+    """Return how far the audit came, in one line: files, scripts that train, and what was not followed; empty where not known."""
+    coverage = result.coverage
+    if coverage is None or not result.files:
         return ""
-    reached = ", ".join(word.replace("-", " ") for word in result.coverage.reached)
-    line = f"Coverage: reached {reached}" if reached else "Coverage: no training was reached"
-    left = result.coverage.not_followed
+    line = f"Coverage: {count(result.files, 'file')} read"
+    if not coverage.scripts:
+        return f"{line}, no training found"
+    scripts = [script for script in coverage.scripts if script.followed in _FOLLOWED]
+    ways = Counter(script.followed for script in scripts)
+    if len(scripts) == 1:
+        line += f"; {scripts[0].path} {_FOLLOWED[scripts[0].followed]}"
+    elif len(ways) == 1:
+        line += f"; {len(scripts)} training scripts {_FOLLOWED[scripts[0].followed]}"
+    elif scripts:
+        line += f"; {len(scripts)} training scripts: {', '.join(f'{ways[way]} {_FOLLOWED[way]}' for way in _FOLLOWED if ways[way])}"
+    idle = sum("step" not in script.reached for script in scripts)
+    if idle:
+        line += "; no optimizer step found" + (f" in {idle} of them" if len(scripts) > 1 else "")
+    if len(scripts) < len(coverage.scripts):
+        line += f"; {count(len(coverage.scripts) - len(scripts), 'file')} that no script here calls read function by function"
+    left = coverage.not_followed
     if not left:
-        return line + ("; everything was followed" if result.coverage.complete else "")
-    first = left[0]
-    more = f" and {count(len(left) - 1, 'more place')}" if len(left) > 1 else ""
-    return f"{line}; not followed: {first.path}:{first.line} ({first.what}){more}"
+        return line
+    return f"{line}; not followed: {left[0]}" + (f", and {count(len(left) - 1, 'more place')}" if len(left) > 1 else "")
+
+
+def remarks(result: AuditResult) -> list[str]:
+    """Return the lines about the audit itself that every report for people ends with."""
+    return [line for line in (coverage_line(result), *result.notes) if line]
 
 
 def looked_at_lines(result: AuditResult) -> list[str]:

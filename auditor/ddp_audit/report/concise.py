@@ -15,7 +15,7 @@ def render(result: AuditResult, *, with_infos: bool = False, quiet: bool = False
     lines = [f"error: {error}" for error in result.errors]
     lines += [head(cause) for cause in shown]
     if not quiet:
-        lines += filter(None, [by_cause.infos_line(folded), *result.notes, closing_line(result, causes)])
+        lines += filter(None, [by_cause.infos_line(folded), *by_cause.remarks(result), closing_line(result, causes)])
     return "".join(f"{one_line(line)}\n" for line in lines)
 
 

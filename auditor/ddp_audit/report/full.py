@@ -70,12 +70,12 @@ def closing(result: AuditResult, causes: Sequence[Cause], folded: Sequence[Cause
     lines = [by_cause.infos_line(folded)]
     if len(causes) > 1:
         lines.append(by_cause.counts_line(causes))
-    lines += [by_cause.fixable_line(causes), by_cause.coverage_line(result)]
+    lines.append(by_cause.fixable_line(causes))
     if not causes:
         lines += by_cause.looked_at_lines(result)
     else:
         lines.append(f"More about a rule: ddp-audit explain {causes[0].finding.code}")
-    yield from filter(None, (*lines, *result.notes))
+    yield from filter(None, (*lines, *by_cause.remarks(result)))
 
 
 def _cause(console: Console, cause: Cause, result: AuditResult, verbose: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ddp_audit.findings import Finding
 from ddp_audit.outcome import AuditResult
-from ddp_audit.report.causes import Cause, causes_of
+from ddp_audit.report.causes import Cause, causes_of, remarks
 from ddp_audit.report.markdown import escaped
 from ddp_audit.report.summary import closing_line, count, sureness
 from ddp_audit.source.problems import SourceError
@@ -40,6 +40,7 @@ def summary(result: AuditResult) -> str:
         lines += ["| severity | rule | place | message |", "|---|---|---|---|", *rows[:_MOST_ROWS]]
     if len(rows) > _MOST_ROWS:
         lines += ["", f"{len(rows) - _MOST_ROWS} more rows are left out."]
+    lines += ["", *(f"{escaped(line)}  " for line in remarks(result))]
     return "\n".join(lines) + "\n\n"
 
 

@@ -27,5 +27,5 @@ def render(result: AuditResult, *, with_infos: bool = False, width: int = 100) -
         for fix in dict.fromkeys(cause.finding.fix.description for cause in group if cause.finding.fix):
             lines += wrap(f"Fix: {one_line(fix)}", width, initial_indent="  ", subsequent_indent="    ")
         lines.append("")
-    lines += filter(None, [by_cause.infos_line(folded), *result.notes, closing_line(result, causes)])
+    lines += filter(None, [by_cause.infos_line(folded), *by_cause.remarks(result), closing_line(result, causes)])
     return "".join(f"{one_line(line)}\n" for line in lines)

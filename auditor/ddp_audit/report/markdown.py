@@ -28,7 +28,7 @@ def render(result: AuditResult, *, with_infos: bool = False, title: str = "ddp-a
             for cause in folded
         ]
         lines.append("")
-    lines += [f"{escaped(note)}\n" for note in result.notes]
+    lines += [f"{escaped(note)}\n" for note in by_cause.remarks(result)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddp_audit.findings import Finding
 from ddp_audit.outcome import AuditResult
+from ddp_audit.report.causes import remarks
 from ddp_audit.report.summary import closing_line, one_line, statistics, sureness
 
 
@@ -12,7 +13,7 @@ def render(result: AuditResult, *, with_statistics: bool = False) -> str:
     lines = [f"error: {error}" for error in result.errors]
     for finding in result.findings:
         lines += finding_lines(finding)
-    lines += result.notes
+    lines += remarks(result)
     if with_statistics:
         lines += statistics(result)
     lines.append(closing_line(result))

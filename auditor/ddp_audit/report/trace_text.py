@@ -7,7 +7,7 @@ only then.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -71,9 +71,16 @@ class Line(NamedTuple):
     style: str = ""
 
 
-def render(comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH) -> str:
+def render(
+    comparison: Comparison,
+    *,
+    root: Path | None = None,
+    findings: Sequence[Finding] = (),
+    width: int = WIDTH,
+    told: Container[str] = frozenset(),
+) -> str:
     """The report as plain text, no line wider than `width`. `root`: the folder that sites are relative to."""
-    return "".join(f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width))
+    return "".join(f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width, told=told))
 
 
 def show(
@@ -83,21 +90,30 @@ def show(
     root: Path | None = None,
     findings: Sequence[Finding] = (),
     width: int | None = None,
+    told: Container[str] = frozenset(),
 ) -> None:
-    """Print the report, coloured where the stream gets colours."""
+    """Print the report, coloured where the stream gets colours.
+
+    `told` are divergences that the reader has seen already, as `divergence_text` writes them: only their titles are repeated.
+    """
     width = width or (width_for(stream) if stream.isatty() else WIDTH)
     if not is_coloured(stream):
-        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width)))
+        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width, told=told)))
         return
     from rich.text import Text
 
     console = console_for(stream, width)
-    for line in report(comparison, root=root, findings=findings, width=width):
+    for line in report(comparison, root=root, findings=findings, width=width, told=told):
         console.print(Text(lines_of(line.text.rstrip()), _STYLES.get(line.style, "")), soft_wrap=True)
 
 
 def report(
-    comparison: Comparison, *, root: Path | None = None, findings: Sequence[Finding] = (), width: int = WIDTH
+    comparison: Comparison,
+    *,
+    root: Path | None = None,
+    findings: Sequence[Finding] = (),
+    width: int = WIDTH,
+    told: Container[str] = frozenset(),
 ) -> Iterator[Line]:
     """The lines of the whole report."""
     for earlier in comparison.earlier:
@@ -105,7 +121,7 @@ def report(
         yield Line("")
     if comparison.earlier:
         yield Line(f"Attempt {comparison.attempt + 1}, the last", "head")
-    yield from _attempt_report(comparison, root, width)
+    yield from _attempt_report(comparison, root, width, told)
     judged = [finding for finding in findings if finding.verdict is not None]
     if judged:
         yield Line("")
@@ -118,7 +134,7 @@ def earlier_lines(attempt: Comparison, root: Path | None, width: int = WIDTH) ->
     yield from _attempt_report(attempt, root, width)
 
 
-def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> Iterator[Line]:
+def _attempt_report(comparison: Comparison, root: Path | None, width: int, told: Container[str] = frozenset()) -> Iterator[Line]:
     """The lines on the ranks."""
     head = headline(comparison)
     yield from (Line(line.text, head.style) for line in _wrapped(head.text, width))
@@ -131,7 +147,10 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int) -> It
         yield from _wrapped(known, width)
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
-        yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
+        if told and divergence_text(divergence, comparison.ranks, root=root) in told:
+            yield Line(f"{title(divergence)} (shown above)", "head")
+        else:
+            yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)
     if len(comparison.parted) > _MOST_PARTED:
         yield Line("")
         more = counted(len(comparison.parted) - _MOST_PARTED, "more group", "more groups")
@@ -241,6 +260,11 @@ def divergence_lines(
         yield from _stacked(divergence, columns, width)
     yield Line("")
     yield from _wrapped(divergence.explanation, width)
+
+
+def divergence_text(divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None) -> str:
+    """One divergence as plain text of the usual width."""
+    return "".join(f"{line.text.rstrip()}\n" for line in divergence_lines(divergence, states, root=root))
 
 
 def title(divergence: Divergence) -> str:

@@ -138,6 +138,7 @@ class Doubt:
     what: str
     key: tuple[str, int, str] | None = None
     since: int | None = None
+    place: tuple[str, int] | None = field(default=None, compare=False)  # where it is, for reports
 
     @property
     def begun(self) -> int:
@@ -322,7 +323,8 @@ class State:
     def doubt(self, kind: str, what: str, key: tuple[str, int, str] | None = None, since: int | None = None) -> None:
         """Notes that what follows rests on something that is not known."""
         if (kind, what) not in self.doubts:
-            self.doubts[kind, what] = Doubt(kind, len(self.events), what, key, since)
+            place = key[:2] if key is not None else (self.frames[-1].source.path, self.frames[-1].line) if self.frames else None
+            self.doubts[kind, what] = Doubt(kind, len(self.events), what, key, since, place)
 
     def torch_version(self) -> tuple[int, int]:
         """The version of torch, which is assumed where nobody named one."""
