@@ -11,6 +11,7 @@ BOX_WIDTH, BOX_HEIGHT = 118, 54
 ROOMS = {
     "cli": (0, 0, "commands"),
     "server": (1, 0, "editors"),
+    "agents": (3, 0, "coding agents"),
     "cache": (2, 0, "earlier audits"),
     "fix": (4, 0, "changes to code"),
     "source": (0, 1, "files, settings"),

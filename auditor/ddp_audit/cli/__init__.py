@@ -30,6 +30,7 @@ COMMANDS = {
     "debug": "what was read, found, followed and given up on in one script",
     "new-rule": "make the files of a new rule",
     "server": "a language server, for editors (extra [lsp])",
+    "mcp": "a server of the Model Context Protocol, for agents (extra [mcp])",
     "demo": "show one hazard of the reference trainer, from finding to confirmed diff",
 }
 
