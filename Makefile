@@ -30,6 +30,7 @@
 #   make bench              what an audit costs beside other tools; TREE=DIR reads your folder; writes benchmarks/bench.md
 #   make pictures           the pictures of README and guides, from what the program prints (a traced run, and Chromium for one)
 #   make docs               the documentation site, in site/
+#   make vscode             the extension for VS Code, bundled, and its tests against the real server (needs npm)
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
 VENV ?= .venv
@@ -37,7 +38,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs vscode pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -133,6 +134,9 @@ pictures: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+vscode: $(STAMP)
+	cd editors/vscode && npm ci --no-audit --no-fund && DDP_AUDIT=$(abspath $(BIN))/ddp-audit npm test
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=/path/to/python")'
