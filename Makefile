@@ -30,6 +30,7 @@
 #   make bench              what an audit costs beside other tools; TREE=DIR reads your folder; writes benchmarks/bench.md
 #   make pictures           the pictures of README and guides, from what the program prints (a traced run, and Chromium for one)
 #   make docs               the documentation site, in site/
+#   make playground         the page that audits in the browser, in site/playground/, and its tests in Chromium (needs npm and Chromium)
 #   make vscode             the extension for VS Code, bundled, and its tests against the real server (needs npm)
 #   make format             ruff's formatter and safe fixes
 PYTHON ?= python3
@@ -38,7 +39,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs vscode pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs playground vscode pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -134,6 +135,12 @@ pictures: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# After make docs, which clears site/.
+playground: $(STAMP)
+	cd playground && npm ci --no-audit --no-fund
+	$(BIN)/python playground/build.py
+	cd playground && BROWSER=$(or $(BROWSER),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome)) npm test
 
 vscode: $(STAMP)
 	cd editors/vscode && npm ci --no-audit --no-fund && DDP_AUDIT=$(abspath $(BIN))/ddp-audit npm test

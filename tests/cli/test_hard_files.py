@@ -115,7 +115,7 @@ def test_any_name_in_any_format(name: str, folder: Path, capsys: pytest.CaptureF
     ElementTree.fromstring(said["junit"])
     assert all(line.startswith(("::", "ddp-audit: 1 info")) for line in said["github"].splitlines())
     heads = [line for line in said["text"].splitlines() if not line.startswith("    ")]
-    assert len(heads) == 3 and all("DDP" in line for line in heads[:-1])
+    assert len(heads) == 4 and all("DDP" in line for line in heads[:-2]) and heads[-2].startswith("Coverage: ")
     assert main([name, "--write-baseline", "known.json"]) == 0
     assert main([name, "--baseline", "known.json"]) == 0
 

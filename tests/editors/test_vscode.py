@@ -28,6 +28,7 @@ def test_the_manifest() -> None:
     assert all(f'"{one["command"]}"' in source for one in MANIFEST["contributes"]["commands"])
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm on the PATH")
 @pytest.mark.skipif(not (EXTENSION / "node_modules").is_dir(), reason="the extension is not installed: make vscode")
 def test_the_bundled_extension_against_the_real_server(tmp_path: Path) -> None:

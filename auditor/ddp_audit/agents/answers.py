@@ -12,7 +12,7 @@ from typing import Any
 
 from ddp_audit.compare.explain import rank_list
 from ddp_audit.findings import Related
-from ddp_audit.report.full import in_order_of_flow
+from ddp_audit.report.steps import in_order_of_flow
 from ddp_audit.report.summary import count
 
 MOST_FINDINGS = 50

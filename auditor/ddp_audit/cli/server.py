@@ -18,7 +18,9 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Speaks the language server protocol over standard input and output: findings as diagnostics with the places "
         "related to them, the rule's page on hover, quick fixes. Needs the extra [lsp].",
     )
-    parser.add_argument("--stdio", action="store_true", help="accepted, since clients pass it: there is no other way to speak")
+    parser.add_argument(
+        "--stdio", action="store_true", help="accepted, since many clients pass it; standard input and output are the only way"
+    )
     add_rules_option(parser)
 
 

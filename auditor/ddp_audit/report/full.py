@@ -20,6 +20,7 @@ from ddp_audit.report.causes import Cause
 from ddp_audit.report.columns import cut, pad, width_of
 from ddp_audit.report.console import console_for
 from ddp_audit.report.pages import page_of, page_url, suppression_pages
+from ddp_audit.report.steps import in_order_of_flow, what_of
 from ddp_audit.report.summary import closing_line, count, one_line, statistics, sureness
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -30,12 +31,6 @@ _MOST_PLACES = 8
 _LEAST_STEP = 30  # columns behind the place of a step
 _LEAST_SOURCE = 12  # columns of a line of source that are worth showing behind what a step says
 _MARGIN = "       | "
-# What is there before the flow of control begins; the other roles follow the way to the place, in its order.
-_SETUP = (
-    "launch", "value", "option", "init", "group", "spawn", "prepare", "model", "buffer", "wrap", "optimizer", "sampler", "loader",
-    "seed",
-)  # fmt: skip
-_WAY = ("guard", "call", "loop")
 
 
 def show(
@@ -162,21 +157,6 @@ def _print(console: Console, text: Text, indent: int = 2) -> None:
         console.print(Text(" " * indent) + line, no_wrap=True)
 
 
-def in_order_of_flow(related: Sequence[Related]) -> list[Related]:
-    """Return the places of a finding: what is set up, then the conditions and calls that lead there, then the rest.
-
-    >>> [step.role for step in in_order_of_flow([Related("a.py", 1, role, "") for role in ("forward", "guard", "wrap")])]
-    ['wrap', 'guard', 'forward']
-    """
-
-    def rank(step: Related) -> tuple[int, int]:
-        if step.role in _SETUP:
-            return 0, _SETUP.index(step.role)
-        return (1, 0) if step.role in _WAY else (2, 0)
-
-    return sorted(related, key=rank)
-
-
 def _said(step: Related, result: AuditResult, room: int) -> Text:
     """What a step is, and behind it the line of source where that has room."""
     lines = result.lines_of(step.path, step.cell)
@@ -186,19 +166,6 @@ def _said(step: Related, result: AuditResult, room: int) -> Text:
     if not source or left < min(_LEAST_SOURCE, width_of(source)):
         return Text(said)
     return Text.assemble(said, (f": {cut(source, left)}", "dim"))
-
-
-def what_of(step: Related, source: str) -> str:
-    """Return what a step is, without the condition or the command that its line of source shows.
-
-    >>> what_of(Related("a.py", 1, "guard", "rank == 0: only rank 0 enters"), "if rank == 0:")
-    'only rank 0 enters'
-    """
-    if not step.text or (source and (step.text in source or source.rstrip("\\") in step.text)):
-        return step.role
-    head, _, tail = step.text.rpartition(": ")
-    said = tail if head and head in source else step.text
-    return said.replace(f" ({step.place})", "").replace(f" ({step.place}, ", " (")
 
 
 def _source_line(number: int, text: str, width: int) -> Text:

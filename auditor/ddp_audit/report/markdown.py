@@ -6,8 +6,8 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.outcome import AuditResult
 from ddp_audit.report import causes as by_cause
 from ddp_audit.report.causes import Cause
-from ddp_audit.report.full import in_order_of_flow, what_of
 from ddp_audit.report.rdjson import url_of
+from ddp_audit.report.steps import in_order_of_flow, what_of
 from ddp_audit.report.summary import closing_line, one_line, sureness
 
 
