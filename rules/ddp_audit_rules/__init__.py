@@ -4,8 +4,7 @@ The module of a rule has its slug for a name and holds its page, its findings an
 underscore holds what the rules next to it look for. What several families ask stands in `facts`:
 
 * `training`: wrappers, the optimizers that work on them, gradients that the program reduces itself
-* `always`, `one_node`, `writers`: which jobs and which ranks get to a place, together or one by one
-* `streams`, `losses`, `accumulation`: random streams, how a loss was scaled, windows of micro-batches
+* `one_node`, `writers`: which jobs and which ranks get to a place, together or one by one
 * `loaded_states`, `recorded_uses`: loaded checkpoints, what is read where
 * `predicted`, `parted`, `evidence`: what the predicted run proves and what a recorded run tells witnesses
 """

@@ -99,7 +99,8 @@ def divisions_of(program: Program, node: Collective, backward: Node) -> list[Sca
         of_gradient = any(says(name, "gradient") and not says(name, "of-gradients-number") for name in names)
         of_loss = scale.number < backward.number and not names.isdisjoint({"loss", loss})
         same = bool(root) and first_name(scale.target) == root
-        if of_gradient or same or of_loss or any(says(name, "learning-rate") for name in names):
+        is_number = isinstance(scale.target, Const)  # `1 / world_size`, by which something is multiplied then
+        if (not is_number and (of_gradient or same or of_loss)) or any(says(name, "learning-rate") for name in names):
             found.append(scale)
     return first_of_each_place(found)
 
