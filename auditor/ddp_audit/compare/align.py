@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import cast
 
-from ddp_audit.compare import explain
+from ddp_audit.compare import explain, splits
 from ddp_audit.compare.absent import Position, inversion, missing
 from ddp_audit.compare.crossed import Crossed, Exclusive, note_places
 from ddp_audit.compare.run import EXITED, RankRun
@@ -31,6 +31,7 @@ from ddp_audit.compare.sequence import (
     minority,
     signature,
 )
+from ddp_audit.compare.splits import UNEVEN, Apart, splits_apart
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, FORWARD, POINT_TO_POINT, Event
 
 Row = list[tuple[Signature, list[int]]]  # what is known of a collective, and the ranks that agree on it
@@ -53,6 +54,7 @@ class Aligner:
     ) -> None:
         self.expected = frozenset(expected)
         self.names = {name: frozenset(ranks) for name, ranks in (groups or {}).items() if ranks}
+        self.orders = {name: tuple(ranks) for name, ranks in (groups or {}).items()}  # by rank in the group
         self.uneven_gather = uneven_gather
         self.groups: dict[Key, Group] = {}
         self.last: dict[int, Position] = {}  # each rank's last collective
@@ -98,13 +100,26 @@ class Aligner:
         if len(row) > 1:
             group.mismatch = index
         elif group.members is not None and len(row[0][1]) >= len(group.members):
-            note_places(group, index)
-            del group.rows[index]
+            self._settle(group, index)
+
+    def _settle(self, group: Group, index: int) -> None:
+        """Is done with a row on which all ranks agree."""
+        if group.rows[index][0][0][0] in UNEVEN and self.splits(group, index):
+            group.mismatch = index
+            return
+        note_places(group, index)
+        del group.rows[index]
+
+    def splits(self, group: Group, index: int) -> list[Apart]:
+        """The split sizes that disagree in a row."""
+        order = self.orders.get(group.name) or tuple(sorted(group.ranks()))
+        return splits_apart({rank: entry.event for rank, entry in group.holders(index).items()}, order)
 
     def know(self, expected: Iterable[int], groups: Mapping[str, Sequence[int]]) -> None:
         """Takes what has become known of the run: its ranks, and the ranks of its groups."""
         self.expected = frozenset(expected) | self.expected
         self.names.update({name: frozenset(ranks) for name, ranks in groups.items() if ranks})
+        self.orders.update({name: tuple(ranks) for name, ranks in groups.items()})
         for (name, _), group in self.groups.items():
             members = self._members(name)
             if members != group.members:
@@ -120,8 +135,7 @@ class Aligner:
             if group.mismatch is not None and index >= group.mismatch:
                 break  # what follows a mismatch is its consequence
             if len(row) == 1 and len(row[0][1]) >= enough > 1:
-                note_places(group, index)
-                del group.rows[index]
+                self._settle(group, index)
 
     def settle(self) -> None:
         """Says that nothing more will be fed: rows in which some ranks are missing are looked at for crossed places."""
@@ -189,6 +203,10 @@ class Aligner:
         row: Row = []  # by rank, not by arrival
         for rank, entry in holders.items():
             classify(row, rank, self.signature(entry.event))
+        if len(row) == 1:
+            events = {rank: entry.event for rank, entry in holders.items()}
+            text = splits.explanation(self.splits(group, index), events)
+            return Divergence(group.name, index, "size", events_of(holders.items()), explanation=text)
         parts = [(ranks, holders[ranks[0]].event, holders[ranks[0]].own_forward) for _, ranks in row]
         kind = self._kind(group, index, row)
         return Divergence(

@@ -19,11 +19,14 @@ from ddp_audit.compare.explain import frames
 from ddp_audit.compare.messages import Payloads
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Crossing, Entry, Group, Key, Signature
+from ddp_audit.compare.splits import UNEVEN
 from ddp_audit.compare.verdict import new_aligner
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_JOIN, FORWARD, OBJECT, POINT_TO_POINT, SYNC_BATCHNORM, USER, Event
 
 ABSENT = 0  # the number of no place: a rank that has no collective at an index
 GRADED = (DDP_BUFFERS, SYNC_BATCHNORM)  # origins of which the forward says something
+
+_MOST_SPLITS = 1 << 20  # events whose split sizes are looked at in a group
 
 
 class Places:
@@ -185,7 +188,9 @@ def aligned(run: RecordedRun, places: Places) -> Aligner:
                 aligner.last[rank] = (key, track.end - 1)
     aligner.know_lost(rank for rank, one in run.ranks.items() if one.lost)
     for key, ranks in found.items():
-        _Comparison(aligner, aligner.groups[key], places).compare(ranks)
+        comparison = _Comparison(aligner, aligner.groups[key], places)
+        comparison.compare(ranks)
+        comparison.look_at_splits(ranks)
     return aligner
 
 
@@ -217,6 +222,32 @@ class _Comparison:
             if len(numbers) > 1 and self._disagree(index, row, frozenset(numbers)):
                 self._group.mismatch = index
                 return
+
+    def look_at_splits(self, ranks: list[tuple[int, Track]]) -> None:
+        """Finds the first all_to_all, before a row whose ranks disagree, of which the split sizes do."""
+        members = self._group.members
+        if members is None or len(ranks) < len(members) or len(ranks) < 2:
+            return
+        uneven = {number for _, track in ranks for number in set(track.places) if self._is_uneven(number)}
+        if not uneven:
+            return
+        start, end = max(track.start for _, track in ranks), min(track.end for _, track in ranks)
+        if self._group.mismatch is not None:
+            end = min(end, self._group.mismatch)
+        columns = [track.places[start - track.start : end - track.start] for _, track in ranks]
+        left = _MOST_SPLITS
+        for index, row in enumerate(zip(*columns, strict=True), start):
+            if row[0] not in uneven or ABSENT in row:
+                continue
+            if self._aligner.splits(self._group, index):
+                self._group.mismatch = index
+                return
+            left -= len(row)
+            if left < 0:
+                return
+
+    def _is_uneven(self, number: int) -> bool:
+        return number != ABSENT and self._places.known[number][0].op in UNEVEN
 
     def _disagree(self, index: int, row: Sequence[int], numbers: frozenset[int]) -> bool:
         known = self._crossings.get(numbers)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ddp_audit.compare.explain import BARRIERS
+from ddp_audit.compare.splits import UNEVEN
 from ddp_audit.events import DDP_BUFFERS, OBJECT, ROOTED, SYNC_BATCHNORM, USER, Event, Site
 
 Key = tuple[str, int]  # a group's name, and how many groups of that name were destroyed before it
 Signature = tuple[str | None, int | None, str | None, int | None, str | None]  # op, numel, dtype, root, reduce op
 KINDS = ("operation", "size", "dtype", "root", "reduce-op")  # the kind of a mismatch by the first field that differs
-
-# Sizes that may differ between ranks: all_to_all may split unevenly.
-_UNEVEN = frozenset({"all_to_all", "all_to_all_single", "alltoall", "alltoall_base"})
 
 
 class Entry(NamedTuple):
@@ -117,7 +115,7 @@ def signature(event: Event, *, uneven_gather: bool = False) -> Signature:
     empty = op == "scatter" and not event.numel
     if op in BARRIERS:
         return (op, None, None, None, None)
-    uneven = op in _UNEVEN or (uneven_gather and op == "all_gather")
+    uneven = op in UNEVEN or (uneven_gather and op == "all_gather")
     return (
         op or None,
         None if uneven or empty else event.numel,

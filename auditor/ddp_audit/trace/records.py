@@ -41,7 +41,9 @@ def text_of(data: bytes) -> dict[str, Any]:
 def collective_event(text: dict[str, Any], stack: Stack, record: bytes) -> Event:
     """The event of a COLLECTIVE record."""
     _, state, thread, _, index, _, now, done = layout.RECORD.unpack(record)
-    detail: dict[str, Any] = {key: text[key] for key in ("call", "shape", "async", "peer", "tag", "library") if key in text}
+    detail: dict[str, Any] = {
+        key: text[key] for key in ("call", "shape", "async", "peer", "tag", "library", "sends", "receives") if key in text
+    }
     detail.update(done=done if state else None, raised=state == layout.RAISED, thread=thread)
     return Event(
         events.COLLECTIVE,

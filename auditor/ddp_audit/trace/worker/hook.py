@@ -49,6 +49,8 @@ _OPERATIONS = {
     "recv_": ("recv", "tensors"),
     "recv_any_source_": ("recv", "tensors"),
 }
+# Arguments that say how much goes to each rank and comes from it.
+_SHARES = ("output", "output_tensors", "output_split_sizes", "input_split_sizes")
 _ROOT_ARGUMENTS = ("root_rank", "dst", "src")
 # Sizes that ranks may choose freely, so that they say nothing about agreement.
 _FREE_SIZES = frozenset({"all_to_all"})
@@ -84,8 +86,31 @@ class _Operation:
         self.root = next((names.index(n) for n in _ROOT_ARGUMENTS if n in names), -1)
         self.reduce_op = names.index("reduce_op") if "reduce_op" in names else -1
         self.is_async = names.index("async_op") if "async_op" in names else -1
+        self.shares = [names.index(n) for n in _SHARES if n in names] if self.op in _FREE_SIZES else []
+        self.splits = {n: names.index(n) for n in names if n.endswith(("_split_sizes", "put", "put_tensors"))}
         self.blocks = not schema.returns
         self.is_p2p = self.op in events.POINT_TO_POINT
+
+
+def _shares(operation: _Operation, args: tuple[Any, ...], ranks: int) -> dict[str, Any]:
+    """How many elements go to each rank of the group, and come from each: one number where that is the same for all."""
+    found: dict[str, Any] = {}
+    for key, side in (("sends", "input"), ("receives", "output")):
+        if operation.call == "alltoall_":
+            each = [t.numel() for t in args[operation.splits[f"{side}_tensors"]]]
+        else:
+            tensor, sizes = args[operation.splits[side]], args[operation.splits[f"{side}_split_sizes"]]
+            row = tensor[:1].numel() if tensor.dim() and len(tensor) else 1
+            each = [size * row for size in sizes] if sizes else [tensor.numel() // ranks] * ranks
+        found[key] = each[0] if each and each.count(each[0]) == len(each) else each
+    return found
+
+
+def _shape_of(value: Any) -> Any:
+    """What of an argument tells calls apart: shapes and types of tensors, or numbers."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    return tuple([_shape_of(item) if isinstance(item, torch.Tensor) else item for item in value])
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -186,9 +211,10 @@ class Hook:
                 operation.reduce_op,
                 operation.is_async,
             )
+            shares = [*operation.shares, -1, -1, -1][:3]
             number = len(self._operations)
             self._operations.append(operation)
-            self._kernel_in_cpp.install(operation.call, number, *places, operation.blocks, operation.is_p2p)
+            self._kernel_in_cpp.install(operation.call, number, *places, *shares, operation.blocks, operation.is_p2p)
             return
         record = self._recorder(operation)
         handle = getattr(torch.ops.c10d, operation.call).default._handle
@@ -232,7 +258,7 @@ class Hook:
         unbox = self._unbox
         at_payload, at_group, at_root = operation.payload, operation.group, operation.root
         at_reduce, at_async, at_tag = operation.reduce_op, operation.is_async, operation.tag
-        is_p2p, blocks = operation.is_p2p, operation.blocks
+        is_p2p, blocks, shares = operation.is_p2p, operation.blocks, operation.shares
         signatures: dict[Any, Signature] = {}
         self._signatures.append(signatures)
         signature_of = self._signature
@@ -264,6 +290,8 @@ class Hook:
                     if type(payload) is list
                     else (payload.shape, payload.dtype)
                 )
+            if shares:
+                payload = (payload, *[_shape_of(args[at]) for at in shares])
             is_async = args[at_async] if 0 <= at_async < len(args) else not blocks
             root = args[at_root] if at_root >= 0 else None
             reduce_op = reduction(args[at_reduce]) if at_reduce >= 0 else None
@@ -349,6 +377,8 @@ class Hook:
         if operation.is_p2p:
             text["peer"] = peer
             text["tag"] = int(args[operation.tag])
+        if operation.shares and operation.call in ("alltoall_", "alltoall_base_"):
+            text.update(_shares(operation, args, len(group.ranks)))
         if stack.library and origin == events.USER:
             text["library"] = stack.library
         text["stack"] = stack.definition

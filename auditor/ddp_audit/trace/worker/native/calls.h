@@ -20,6 +20,7 @@ struct Operation {
   int tag;
   int reduce_op;
   int is_async;
+  int shares[3]; // what says how much goes to each rank and comes from it
   bool blocks;
   bool is_p2p;
 };
@@ -60,6 +61,17 @@ inline bool add_payload(Key& key, const c10::IValue& value) {
     }
   }
   return true;
+}
+
+// Adds an argument that says how much goes to each rank: numbers, or tensors.
+inline bool add_shares(Key& key, const c10::IValue& value) {
+  if (value.isIntList()) {
+    const auto sizes = value.toIntVector();
+    key.push_back(static_cast<int64_t>(sizes.size()));
+    key.insert(key.end(), sizes.begin(), sizes.end());
+    return true;
+  }
+  return add_payload(key, value);
 }
 
 } // namespace ddp_audit

@@ -321,7 +321,10 @@ bool Kernel::find(
   key.push_back(operation.root >= 0 ? stack[first + operation.root].toInt() : -1);
   key.push_back(operation.tag >= 0 ? stack[first + operation.tag].toInt() : -1);
   key.push_back(reduction_of(operation, stack, first));
-  const bool is_known_size = operation.payload < 0 || add_payload(key, stack[first + operation.payload]);
+  bool is_known_size = operation.payload < 0 || add_payload(key, stack[first + operation.payload]);
+  for (const int share : operation.shares) {
+    is_known_size = is_known_size && (share < 0 || add_shares(key, stack[first + share]));
+  }
   add_frames(key);
   auto found = is_known_size ? signatures_.find(key) : signatures_.end();
   if (found != signatures_.end()) {
@@ -558,9 +561,12 @@ PYBIND11_MODULE(ddp_audit_kernel, module) {
              int tag,
              int reduce_op,
              int is_async,
+             int first_share,
+             int second_share,
+             int third_share,
              bool blocks,
              bool is_p2p) {
-            kernel.install(name, Operation{number, payload, group, root, tag, reduce_op, is_async, blocks, is_p2p});
+            kernel.install(name, Operation{number, payload, group, root, tag, reduce_op, is_async, {first_share, second_share, third_share}, blocks, is_p2p});
           })
       .def("remove", &Kernel::remove)
       .def("returned", [](Kernel& kernel, double time) { kernel.pending().returned(time); })
