@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import SEVERITIES, Finding
-from ddp_audit.program.made import is_of_the_program
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
@@ -70,6 +69,8 @@ def _doubt_refuted(finding: Finding, context: Context) -> None:
 
 def _is_settled(finding: Finding, context: Context) -> bool:
     """Whether the program itself decides each condition on the way to a finding: no option, no environment, nothing read."""
+    from ddp_audit.program.made import is_of_the_program  # here: an audit that makes no program starts without its modules
+
     at = (finding.span.path, finding.span.line)
     guards = [guard for node in context.program.nodes if (node.span.path, node.span.line) == at for guard in node.guards]
     return bool(guards) and all(is_of_the_program(guard.test) for guard in guards)
