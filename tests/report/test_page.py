@@ -21,7 +21,7 @@ from generated_traces import generate
 
 from ddp_audit.cli import main
 from ddp_audit.cli.recorded import read_compared
-from ddp_audit.findings import Finding, Span
+from ddp_audit.findings import Finding, Fix, Span
 from ddp_audit.report import page
 from ddp_audit.report.selection import select
 
@@ -269,7 +269,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     look = "said.detail = get('detail').textContent; said.bold = document.querySelectorAll('b').length; apart().click();"
     said = in_chromium(text, tmp_path, look)
     assert HOSTILE in said["detail"] and "/home/me/数据/<b>&amp;'\"/train.py:30" in said["detail"]
-    assert said["bold"] == 3  # the title and a side for each rank
+    assert said["bold"] == 4  # what to do, the title and a side for each rank
 
 
 @in_browser
@@ -279,3 +279,70 @@ def test_a_page_without_a_divergence(tmp_path: Path) -> None:
     look = "said.off = get('first').disabled; said.told = get('detail').textContent; set('differing', true); said.left = numbers();"
     said = in_chromium(text, tmp_path, look)
     assert said["off"] and said["told"].startswith("A click on a cell") and said["left"] == []
+
+
+def test_the_page_starts_with_what_happened_and_what_to_do(tmp_path: Path) -> None:
+    index = generate(tmp_path, 4, 300, "operation", 2)
+    run, comparison = read_compared(str(tmp_path))
+    run.meta |= {"launch": "torchrun --nproc-per-node 4 train.py", "torch": "2.13.0", "start": 1e9}
+    finding = Finding(
+        "DDP401", "rank0-forward", "error", "likely", Span("train.py", 3, 1, 3, 9), "It hangs.", fix=Fix("unsafe", "all")
+    )
+    chosen = select(run, comparison, page.MOST)
+    alone = json.loads(parsed(page.render(chosen, comparison)).scripts[0])
+    assert alone["happened"].startswith(f"Collective {index} of the default group") and "the same collectives" in alone["todo"][0]
+    finding.verdict = "confirmed"
+    judged = json.loads(parsed(page.render(chosen, comparison, None, [finding])).scripts[0])
+    assert judged["todo"] == ["train.py:3 DDP401: all"]
+    rows = dict(judged["run"])
+    assert rows["command"] == "torchrun --nproc-per-node 4 train.py" and (rows["ranks"], rows["torch"]) == ("4", "2.13.0")
+
+
+def test_a_page_of_ranks_that_agree_asks_for_nothing(tmp_path: Path) -> None:
+    generate(tmp_path, 2, 100, "none", 0)
+    run, comparison = read_compared(str(tmp_path))
+    data = json.loads(parsed(page.render(select(run, comparison, page.MOST), comparison)).scripts[0])
+    assert (data["happened"], data["todo"]) == ("", [])
+
+
+FRAME = """
+const frame = document.createElement("iframe");
+frame.style.cssText = "width: 420px; height: 800px; border: 0";
+frame.srcdoc = get("inner").textContent;
+frame.onload = () => {
+  const inner = frame.contentDocument, root = inner.documentElement;
+  const wide = [...inner.querySelectorAll("header *")].filter((one) => one.getBoundingClientRect().right > 421);
+  get("out").textContent = JSON.stringify({
+    wide: root.scrollWidth, cut: wide.map((one) => one.id || one.tagName), lanes: inner.getElementById("lanes").clientHeight,
+    happened: inner.getElementById("happened").textContent, todo: inner.getElementById("todo").textContent,
+    command: inner.getElementById("run").textContent,
+  });
+};
+document.body.append(frame);
+"""
+
+
+@in_browser
+def test_the_page_fits_420_pixels(tmp_path: Path) -> None:
+    """A frame of that width: the windows of a headless Chromium are no narrower than 500."""
+    assert BROWSER is not None
+    generate(tmp_path / "trace", 16, 400, "operation", 3)
+    run, comparison = read_compared(str(tmp_path / "trace"))
+    run.meta |= {"launch": "torchrun --nproc-per-node 16 /a/very/long/path/to/" + "x" * 80 + "/train.py", "torch": "2.13.0"}
+    text = page.render(select(run, comparison, page.MOST), comparison)
+    outer = f'<pre id="inner" hidden>{html.escape(text)}</pre><pre id="out"></pre><script>{TOOLS} {FRAME}</script>'
+    (tmp_path / "outer.html").write_text(f"<!doctype html><body>{outer}</body>", "utf-8")
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=900,900",
+    ]
+    words = [BROWSER, *options, "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "outer.html").as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    found = re.search(r'<pre id="out">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found is not None, done.stdout[-1000:] + done.stderr[-2000:]
+    said = json.loads(html.unescape(found[1]))
+    assert said["wide"] <= 420 and said["cut"] == []
+    assert said["lanes"] >= 120 and said["happened"] and said["todo"] and "torchrun" in said["command"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import html
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ddp_audit.compare.explain import frames, name, phase, rank_list
+from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
-from ddp_audit.findings import Finding
+from ddp_audit.findings import CONFIRMED, Finding
 from ddp_audit.report import waiting_text
 from ddp_audit.report.selection import Selection, is_in
 from ddp_audit.report.trace_text import earlier_lines, headline, nothing_lines, source_line, title
@@ -22,6 +24,7 @@ _FOLDED_FROM = 9  # ranks from which those that do the same share a lane
 _MOST_LANES = 48
 _MOST_DIVERGENCES = 50
 _MOST_FRAMES = 8
+_MOST_FIXES = 3
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 Key = tuple[str, int | str]  # a column: group and index of a collective, else the kind of an event and where it comes
@@ -41,11 +44,49 @@ def render(
         [f.verdict, f.place, f"{f.code} {f.name}", f.message] for f in judged
     ]  # fmt: skip
     data["log"] = list(log)
+    data["happened"] = what_happened(comparison)
+    data["todo"] = what_to_do(comparison, judged)
+    data["run"] = about_run(selection.run, comparison)
     data["earlier"] = [[line.text for line in earlier_lines(attempt, root)] for attempt in comparison.earlier]
     # No text of a trace can end the element that holds it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _TEMPLATE.read_text("utf-8")
     return page.replace("@TITLE@", html.escape(data["headline"]), 1).replace("@DATA@", text, 1)
+
+
+def what_happened(comparison: Comparison) -> str:
+    """What follows the headline: where the ranks diverge first and why, or the first silent fault; empty where all is in order."""
+    first = next(iter(comparison.parted), None)
+    if first is not None:
+        return f"{title(first)}. {first.explanation}"
+    return comparison.silent[0].explanation if comparison.silent else ""
+
+
+def what_to_do(comparison: Comparison, judged: Sequence[Finding]) -> list[str]:
+    """Sentences about the next step: the fixes of what the run confirms, or else the lines to look at."""
+    confirmed = [finding for finding in judged if finding.verdict == CONFIRMED and finding.fix is not None]
+    if confirmed:
+        return [f"{f.place} {f.code}: {f.fix.description}" for f in confirmed[:_MOST_FIXES] if f.fix is not None]
+    first = next(iter(comparison.parted), None)
+    if first is not None:
+        places = dict.fromkeys(str(frames(event)[0]) for event in first.ranks.values() if event is not None and frames(event))
+        if places:
+            return [f"Compare how the ranks come to {' and to '.join(list(places)[:2])}: the same collectives must follow on each."]
+    sites = dict.fromkeys(str(fault.site) for fault in comparison.silent if fault.site is not None)
+    return [f"Look at {', '.join(list(sites)[:_MOST_FIXES])}."] if sites else []
+
+
+def about_run(run: RecordedRun, comparison: Comparison) -> list[list[str]]:
+    """What ran: rows of a name and a value, without those that are not recorded."""
+    command = run.meta.get("launch") or run.meta.get("command")
+    begun = run.meta.get("start")
+    rows = {
+        "command": " ".join(map(str, command)) if isinstance(command, list) else str(command or ""),
+        "ranks": str(comparison.world_size),
+        "torch": str(run.meta.get("torch") or ""),
+        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun)) if isinstance(begun, (int, float)) else "",
+    }
+    return [[name_, value] for name_, value in rows.items() if value]
 
 
 def as_object(selection: Selection, comparison: Comparison, root: Path | None = None) -> dict[str, Any]:
