@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.tree.nodes import Collective, Node, Program
-from ddp_audit.tree.questions import first_of_each_place, is_kind
+from ddp_audit.tree.nodes import Collective, Program
+from ddp_audit.tree.questions import arms_around, code_at, first_of_each_place, function_at, is_kind
 from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
 
 _OPS = {"broadcast": "tensor", "broadcast_object_list": "object_list"}
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,50 +26,29 @@ class Unread:
 def unread(program: Program) -> Iterator[Unread]:
     """Every such place."""
     for node in first_of_each_place(n for n in program.of(Collective) if n.op in _OPS and not n.hidden):
-        source = program.files.get(node.span.path)
-        found = None if source is None else _found(source.tree, node)
+        found = _found(program, node)
         if found is not None:
             yield found
 
 
-def _found(tree: ast.Module, node: Collective) -> Unread | None:
-    way = _way_to(tree, node)
-    call = way[-1] if way else None
-    if not isinstance(call, ast.Call):
+def _found(program: Program, node: Collective) -> Unread | None:
+    call, path, line = code_at(program, node.span, ast.Call), node.span.path, node.span.line
+    if call is None:
         return None
-    scope = next(outer for outer in reversed(way) if isinstance(outer, _SCOPES))
+    function = function_at(program, path, line)
+    scope = function or program.files[path].tree
+    loops = [arm.statement for arm in arms_around(program, path, line) if isinstance(arm.statement, _LOOPS) and arm.part == "body"]
     buffer = _buffer(call, node.op)
     holder = ""
-    if isinstance(buffer, ast.Name) and isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        made = _only_value(scope, buffer.id)
-        if made is None or _is_read(scope, buffer.id, call, way, made):
+    if isinstance(buffer, ast.Name) and function is not None:
+        made = _only_value(function, buffer.id)
+        if made is None or _is_read(scope, buffer.id, call, loops, made):
             return None
         holder, buffer = buffer.id, made
     if buffer is None or not _is_new(buffer) or _is_constant(node.args.get(_OPS[node.op])):
         return None
     sent = dict.fromkeys(_names_in(buffer))
-    return Unread(node, read, holder) if (read := tuple(n for n in sent if _is_used_after(scope, n, call, way))) else None
-
-
-def _way_to(tree: ast.Module, node: Node) -> list[ast.AST]:
-    """The call at a place, with what stands around it."""
-    way: list[ast.AST] = []
-    inner: ast.AST | None = tree
-    span = node.span
-    while inner is not None:
-        way.append(inner)
-        if isinstance(inner, ast.Call) and (inner.lineno, inner.col_offset + 1) == (span.line, span.column):
-            return way
-        inner = next((child for child in ast.iter_child_nodes(inner) if _holds(child, span.line, span.column)), None)
-    return []
-
-
-def _holds(node: ast.AST, line: int, column: int) -> bool:
-    first = getattr(node, "lineno", None)
-    if first is None:
-        return False
-    start, end = (first, node.col_offset + 1), (node.end_lineno, node.end_col_offset + 1)  # type: ignore[attr-defined]
-    return bool(start <= (line, column) < end)
+    return Unread(node, read, holder) if (read := tuple(n for n in sent if _is_used_after(scope, n, call, loops))) else None
 
 
 def _buffer(call: ast.Call, op: str) -> ast.expr | None:
@@ -106,7 +85,7 @@ def _only_value(scope: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
     return bound[0].value if len(stores) == 1 and len(bound) == 1 and not outside else None
 
 
-def _is_read(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.AST], made: ast.expr) -> bool:
+def _is_read(scope: ast.AST, name: str, call: ast.Call, loops: Sequence[ast.AST], made: ast.expr) -> bool:
     """Whether a variable is read but in the call and before it."""
     inside = {id(n) for part in (call, made) for n in ast.walk(part)}
     return any(
@@ -114,14 +93,13 @@ def _is_read(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.AST], 
         and n.id == name
         and isinstance(n.ctx, ast.Load)
         and id(n) not in inside
-        and _comes_after(n, call, way)
+        and _comes_after(n, call, loops)
         for n in ast.walk(scope)
     )
 
 
-def _comes_after(node: ast.AST, call: ast.Call, way: Sequence[ast.AST]) -> bool:
+def _comes_after(node: ast.AST, call: ast.Call, loops: Sequence[ast.AST]) -> bool:
     """Whether a place may run after a call: below it, or in a loop around it."""
-    loops = [outer for outer in way if isinstance(outer, (ast.For, ast.AsyncFor, ast.While))]
     position = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
     return position > (call.lineno, call.col_offset) or any(node in ast.walk(loop) for loop in loops)
 
@@ -141,7 +119,7 @@ def _names_in(buffer: ast.expr) -> Iterator[str]:
             yield f"self.{node.attr}"
 
 
-def _is_used_after(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.AST]) -> bool:
+def _is_used_after(scope: ast.AST, name: str, call: ast.Call, loops: Sequence[ast.AST]) -> bool:
     """Whether the ranks go on with a value that was sent. An attribute of the object is there for other methods."""
     if name == "self":
         return False
@@ -151,7 +129,7 @@ def _is_used_after(scope: ast.AST, name: str, call: ast.Call, way: Sequence[ast.
     after = [
         n
         for n in ast.walk(scope)
-        if isinstance(n, ast.Name) and n.id == name and _comes_after(n, call, way) and id(n) not in inside
+        if isinstance(n, ast.Name) and n.id == name and _comes_after(n, call, loops) and id(n) not in inside
     ]
     after.sort(key=lambda n: (n.lineno, n.col_offset))
     return bool(after) and any(isinstance(n.ctx, ast.Load) for n in after) and not isinstance(after[0].ctx, ast.Store)
