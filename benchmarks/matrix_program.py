@@ -51,8 +51,8 @@ def fault() -> None:
         lock.acquire()
         lock.acquire()  # fault: lock
     elif KIND == "endless-loop":
-        while True:
-            pass  # fault: endless-loop
+        while True:  # fault: endless-loop
+            pass
     elif KIND == "exit-0":
         sys.exit(0)  # fault: exit-0
     elif KIND == "full-disk":
