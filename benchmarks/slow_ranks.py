@@ -122,7 +122,7 @@ def main() -> None:
             out.append(line)
         out.append("")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=PROGRAM.parent)
-    out.append(f"At {commit.stdout.strip()}, {time.process_time() - began:.0f} CPU seconds without the real runs' own.")
+    out.append(f"At {commit.stdout.strip() or '?'}, {time.process_time() - began:.0f} CPU seconds without the real runs' own.")
     if args.write:
         RESULT.write_text("\n".join(out) + "\n")
 
