@@ -146,7 +146,9 @@ def _measure(files: Sequence[str]) -> None:
     config.write_text(f"[run]\ninclude ={include}\ndata_file = {BUILD / 'map.coverage'}\n", encoding="utf-8")
     flags = ["--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report=", f"--junitxml={report}"]
     quiet = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
-    subprocess.run([sys.executable, "-m", "pytest", *quiet, *flags, *files], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    paths = os.pathsep.join(str(ROOT / part) for part in ("auditor", "rules", "trainer"))  # of this tree, whatever is installed
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-m", "pytest", *quiet, *flags, *files], cwd=ROOT, env=environment)
 
 
 def _told() -> tuple[dict[str, float], dict[str, dict[str, list[str]]], dict[str, list[int]]]:
