@@ -35,6 +35,9 @@ def held(module, key):
 def updated(module):
     module.update(json.loads(T))
     return module
+def without(module, key):
+    del module[key]
+    return module
 def words():
     yield from L
 """
@@ -76,6 +79,8 @@ TENSORS = (
     "sum(p.numel() for p in nn.Sequential(*json.loads(T)).parameters())", "sum(p.numel() for p in nn.ModuleList(json.loads(T)).parameters())", "sum(p.numel() for p in nn.ModuleDict({T: nn.Linear(2, 2)}).parameters())",
     "sum(p.numel() for p in held(nn.ModuleDict(), T).parameters())", "sum(p.numel() for p in nn.ModuleList().extend(json.loads(T)).parameters())", "sum(p.numel() for p in updated(nn.ModuleDict()).parameters())",
     "sum(p.numel() for p in nn.ModuleList([json.loads(T)]).parameters())",
+    "sum(p.numel() for p in without(nn.ModuleDict({'a': nn.Linear(2, 2), 'b': nn.ReLU()}), T).parameters())",
+    "sum(p.numel() for p in without(nn.ModuleList([nn.Linear(2, 2), nn.ReLU()]), U).parameters())",
     "int(torch.ones(1).item())", "int(torch.randint(0, 9, (1,)))", "int(torch.ones(2).sum())", "len(torch.nonzero(torch.ones(4)))", "torch.ones(4)[torch.ones(4) > U].numel()", "int(torch.initial_seed())", "torch.cuda.device_count() + 1",
     "len(DataLoader(range(9), U))", "len(DataLoader(L, 2))", "len(DataLoader(range(9), batch_size=2, sampler=RandomSampler(L)))", "len(Subset(range(9), L))", "len(ConcatDataset([range(3), L]))", "len(TensorDataset(torch.ones(U)))",
     "len(random_split(range(9), [U, 9 - U])[0])", "len(random_split(L, [0.5, 0.5])[0])", "len(RandomSampler(range(9), num_samples=U))", "len(DistributedSampler(L))", "next(iter(DataLoader(range(9), batch_size=U))).numel()",

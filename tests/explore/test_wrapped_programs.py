@@ -93,6 +93,14 @@ SENT = {
         "import other\nmodel = DDP(other.Net())\nmodel(x).sum().backward()\ndist.barrier()\n",
         "all_reduce barrier",
     ),
+    "options that are None": (
+        "model = DDP(Net(), None, find_unused_parameters=None, static_graph=None, init_sync=None)\nmodel(x).sum().backward()\n",
+        "B15",
+    ),
+    "a model of a library": (
+        "import timm\nmodel = DDP(timm.create_model('resnet18'))\nmodel(x).sum().backward()\ndist.barrier()\n",
+        "broadcast all_reduce barrier",
+    ),
     "a compiled module": ("model = DDP(torch.compile(Net()))\nmodel(x).sum().backward()\n", "B15"),
     "a compiled wrapper": ("model = torch.compile(DDP(Net()))\nmodel(x).sum().backward()\n", "B15"),
     "a hook on what comes out": (
