@@ -46,6 +46,7 @@ _RANK_ZERO_DECORATORS = (
 )
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MEMOISED = ("functools.cache", "functools.lru_cache")
+_CONSTRUCTORS = ("__init__", "__post_init__")
 _MAX_DEPTH = 14  # calls of project functions within one another
 _MAX_CALLS_OF_ONE = 40
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
@@ -133,6 +134,9 @@ def call_function(
     _apply_decorators(lw, info, node)
     if info.name == "__init__" and receiver is not None and receiver.kind == "module" and lw.constructor_base is None:
         lw.constructor_base = guard_depth
+    constructs = receiver is not None and info.name in _CONSTRUCTORS and receiver.key not in lw.constructing
+    if constructs and receiver is not None:
+        lw.constructing[receiver.key] = guard_depth
     lw.here, lw.block = frame, []
     lw.state.update(((frame.id, key), value) for key, value in bound.items())
     lw.active.append(id(info.node))
@@ -149,6 +153,8 @@ def call_function(
     lw.active.pop()
     body = lw.block
     lw.here, lw.grad, lw.block, lw.loops, lw.constructor_base = saved
+    if constructs and receiver is not None:
+        del lw.constructing[receiver.key]
     del lw.guards[guard_depth:]
     if not lw.muted and body:
         lw.block.append(CallItem(call_site or lw.span(node), frame.name, body))

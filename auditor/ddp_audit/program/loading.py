@@ -9,7 +9,7 @@ from ddp_audit.program.code import speaks_of
 from ddp_audit.program.model import Loop, Node, Program
 from ddp_audit.program.nodes import Backward, CallNode, Iterate, LoaderMade
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options
+from ddp_audit.program.values import RANK, Const, Items, Obj, Value, constant, options, truth, worlds
 
 _SHARDS = ("rank", "world_size", "num_replicas", "shard")
 DISTRIBUTED = "DistributedSampler"
@@ -169,12 +169,12 @@ def _samplers_inside(value: Obj) -> list[Value]:
     return [option for option in found if isinstance(option, Obj) and option.kind in ("sampler", "plain-sampler")]
 
 
-def draws_at_random(value: Value) -> bool:
+def draws_at_random(program: Program, value: Value) -> bool:
     """Whether a data set of the project pays no attention to the index that it is asked for: it draws its items itself."""
     for option in options(value):
         if isinstance(option, Obj) and isinstance(option.cls, ClassInfo):
             found = option.cls.find("__getitem__")
-            if found is not None and not _uses_index(found[1]):
+            if found is not None and (not _uses_index(found[1]) or _replaces_index(program, option, *found)):
                 return True
     return False
 
@@ -182,3 +182,43 @@ def draws_at_random(value: Value) -> bool:
 def _uses_index(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = [a.arg for a in method.args.args[1:2]]
     return not names or any(isinstance(n, ast.Name) and n.id == names[0] for n in ast.walk(method) if n is not method)
+
+
+def _replaces_index(program: Program, data: Obj, info: ClassInfo, method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method draws another index before it has looked at the one that it was asked for."""
+    spans = {site.span for site in program.random_sites.get(data.key, ()) if site.method == method.name}
+    drawn = {id(n) for n in ast.walk(method) if isinstance(n, ast.Call) and info.frame.source.span(n) in spans} if spans else set()
+    name = method.args.args[1].arg
+    return bool(drawn) and _drawn_first(method.body, name, drawn, program.contents.get(data.key, {})) is True
+
+
+def _drawn_first(body: list[ast.stmt], name: str, drawn: set[int], held: dict[str, Value]) -> bool | None:
+    """Whether a block gives a name a drawn value before it reads it: False where it reads it first, None where it does neither."""
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=made) if target == name and not _reads(made, name):
+                return any(id(part) in drawn for part in ast.walk(made))
+            case ast.If(test=test) if not _reads(test, name):
+                answers = [_drawn_first(block, name, drawn, held) for block in _open_arms(statement, held)]
+                if any(answer is not None for answer in answers):
+                    return any(answers)
+            case _ if _reads(statement, name):
+                return False
+    return None
+
+
+def _open_arms(statement: ast.If, held: dict[str, Value]) -> list[list[ast.stmt]]:
+    """The arms that a condition may let through, by what the object's attributes hold."""
+    test, polarity = statement.test, True
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, polarity = test.operand, not polarity
+    said: object = None
+    if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name) and test.attr in held:
+        said = truth(held[test.attr], worlds()[0])
+    if said is None:
+        return [statement.body, statement.orelse]
+    return [statement.body if said is polarity else statement.orelse]
+
+
+def _reads(code: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(code))

@@ -11,7 +11,7 @@ from ddp_audit.program.model import Guard
 from ddp_audit.program.nodes import AbsentName, AttributeOfNone
 from ddp_audit.program.slots import Key
 from ddp_audit.program.state import ClassInfo
-from ddp_audit.program.values import RANK, Alt, Const, Obj, Value
+from ddp_audit.program.values import RANK, Alt, Const, Ext, Obj, Value, options
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -41,12 +41,10 @@ class Binding:
 def bound(lw: Lowering, key: Key) -> None:
     """Notes an assignment. One to what exists already says nothing new.
 
-    What a constructor assigns, the object has on every rank that has the object.
+    What is assigned while the object is made, by its constructor or by what that calls, every rank has that has the object.
     """
     known = lw.bindings.get(key)
-    here = lw.here
-    own = here.receiver is not None and here.receiver.key == key[0] and here.name.endswith("__init__")
-    guards = tuple(g for g in lw.guards[here.guard_base if own else 0 :] if RANK in g.test.taint)
+    guards = tuple(g for g in lw.guards[lw.constructing.get(key[0], 0) :] if RANK in g.test.taint)
     if known is None:
         if not guards or lw.state.get(key) is not None:
             return
@@ -66,8 +64,20 @@ def read(lw: Lowering, key: Key, node: ast.AST, target: Obj | None = None) -> No
         not isinstance(target.cls, ClassInfo) or target.cls.outside_bases() - {"torch.nn.Module", "builtins.object"}
     ):
         return
+    if target is not None and isinstance(target.cls, ClassInfo) and has_default(lw, target.cls, known.name):
+        return
     if not any(known.is_under(guard) for guard in lw.guards):
         lw.emit(node, AbsentName(name=known.name, binding=known, of_object=target is not None))
+
+
+def has_default(lw: Lowering, info: ClassInfo, attr: str) -> bool:
+    """Whether a class, or one that it descends from, gives an attribute to all its objects, or may do so."""
+    for cls in info.lineage():
+        if lw.state.get((("class", cls.frame.source.path, cls.name), attr)) is not None:
+            return True
+        if not all(isinstance(option, (Obj, Ext)) for base in cls.bases for option in options(base)):
+            return True  # `class Arguments(*PARTS)`
+    return False
 
 
 def read_of_none(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> None:

@@ -8,11 +8,32 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Related, Span
 from ddp_audit.rule import guard_relations
-from ddp_audit.tree.nodes import Branch, CallItem, Caught, Collective, Guard, Item, Jump, LoopItem, Node, Program, Spawn, TryItem
+from ddp_audit.tree.nodes import (
+    Branch,
+    CallItem,
+    Caught,
+    Clip,
+    Collective,
+    Guard,
+    Item,
+    Jump,
+    LoopItem,
+    Node,
+    Program,
+    ScalerCall,
+    ScheduleStep,
+    Spawn,
+    Step,
+    TryItem,
+    Unscale,
+    ZeroGrad,
+)
 from ddp_audit.tree.questions import anchor, code_within, every, first_of_each_place, is_kind, nodes_in, says, texts_in
 from ddp_audit.tree.values import Const, Ext, Items, Unknown, Value
 from ddp_audit_rules.collectives._raised import classes_of, raised_alone
 from ddp_audit_rules.collectives._regions import is_together, left_out, what_of
+
+_AFTER_BACKWARD = (Clip, Unscale, Step, ScheduleStep, ScalerCall, ZeroGrad)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +96,8 @@ def _swallowed(program: Program, found: _Try) -> Iterator[Failure]:
             region, sure = next((n for n in program.nodes if n.number not in inside and is_together(program, n)), None), False
         if region is None or any(isinstance(n, Spawn) for n in found.body) or _is_probe(found.body):
             continue
+        if isinstance(region, Step) and _fails_alike(program, found, caught.span):
+            continue
         handled = {n.number for n in nodes_in(block)}
         after = any(n.number > last and n.number not in handled and is_together(program, n) for n in program.nodes)
         if found.loops - (caught.left == "break") <= 0 and not after:
@@ -98,6 +121,19 @@ def _is_probe(body: Sequence[Node]) -> bool:
     sent = [n.target for n in body if isinstance(n, Collective)]
     rest = {n.kind for n in body} - {"collective", "current-device", "device", "wait"}
     return bool(sent) and not rest and all(isinstance(value, Unknown) and _is_fresh(value) for value in sent)
+
+
+def _fails_alike(program: Program, found: _Try, handler: Span) -> bool:
+    """Whether a block does nothing but clip and step on gradients that DDP has averaged, which fails on all ranks or on none."""
+    nodes = [n for n in found.body if isinstance(n, _AFTER_BACKWARD)]
+    spans = {n.span for n in nodes}
+    source = program.files.get(found.item.span.path)
+    if len(nodes) < len(found.body) or source is None:
+        return False
+    code = list(code_within(program, found.item.span.path, found.item.span.line, handler.line - 1))
+    known = [call for call in code if isinstance(call, ast.Call) and source.span(call) in spans]
+    inside = {id(part) for call in known for part in ast.walk(call)}
+    return bool(known) and all(id(call) in inside for call in code if isinstance(call, ast.Call))
 
 
 def _is_fresh(value: Value) -> bool:
@@ -211,7 +247,8 @@ def _begins_together(program: Program, body: Sequence[Node]) -> bool:
 
 def _skipped(program: Program, tries: Sequence[_Try]) -> Iterator[Failure]:
     """A jump out of a handler, over what the ranks do together, where the body itself is this rank's own work."""
-    own = {c.span: c for found in tries for c in found.item.caught if found.together is None}
+    alone = [found for found in tries if found.together is None]
+    own = {c.span: c for found in alone for c in found.item.caught if not _fails_alike(program, found, c.span)}
     for jump in first_of_each_place(program.of(Jump)):
         if jump.what not in ("continue", "break", "return"):
             continue

@@ -43,7 +43,7 @@ def gives_own_parts(program: Program, loader: LoaderMade) -> bool | None:
             return True
         answers.append(shares_out(program, sampler))
     data = loader.args["dataset"]
-    if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(data):
+    if any(isinstance(o, Obj) and o.kind == "iterable-dataset" for o in options(data)) or draws_at_random(program, data):
         return True
     answers.append(shares_out(program, data))
     if True in answers:
@@ -75,7 +75,7 @@ def drawn_alike(program: Program, one: Pass) -> Seed | None:
     sampler, data = found[0], one.made.args["dataset"]
     if sampler.info.keys() & {"generator", "**"} or "generator" in one.made.args or not _draws(sampler):
         return None
-    if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(data):
+    if shares_out(program, sampler) is not False or shares_out(program, data) is not False or draws_at_random(program, data):
         return None
     seeds = seeds_of(program, "torch")
     if not seeds or any(n.guards for n in seeds) or any(n.rank_guards for n in program.of(RandomNumbers, Draw)):
