@@ -137,6 +137,14 @@ def test_launch_mismatch(folder: Path) -> None:
     assert [related.line for related in finding.related] == [6, 7]
 
 
+@pytest.mark.parametrize(("start", "count"), [("train()", 1), ("torch.multiprocessing.spawn(train, nprocs=8)", 0)])
+def test_a_launcher_of_one_process_a_node_may_not_start_all(folder: Path, start: str, count: int) -> None:
+    script = "import torch\nimport torch.distributed as dist\n\n\ndef train(rank=0):\n    dist.init_process_group('gloo')\n\n\n"
+    (folder / "spawning.py").write_text(f"{script}if __name__ == '__main__':\n    {start}\n")
+    (folder / "README.md").write_text("We train on 2 nodes with 8 GPUs each:\n\n    mpirun -np 2 -npernode 1 python spawning.py\n")
+    assert len(check("DDP504", "spawning.py").findings) == count
+
+
 def test_guarded_division_is_quiet(folder: Path) -> None:
     assert check("DDP502").findings == []
 

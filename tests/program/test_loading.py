@@ -96,7 +96,26 @@ def test_a_data_set_that_ignores_its_index_draws(lowered: Lowered) -> None:
     program = lowered(
         "class Set(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return torch.rand(3)\nDataLoader(Set())\n"
     )
-    assert draws_at_random(only(program, LoaderMade).args["dataset"])
+    assert draws_at_random(program, only(program, LoaderMade).args["dataset"])
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ("i = torch.randint(9, (1,)).item()\n        return self.rows[i]", True),
+        ("if self.trains:\n            i = torch.randint(9, (1,)).item()\n        return self.rows[i]", True),
+        ("if not self.trains:\n            i = torch.randint(9, (1,)).item()\n        return self.rows[i]", False),
+        ("if self.rows[i].isnan():\n            i = torch.randint(9, (1,)).item()\n        return self.rows[i]", False),
+        ("i = i + torch.randint(9, (1,)).item()\n        return self.rows[i]", False),
+        ("i = 2\n        return self.rows[i]", False),
+    ],
+)
+def test_a_data_set_that_draws_another_index(lowered: Lowered, body: str, answer: bool) -> None:
+    program = lowered(
+        "class Set(torch.utils.data.Dataset):\n    def __init__(self, trains):\n        self.trains = trains\n"
+        f"        self.rows = torch.zeros(9)\n    def __getitem__(self, i):\n        {body}\nDataLoader(Set(True))\n"
+    )
+    assert draws_at_random(program, only(program, LoaderMade).args["dataset"]) is answer
 
 
 @pytest.mark.parametrize(

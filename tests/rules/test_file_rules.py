@@ -66,6 +66,9 @@ ALL_WRITE = {
     ),
 }
 ONE_WRITES = {
+    "rank by a library's name": f"import other.comm as comm\n{HEAD}dist.init_process_group('gloo')\n{MODEL}if comm.rank() == 0:\n"
+    "    torch.save(model, 'a.pt')\n",
+    "wrapped by a tool that trains nothing": f"{HEAD}{MODEL}torch.save(model.module, 'a.pt')\n",
     "rest of a download": f"""{INIT}{MODEL}from pathlib import Path
 def fetch(url, file):
     file = Path(file)
@@ -385,6 +388,34 @@ def test_a_run_tells_of_a_part(unexpected: int, verdict: str, tmp_path: Path) ->
 
 
 SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"
+STARTED = """import argparse
+from multiprocessing import Process
+{head}
+def work(options):
+    model = DDP(torch.nn.Linear(4, 1))
+    if {test}:
+        torch.save(model.state_dict(), 'last.pt')
+
+def start(rank, size, work, options):
+    dist.init_process_group('gloo', rank=rank, world_size=size)
+    work(options)
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--node', type=int, default=0)
+    parser.add_argument('--processes', type=int, default=1)
+    options = parser.parse_args()
+    for index in range(options.processes):
+        options.number = index + options.node * options.processes
+        Process(target=start, args=(options.number, options.processes, work, options)).start()
+"""
+
+
+@pytest.mark.parametrize(("test", "count"), [("options.number == 0", 0), ("options.processes", 1)])
+def test_options_that_a_process_is_handed(test: str, count: int, tmp_path: Path) -> None:
+    assert len(findings("DDP701", audited(tmp_path, STARTED.format(head=HEAD, test=test)))) == count
+
+
 SCALERS_DIFFER = {
     "restored by rank 0, where there is a file": f"import os\n{SCALER}if rank == 0 and os.path.exists('a.pt'):\n"
     "    scaler.load_state_dict(state['scaler'])\n",

@@ -127,6 +127,9 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
         wrapper = lw.wrapped.get(target.key) if lw.looking is None else None
         if wrapper is not None:
             return _forward(lw, node, wrapper, "module", args, kwargs)
+        part_of = _taken_apart(lw, target)
+        if part_of is not None:
+            return _forward(lw, node, part_of, "module", args, kwargs, target.text.rsplit(".", 1)[-1])
         if isinstance(target.cls, ClassInfo) and (join_deps(*values) or holds_wrapper(lw, target)):
             found = target.cls.find("forward")
             if found is not None:
@@ -156,9 +159,22 @@ def _made_by(target: Obj, args: list[Value], kwargs: dict[str, Value]) -> Made:
     return Made(target.cls if isinstance(target.cls, str) else "?", tuple(args), tuple({**given, **kwargs}.items()))
 
 
-def _forward(lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    number = lw.emit(node, Forward(target=wrapper, args=contracts.numbered(args, kwargs), through=through))
-    module = the_object(wrapper.info)
+def _taken_apart(lw: Lowering, part: Obj) -> Obj | None:
+    """The wrapper of a model, where a part of it is called from outside of the model: `model.module.encoder(x)`."""
+    if lw.looking is not None or lw.forward_of is not None or not lw.wrapped:
+        return None
+    wrapper = lw.program.modules.wrapper_around(part.key)
+    module = the_object(wrapper.info) if wrapper is not None else None
+    if module is None or (lw.here.receiver is not None and lw.here.receiver.key in lw.program.modules.inside(module.key)):
+        return None
+    return wrapper
+
+
+def _forward(
+    lw: Lowering, node: ast.Call, wrapper: Obj, through: str, args: list[Value], kwargs: dict[str, Value], part: str = ""
+) -> Value:
+    number = lw.emit(node, Forward(target=wrapper, args=contracts.numbered(args, kwargs), through=through, part=part))
+    module = None if part else the_object(wrapper.info)
     by = None if number is None else Made("forward", (), (("node", Const(value=number)),))
     if module is not None and isinstance(module.cls, ClassInfo) and contracts.mentions_collectives(module.cls):
         found = module.cls.find("forward")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given, reasons, returned
 from ddp_audit.patterns import pattern
 from ddp_audit.program import names
@@ -102,7 +103,7 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
             result = method(lw, node, Bound(receiver=Unknown(), name=last), args, kwargs)
             if result is not None:
                 return result
-    guess = _rank_call(last)
+    guess = _rank_call(last, bare=not args and not kwargs)
     if guess is not None and not function.name.startswith(("os.", "builtins.")):
         return guess
     if taint := reasons(function.name):
@@ -110,7 +111,14 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
     if lw.in_question(function.name):
         lw.emit(node, UnfollowedCall(name=function.name))
     result = generic(args, kwargs, lw.text(node), name=function.name)
+    if _runs_the_job(function.name):
+        return replace(result, taint=UNIFORM)  # what it says of the job does not follow from its settings
     return uniform(result, function.name) if makes_equal(function.name) else result
+
+
+def _runs_the_job(name: str) -> bool:
+    """Whether a call makes the object of a framework that prepares models and loaders for all ranks."""
+    return any(kind.prepares and kind.makes(name) for framework in frameworks().values() for kind in framework.objects)
 
 
 _MAKES_EQUAL = pattern(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
@@ -122,9 +130,12 @@ def makes_equal(name: str) -> bool:
     return not name.startswith(_NO_RANKS) and bool(_MAKES_EQUAL.search(name.rsplit(".", 1)[-1]))
 
 
-def _rank_call(name: str) -> Value | None:
-    """A rank helper of some library, by the name of the function: `comm.get_rank()`, `is_main_process()`."""
-    return names.by_name(name.removeprefix("get_")) if name.startswith(("get_", "is_")) else None
+def _rank_call(name: str, bare: bool = False) -> Value | None:
+    """A rank helper of some library, by the name of the function: `comm.get_rank()`, `is_main_process()`.
+
+    A function that is called without arguments (`bare`) may be called by the number itself: the rank of a matrix needs the matrix.
+    """
+    return names.by_name(name.removeprefix("get_")) if bare or name.startswith(("get_", "is_")) else None
 
 
 def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value:

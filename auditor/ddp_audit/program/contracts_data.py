@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from ddp_audit.program.nodes import (
     Spawn,
     Split,
 )
+from ddp_audit.program.operations import operation
+from ddp_audit.program.slots import Key
 from ddp_audit.program.state import FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
@@ -40,6 +43,7 @@ from ddp_audit.program.values import (
     Value,
     join_taint,
     leaf,
+    loop_leaves,
     options,
     the_object,
 )  # fmt: skip
@@ -275,13 +279,33 @@ def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
     if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in called(node):
         from ddp_audit.program.functions import call_function
 
-        rest = (
-            [leaf("local_rank") if isinstance(a, Expr) and a.op.startswith("loop:") else a for a in handed.items]
-            if isinstance(handed, Items)
-            else []
-        )
+        rest = [_of_the_process(a) for a in handed.items] if isinstance(handed, Items) else []
+        before = _hand_over(lw, rest)
         call_function(lw, function.definition, rest, {}, node)
+        for key, value in before.items():
+            lw.state[key] = value
     return Obj(key=("process", lw.span(node)), kind="process", text="process")
+
+
+def _of_the_process(value: Value) -> Value:
+    """What a value that counts a loop is in the process that each turn of the loop starts: the turn is its local rank."""
+    if not isinstance(value, Expr) or next(loop_leaves(value), None) is None:
+        return value
+    if value.op.startswith("loop:"):
+        return leaf("local_rank")
+    return operation(value.op, *map(_of_the_process, value.args), text=value.text)
+
+
+def _hand_over(lw: Lowering, handed: Sequence[Value]) -> dict[Key, Value]:
+    """Puts what counts a loop in the options that a process is handed as they are there; what they were here, by slot."""
+    before: dict[Key, Value] = {}
+    for value in handed:
+        if isinstance(value, Obj) and value.kind in ("namespace", "instance"):
+            for name, held in lw.state.of(value.key).items():
+                if (now := _of_the_process(held)) is not held:
+                    before[value.key, name] = held
+                    lw.state[value.key, name] = now
+    return before
 
 
 @CONTRACTS.of("fire.Fire", "tyro.cli", "jsonargparse.CLI", "absl.app.run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import functions, imports, names, presence
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
@@ -21,6 +21,7 @@ from ddp_audit.program.values import (
     Ext,
     Func,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -71,6 +72,9 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
     presence.read_of_none(lw, owner, attr, node)
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
+        held = _held_by_unknown(lw, owner, attr, node)
+        if held is not None:
+            return held
         for option in options(owner):
             if isinstance(option, (Ext, Func)):
                 return attribute(lw, option, attr, node) if isinstance(option, Ext) else Unknown(text=attr)
@@ -178,6 +182,7 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         note_write(lw, node, owner)
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
+        _hold_by_unknown(lw, owner, attr, node, value)
         return
     if target.kind == "python-module":
         frame: Frame = target.info
@@ -196,6 +201,29 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         adopt(lw, target, option)
         if isinstance(option, Obj) and option.kind == "module":
             lw.program.modules.names.setdefault(option.key, attr)
+
+
+def _hold_by_unknown(lw: Lowering, owner: Value, attr: str, node: ast.Attribute, value: Value) -> None:
+    """Keeps what is given to an attribute of something that is not known, where it differs by rank: `args.saves = rank == 0`."""
+    place = _place_of_unknown(lw, owner, node)
+    if place is not None and (RANK in value.taint or lw.state.get((place, attr)) is not None):
+        lw.kept[place] = owner  # so that no other gets its number
+        lw.state[(place, attr)] = named(value, f"{owner.text}.{attr}" if owner.text else attr)
+
+
+def _held_by_unknown(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value | None:
+    place = _place_of_unknown(lw, owner, node) if isinstance(node, ast.Attribute) else None
+    return None if place is None else lw.state.get((place, attr))
+
+
+def _place_of_unknown(lw: Lowering, owner: Value, node: ast.Attribute) -> tuple[Any, ...] | None:
+    """What tells an unknown object from others: the call that gave it, wherever it is handed to, else its variable."""
+    match owner, node.value:
+        case Unknown(by=Made() as by), _:
+            return ("given by", id(by))
+        case Unknown(), ast.Name(id=name):
+            return ("held in", lw.here.id, name)
+    return None
 
 
 def note_forced_device(lw: Lowering, node: ast.expr, old: Value | None, value: Value) -> None:

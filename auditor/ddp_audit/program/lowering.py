@@ -124,6 +124,7 @@ class Lowering:
         self.children = self.program.modules.children  # module objects inside module objects
         self.constructor_base: int | None = None  # guards before the outermost module constructor that is running
         self.constructing: dict[tuple[Any, ...], int] = {}  # guards before the constructor of each object, by key
+        self.kept: dict[tuple[Any, ...], Value] = {}  # objects of which nothing is known but an attribute, by their place
         self.premises: list[tuple[Value, bool]] = []  # what had to hold for the job to become a distributed one
         self.assumed: dict[str, bool] = {}  # conditions that were settled by what they guard, by text
         self.deciding: dict[str, distributed_runs.Setting] = {}  # settings that decide whether the run is distributed

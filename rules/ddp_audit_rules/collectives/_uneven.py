@@ -181,7 +181,9 @@ def _share(value: Value, jobs: Jobs) -> tuple[str, bool]:
             return ("every rank takes each world_size-th element from its own on", True) if strided else ("", False)
         case Unknown(by=Made(name=name)) if name in _SHARDS and RANK in value.taint:
             return "every rank takes a shard of the data set", True
-        case Items(many=True, count=None, over=Value() as over) if RANK in value.taint - over.taint and _odd(over, jobs):
+        case Items(items=(item,), many=True, count=None, over=Value() as over) if (
+            RANK in value.taint - over.taint - item.taint and _odd(over, jobs)  # what a condition adds, and not the elements
+        ):
             return "every rank keeps the elements that a test of its rank lets through", True
         case Obj(kind="iterable-dataset" | "dataset" | "sampler", cls=ClassInfo() as info):
             code = list(every(info.node))

@@ -22,6 +22,7 @@ from ddp_audit.tree.questions import (
     unordered,
 )
 from ddp_audit.tree.values import ClassInfo, Const, Items, Made, Obj, Unknown, Value, behind, options
+from ddp_audit_rules.facts.one_node import one_node_only
 
 _PLACES = (LISTING, HASHES)
 
@@ -121,6 +122,8 @@ def _in_any_order(program: Program, data: Obj, values: list[Value]) -> Iterator[
         found = next((why for inner in _elements(value) if (why := unordered(inner)) is not None), None)
         if found is None or found.reason not in _PLACES or data.made is None:
             continue
+        if found.reason == LISTING and one_node_only(program):
+            continue  # all ranks list the folder of one host
         span = _place(data, found.reason)
         if found.reason == LISTING:
             message = "The data set holds its files as the file system lists them, an order that another host need not have."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.knowledge.libraries import file_locks
-from ddp_audit.tree.nodes import Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
+from ddp_audit.tree.nodes import Backward, Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
 from ddp_audit.tree.questions import hints_at, is_kind, says, speaks_of
 from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, path_key, worlds
 
@@ -14,7 +14,7 @@ SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
 
 def is_distributed(program: Program) -> bool:
     """Whether the script itself sets up a job of several processes, without a framework that decides who writes."""
-    own = program.has(Init, Wrap)
+    own = program.has(Init) or (program.has(Wrap) and program.has(Backward))
     return own and program.executed and not program.frameworks.decides_writers
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ddp_audit.findings import Fix
-from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Node, Program, Save
+from ddp_audit.tree.nodes import FileAccess, FileTouch, Guard, Init, Node, Program, Save
 from ddp_audit.tree.questions import always_runs
-from ddp_audit.tree.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value
-from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked
+from ddp_audit.tree.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value, path_key
+from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked, path_of
 
 _DIFFERS = {RANK, DATA, RANDOM, CLOCK}
 
@@ -56,6 +56,24 @@ def _fault_of_text(written: list[Value], what: str) -> Fault | None:
     if all(isinstance(content, Const) for content in written):
         return None
     return Fault("error", differs, "writes", "the file holds what one of them wrote, or pieces of several")
+
+
+def made_before(program: Program, node: FileTouch) -> bool:
+    """Whether each process that comes to a mkdir has made the folder before, where it was allowed to exist."""
+    path = path_of(node)
+    key = None if path is None else path_key(path)
+    if not key or node.touch != "mkdir":
+        return False
+    for other in program.of(FileAccess):
+        before = path_of(other) if other.touch == "mkdir" and other.safe and other.number < node.number else None
+        if before is not None and path_key(before) == key and all(_lets_through(guard, node, key) for guard in other.guards):
+            return True
+    return False
+
+
+def _lets_through(guard: Guard, node: Node, key: tuple[object, ...]) -> bool:
+    """Whether a condition holds for all who come to a node: it is one of the node's own, or asks whether the path is given."""
+    return guard in node.guards or (guard.polarity and path_key(guard.test) == key)
 
 
 def _after_trouble(node: Node) -> bool:

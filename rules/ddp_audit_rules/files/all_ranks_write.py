@@ -23,7 +23,7 @@ from ddp_audit_rules.facts.writers import (
     plain,
     who,
 )
-from ddp_audit_rules.files._write_faults import fault_of, mended
+from ddp_audit_rules.files._write_faults import fault_of, made_before, mended
 
 _WRITES = ("save", "output", "write", "append", "mkdir", "remove", "move")
 
@@ -105,7 +105,7 @@ dist.destroy_process_group()
         many = next((answer for answer in (SEVERAL, ONE_A_NODE) if answer in answers), "")
         node = answers.get(many)
         fault = None if node is None else fault_of(program, node)
-        if node is None or fault is None or (is_checked(node) and in_turn(program, node)):
+        if node is None or fault is None or (is_checked(node) and (in_turn(program, node) or made_before(program, node))):
             return None
         path = path_of(node)
         assert path is not None

@@ -84,7 +84,7 @@ dist.destroy_process_group()
 
     def _finding(self, program: Program, backward: Backward, forward: Forward) -> Finding:
         method = forward.method
-        what = f"its method {method}" if method else "the inner module"
+        what = f"its method {method}" if method else f"its part {forward.part}" if forward.part else "the inner module"
         message = (
             f"No rank reduces these gradients: the loss comes from {forward.text} (line {forward.span.line}), which calls "
             f"{what} and not the DDP wrapper."

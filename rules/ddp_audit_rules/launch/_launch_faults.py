@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ddp_audit.launch.faults import launch_faults, local_rank_fault
 from ddp_audit.launch.jobs import Fault, job_faults, jobs_of
-from ddp_audit.launch.model import Launch, ProseClaim
+from ddp_audit.launch.model import MPIRUN, SRUN, Launch, ProseClaim
 from ddp_audit.launch.prose import disagreement
 from ddp_audit.launch.scaling import starts
 from ddp_audit.rule import Context
-from ddp_audit.tree.nodes import ParseArguments, Program
+from ddp_audit.tree.nodes import ParseArguments, Program, Spawn
 
 
 def faults_of(context: Context, launches: Sequence[Launch]) -> list[Fault]:
@@ -40,6 +40,11 @@ def _local_rank(program: Program, launches: Iterable[Launch]) -> Iterator[Fault]
                 fault = local_rank_fault(launch, node.flags, node.strict, place)
                 if fault is not None:
                     yield fault
+
+
+def starting_all(program: Program, documented: Iterable[Launch]) -> list[Launch]:
+    """The launches that start every process of the job: MPI may start one on each node, which spawns the others."""
+    return [launch for launch in documented if launch.kind not in (MPIRUN, SRUN) or not program.has(Spawn)]
 
 
 def by_claim(documented: Iterable[Launch]) -> Iterator[tuple[ProseClaim, list[tuple[Launch, str]]]]:

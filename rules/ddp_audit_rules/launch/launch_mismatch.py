@@ -12,7 +12,7 @@ from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.ranks import rank_faults
 from ddp_audit.launch.scaling import launch_span, starts
 from ddp_audit.rule import Context, Rule
-from ddp_audit_rules.launch._launch_faults import by_claim, faults_of
+from ddp_audit_rules.launch._launch_faults import by_claim, faults_of, starting_all
 
 
 class LaunchMismatch(Rule):
@@ -66,7 +66,7 @@ if __name__ == "__main__":
     good = bad.replace("--nproc_per_node=3", "--nproc_per_node=2")
 
     def check(self, context: Context) -> Iterable[Finding]:
-        for claim, disagreeing in by_claim(context.documented):
+        for claim, disagreeing in by_claim(starting_all(context.program, context.documented)):
             yield self._mismatch(context, claim, disagreeing)
         named = [context.launch] if context.launch is not None and starts(context.launch, context.program.entry) else []
         launches = [*context.documented, *named]

@@ -30,6 +30,7 @@ class Forward(CallNode):
     kind: ClassVar[str] = "forward"
     through: str  # wrapper or module
     method: str = ""  # of the module, where one is called by its name
+    part: str = ""  # the module inside of it that is called, where it is taken apart
 
 
 class Backward(CallNode):
