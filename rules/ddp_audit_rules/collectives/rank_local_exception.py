@@ -31,7 +31,8 @@ class RankLocalException(Rule):
     quiet = (
         "Handlers that raise or exit on every way, exceptions that come on all ranks alike (ImportError, StopIteration, ..), a "
         "flag that is all-reduced before anyone skips, nothing collective afterwards, another collective as a substitute for one "
-        "that torch lacks, names that are tested for, or made on all ranks elsewhere."
+        "that torch lacks, the clipping of averaged gradients, names that are tested for, that the class gives, or that all ranks "
+        "make elsewhere."
     )
     confirmed = (
         "The ranks' counts of collectives part after this place, or an exception was raised here on some ranks and not on all."

@@ -38,7 +38,8 @@ class DataNotSharded(Rule):
     quiet = (
         "A DistributedSampler or any sampler or data set that is made with the rank or asks for it; indices, files or "
         "batches that are cut by rank; a test of the rank between the loop and the forward; draws with replacement, which "
-        "are independent where the seeds are, unless all ranks set one seed before; iterable data sets; evaluation loops; "
+        "are independent where the seeds are, unless all ranks set one seed before; data sets that draw another index; "
+        "iterable data sets; evaluation loops; "
         "loaders that a framework shares out; data sets and samplers that could not be followed (reported as possible)."
     )
     confirmed = "Two replicas have the same batches one after the other."

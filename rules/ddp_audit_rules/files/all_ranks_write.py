@@ -43,7 +43,8 @@ class AllRanksWrite(Rule):
     )
     quiet = (
         "Places that one rank reaches (guards here, in the caller, in the callee, by decorator); paths with the rank, the process "
-        "or a random name in them; mkdir with exist_ok=True, removal with ignore_errors or missing_ok, and calls inside of try; "
+        "or a random name in them; mkdir with exist_ok=True, or of a folder that each process made so before; "
+        "removal with ignore_errors or missing_ok, and calls inside of try; "
         "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is right "
         "where each node has a disk of its own, so it is only possible. The process that spawns the others is one."
     )

@@ -19,7 +19,7 @@ class WrapperBypassed(Rule):
     level = "error"
     what = (
         "A backward whose loss was computed only through the inner module of a DDP wrapper: by `.module`, by a reference to "
-        "the module that was kept from before the wrap, or by another method than the wrapper's call."
+        "the module that was kept from before the wrap, by another method than the wrapper's call, or by its parts in turn."
     )
     why = (
         "Only the wrapper's own forward prepares the reducer. Without it the backward reduces nothing, on no rank and without "
