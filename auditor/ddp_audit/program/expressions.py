@@ -17,7 +17,7 @@ from ddp_audit.program.lists import listed, says_of_number
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.nodes import FloorDivision
-from ddp_audit.program.operations import bounded, operation
+from ddp_audit.program.operations import bounded, decided_by, operation
 from ddp_audit.program.shown import show
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
 from ddp_audit.program.values import (
@@ -164,7 +164,8 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         return Const(value=said, text=text)
     result = operation(sign, _number(left, right), _number(right, left), text=text)
     if sign in ("is", "is not") and isinstance(right, Const) and right.value is None:
-        return replace(result, taint=result.taint - {DATA, CLOCK, RANDOM})  # whether there is a value is no matter of what is in it
+        # Whether there is a value is no matter of what is in it, but of what decided that there is one.
+        return replace(result, taint=(result.taint - {DATA, CLOCK, RANDOM}) | decided_by(left))
     return result
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import imports, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
+from ddp_audit.program.functions import keep_written
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
-from ddp_audit.program.operations import bounded, operation
+from ddp_audit.program.operations import bounded, decided_by, operation
 from ddp_audit.program.shared_memory import write_through
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.uses import element_of, is_container
@@ -84,7 +85,7 @@ def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> 
     if isinstance(owner, Alt) and isinstance(index, Const) and all(isinstance(option, Items) for option in options(owner)):
         first, *others = (subscript(lw, node, option, index) for option in options(owner))
         for other in others:
-            first = merge_value(Unknown() if owner.choice is None else owner.choice, first, other)
+            first = merge_value(Unknown(taint=decided_by(owner)) if owner.choice is None else owner.choice, first, other)
         return first
     chosen = _chosen(owner, index, text)
     if chosen is not None:
@@ -139,14 +140,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.emit(node, RenamedKeys(target=owner))
     if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
         lw.emit(node, EnvironmentSet(value=value, name=str(index.value)))
-    elif isinstance(owner, Items) and owner.keys is not None and isinstance(index, Const):
-        kept = [
-            (k, v) for k, v in zip(owner.keys, owner.items, strict=True) if not (isinstance(k, Const) and k.value == index.value)
-        ]
-        kept.append((index, value))
-        keys, items = tuple(k for k, _ in kept), tuple(v for _, v in kept)
-        made = Items(items=items, keys=keys, kind="dict", taint=join_taint(*items), deps=join_deps(*items))
-        lw.assign(owner_node, bounded(made))
+    elif (made := _with_item(owner, index, value)) is not None:
+        keep_written(lw, owner_node, made)
     elif the_object(owner, "module") is not None:
         replace_layer(lw, node, owner, index, value)
     elif isinstance(owner, Unknown) and value.deps and not owner.deps and _was_gathered(owner):
@@ -165,6 +160,28 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.assign(owner_node, Unknown(taint=owner.taint | value.taint | index.taint, deps=owner.deps, text=owner.text, by=by))
     elif isinstance(owner_node, (ast.Name, ast.Attribute)) and isinstance(owner, Unknown) and not value.taint <= owner.taint:
         lw.assign(owner_node, replace(owner, taint=owner.taint | value.taint))
+
+
+def _with_item(owner: Value, index: Value, value: Value) -> Value | None:
+    """A display, or one of several, in which one place holds another value; None where the place is not known."""
+    if isinstance(owner, Alt):
+        changed = [_with_item(option, index, value) for option in owner.options]
+        known = tuple(option for option in changed if option is not None)
+        return replace(owner, options=known, taint=owner.taint | value.taint) if len(known) == len(changed) and known else None
+    if not isinstance(owner, Items) or owner.many or not isinstance(index, Const):
+        return None
+    if owner.keys is None:
+        at = index.value
+        if owner.kind != "list" or type(at) is not int or not -len(owner.items) <= at < len(owner.items):
+            return None
+        items, keys = list(owner.items), None
+        items[at] = value
+    else:
+        pairs = zip(owner.keys, owner.items, strict=True)
+        kept = [(k, v) for k, v in pairs if not (isinstance(k, Const) and k.value == index.value)]
+        keys, items = (*(k for k, _ in kept), index), [*(v for _, v in kept), value]
+    taint, deps = join_taint(*items), join_deps(*items)
+    return bounded(Items(items=tuple(items), keys=keys, kind=owner.kind, taint=taint, deps=deps))
 
 
 def _was_gathered(owner: Value) -> bool:

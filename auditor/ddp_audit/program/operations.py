@@ -129,6 +129,12 @@ def two_views(one: Value | None, other: Value | None) -> tuple[Obj, Obj] | None:
     return (one, other) if one == replace(other, text=one.text) else None
 
 
+def decided_by(value: Value) -> Taint:
+    """The reasons of the conditions that chose between alternatives, where these have no such reasons themselves."""
+    found = options(value)
+    return value.taint - join_taint(*found) if len(found) > 1 else UNIFORM
+
+
 def merge(cond: Value, then: Value, orelse: Value) -> Value:
     """The value after a branch: equal ones stay, others become a conditional expression or alternatives, tainted by it."""
     both = two_views(then, orelse)
