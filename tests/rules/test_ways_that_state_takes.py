@@ -40,6 +40,25 @@ FLAGS = {
     "reduced by a helper that returns nothing": (
         "def agree(loss):\n    {0}\nfor (x,) in loader:\n    done = step(x)\n    agree(done)\n    if done.item() > 4:\n        break\n"
     ),
+    "a cell of a dict": (
+        "def train():\n    state = {{'stop': False}}\n    def on_batch(loss):\n        {0}\n        if loss.item() > 4:\n"
+        "            state['stop'] = True\n    for (x,) in loader:\n        on_batch(step(x))\n        if state['stop']:\n"
+        "            break\ntrain()\n"
+    ),
+    "a cell of a list": (
+        "def train():\n    stop = [False]\n    def on_batch(loss):\n        {0}\n        stop[0] = loss.item() > 4\n"
+        "    for (x,) in loader:\n        on_batch(step(x))\n        if stop[0]:\n            break\ntrain()\n"
+    ),
+    "a dict that a helper is given": (
+        "def note(flags, loss):\n    {0}\n    if loss.item() > 4:\n        flags['stop'] = True\nflags = {{'stop': False}}\n"
+        "for (x,) in loader:\n    note(flags, step(x))\n    if flags['stop']:\n        break\n"
+    ),
+    "a reason that is there or not": (
+        "class Stopper:\n    def __init__(self):\n        self.reason = None\n    def look(self, value):\n        if value != value:\n"
+        "            self.reason = 'nan'\n            return\n        if value > 9:\n            self.reason = 'large'\n"
+        "stopper = Stopper()\nfor (x,) in loader:\n    loss = step(x)\n    {0}\n    stopper.look(loss.item())\n"
+        "    if stopper.reason is not None:\n        break\n"
+    ),
     "reduced by a method, given by its name": (
         "class Comm:\n    def agree(self, other, loss):\n        {0}\ncomm = Comm()\nfor (x,) in loader:\n    done = step(x)\n"
         "    comm.agree(loss=done, other=1)\n    if done.item() > 4:\n        break\n"
@@ -174,3 +193,10 @@ def test_an_element_at_a_place_that_the_rank_decides(place: str, tmp_path: Path)
         "DDP120",
         audited(tmp_path, START + text.format(place.replace("1: 1", "1: 3").replace("3, 1", "3, 3").replace("1, 3", "3, 3"))),
     )
+
+
+def test_the_first_value_is_missing_on_all_ranks_alike(tmp_path: Path) -> None:
+    text = (
+        "best = None\nfor (x,) in loader:\n    loss = step(x)\n    if best is None:\n        dist.barrier()\n        best = loss\n"
+    )
+    assert not findings("DDP201", audited(tmp_path, START + text))
