@@ -164,6 +164,8 @@ def _never(question: Question, program: Program, ranks: Mapping[int, World]) -> 
     for node in program.nodes:
         if node.kind != "collective" or node.loops or node.calls or node.tries:
             continue
+        if node.function != "<module>":
+            continue  # of a function that nothing calls, which is read by itself
         for rank, world in ranks.items():
             run = question.execution.ranks[rank]
             if run.end not in (COMPLETED, EXITED) or any(line == node.span.line for _, _, line in run.events):

@@ -42,6 +42,12 @@ TWO_BY_TWO = [World(rank, 4, 2) for rank in range(4)]
         ("0 < dist.get_rank() < 3", [False, True, True, False]),
         ("dist.get_rank() in (0, 2)", [True, False, True, False]),
         ("not dist.get_rank()", [True, False, False, False]),
+        ("[*(3, 4), dist.get_rank()][2]", [0, 1, 2, 3]),
+        ("[9, 8][dist.get_rank() % 2]", [9, 8, 9, 8]),
+        ("{0: 9, 1: 8}[dist.get_rank() % 2]", [9, 8, 9, 8]),
+        ("('%d' % dist.get_rank()) == '1'", [False, True, False, False]),
+        ("str(dist.get_rank()) == '0'", [True, False, False, False]),
+        ("f'{dist.get_rank()}' == '2'", [False, False, True, False]),
         ("int(os.environ['NODE_RANK']) * 2 + int(os.environ['LOCAL_RANK'])", [0, 1, 2, 3]),
     ],
 )
@@ -143,3 +149,11 @@ def test_clock_and_files_taint(lowered: Lowered) -> None:
     clock, files = program.of(Seed)
     assert clock.seed.taint == {"clock"}
     assert files.seed.taint == {"files"}
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"), [("len(rest)", 2), ("rest[1]", 8), ("last", 9), ("first", 6), ("len([*rest, 1, *rest])", 5)]
+)
+def test_an_unpacking_and_a_display_with_a_star(lowered: Lowered, read: str, expected: int) -> None:
+    program = lowered(f"first, *rest, last = [6, 7, 8, 9]\ntorch.manual_seed({read})\n")
+    assert by_rank(only(program, Seed).seed, TWO_BY_TWO) == [expected] * 4

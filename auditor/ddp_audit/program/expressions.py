@@ -82,8 +82,19 @@ def _comparison(lw: Lowering, node: ast.Compare) -> Value:
 
 
 def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
-    values = tuple(lw.eval(e.value if isinstance(e, ast.Starred) else e) for e in node.elts)
-    return bounded(Items(items=values, kind=type(node).__name__.lower(), taint=join_taint(*values), deps=join_deps(*values)))
+    values: list[Value] = []
+    many = False
+    for part in node.elts:
+        value = lw.eval(part.value if isinstance(part, ast.Starred) else part)
+        if not isinstance(part, ast.Starred):
+            values.append(value)
+        elif isinstance(value, Items) and value.keys is None and not value.many:
+            values += value.items
+        else:
+            values.append(value)
+            many = len(node.elts) == 1
+    kind, taint, deps = type(node).__name__.lower(), join_taint(*values), join_deps(*values)
+    return bounded(Items(items=tuple(values), kind=kind, taint=taint, deps=deps, many=many))
 
 
 def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
@@ -171,9 +182,18 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
 
 def _number(value: Value, other: Value) -> Value:
     """A digit string that is compared with a number of the environment counts as that number."""
+    if _is_text(other):
+        return value
     if isinstance(value, Const) and isinstance(value.value, str) and isinstance(other, Expr) and value.value.lstrip("-").isdigit():
         return replace(value, value=int(value.value))
     return value
+
+
+def _is_text(value: Value) -> bool:
+    """Whether an expression makes a text: `str(rank)`, `"%d" % rank`, `f"{rank}"`."""
+    if isinstance(value, Const):
+        return isinstance(value.value, str)
+    return isinstance(value, Expr) and (value.op in ("format", "str") or (value.op in ("%", "+") and _is_text(value.args[0])))
 
 
 def _yielded(lw: Lowering, value: Value, whole: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,18 @@ def item(value: Value, index: int) -> Value:
     part = _of_one_place(value) if filled else bool(value.deps)  # of what a loop filled in one way, or a forward gives
     by = Made("[]", (value, Const(value=index))) if part else None
     return Unknown(taint=value.taint, deps=value.deps, by=by)
+
+
+def parts(value: Value, targets: Sequence[ast.expr]) -> list[Value]:
+    """What each target of an unpacking gets; one with a star gets the list of those that the others leave."""
+    star = next((n for n, target in enumerate(targets) if isinstance(target, ast.Starred)), None)
+    if star is None or not isinstance(value, Items) or value.keys is not None or value.many:
+        return [item(value, n) for n in range(len(targets))]
+    after = len(targets) - star - 1
+    end = max(len(value.items) - after, star)
+    rest = value.items[star:end]
+    starred = Items(items=rest, kind="list", taint=join_taint(*rest), deps=join_deps(*rest))
+    return [*(item(value, n) for n in range(star)), starred, *(item(value, end + n) for n in range(after))]
 
 
 def _of_one_place(value: Value) -> bool:

@@ -237,8 +237,8 @@ class Lowering:
                 self.here.rebound.add(name)
                 self.assign_name(name, kept)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                for index, element in enumerate(elts):
-                    self.assign(element.value if isinstance(element, ast.Starred) else element, iteration.item(value, index))
+                for element, part in zip(elts, iteration.parts(value, elts), strict=True):
+                    self.assign(element.value if isinstance(element, ast.Starred) else element, part)
             case ast.Attribute(value=owner, attr=attr):
                 lookup.assign_attribute(self, target, self.eval(owner), attr, value)
             case ast.Subscript(value=owner, slice=index):
