@@ -13,7 +13,9 @@ import pytest
 
 from ddp_audit import events
 from ddp_audit.cli import main
-from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.run import RankRun, RecordedRun
+from ddp_audit.compare.silent import silent_faults
+from ddp_audit.events import Event
 from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.store import FollowRun, load_run
 from ddp_audit.trace.worker import layout
@@ -157,6 +159,18 @@ def test_a_record_that_the_ring_has_come_round_to_is_not_marked(tmp_path: Path) 
     assert is_marked(place)
     mark(place, layout.DONE, time.time())
     assert all(run.ranks[0].damage == "" for run in both(tmp_path))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_counted_from_the_start_is_not_compared_without_it(lost: bool) -> None:
+    """Batches are equal by their number alone: of a ring that number is not known."""
+    run = RecordedRun(2)
+    for rank in range(2):
+        forwards = [
+            Event(events.FORWARD, detail={"model": "ddp0", "grad": True, "batch": f"{number:016x}"}) for number in range(1, 30)
+        ]
+        run.ranks[rank] = RankRun(rank, forwards, lost=lost)
+    assert [fault.kind for fault in silent_faults(run)] == ([] if lost else ["same-samples"])
 
 
 SCRIPT = """

@@ -36,7 +36,8 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     averaged = averaged_models(run, local)
     unreduced = list(_unreduced(run, averaged))
     groups = Groups(run)
-    samplers = list(samplers_differ(run, groups))
+    # What counts from the start of the run cannot be compared where the start was overwritten.
+    is_whole = not any(one.lost for one in run.ranks.values())
     return [
         *_same_device(run),
         *unreduced,
@@ -47,13 +48,21 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
         *wrong_factors(run, groups),
         *unequal_labels(run, groups),
         *same_stream(run, groups),
+        *(_numbered(run, groups) if is_whole else ()),
+        *_same_order(run),
+        *_shuffled_alike(run),
+    ]
+
+
+def _numbered(run: RecordedRun, groups: Groups) -> list[SilentFault]:
+    """Faults that show in what ranks did for the same time, counted from the start of the run."""
+    samplers = list(samplers_differ(run, groups))
+    return [
         *generators_shared(run, groups),
         *schedulers_apart(run),
         *samplers,
         *samples_shared(run, [fault.site for fault in samplers]),
         *_same_samples(run, groups),
-        *_same_order(run),
-        *_shuffled_alike(run),
     ]
 
 
@@ -110,8 +119,6 @@ def _unreduced(run: RecordedRun, averaged: Collection[str]) -> Iterator[SilentFa
 
 def _same_samples(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """Ranks of one wrapper's group that got the same samples in most forwards with gradients, or in many in a row."""
-    if any(one.lost for one in run.ranks.values()):
-        return  # the forwards of the ranks cannot be numbered
     for by_rank in groups.split(_training(run)):
         shared: Counter[int] = Counter()
         compared: Counter[int] = Counter()
