@@ -2,7 +2,7 @@
 
     make bugbench                                  the static tools on all programs, the others on the sample; a quarter of an hour
     make bugbench ARGS='--rules DIR [DIR ..]'      with checkouts of public Semgrep rules
-    python benchmarks/bugbench/bugbench.py [--static-only] [--sample PART ..] [--rules DIR ..] [--environment DIR] [--write]
+    python benchmarks/bugbench/bugbench.py [--static-only] [--sample PART ..] [--peers PART ..] [--rules DIR ..] [--write]
 
 README.md says what the measures are. Runs of programs under a tool are kept in results.json; with --static-only those of the
 dynamic tools are taken from there.
@@ -214,6 +214,9 @@ def main() -> int:
     )
     parser.add_argument("--sample", nargs="+", default=["blind"], choices=list(suite.PARTS), help="parts for the dynamic tools")
     parser.add_argument("--rules", nargs="*", type=Path, default=[], metavar="DIR", help="checkouts of Semgrep rules")
+    parser.add_argument(
+        "--peers", nargs="+", default=list(suite.PARTS), choices=list(suite.PARTS), help="parts for the other linters"
+    )
     parser.add_argument("--environment", type=Path, metavar="DIR", help="where the peers are installed (default: a new folder)")
     parser.add_argument("--write", action="store_true", help="write bugbench.md and results.json")
     args = parser.parse_args()
@@ -223,7 +226,8 @@ def main() -> int:
     if args.write and not args.static_only:
         RESULTS.write_text(json.dumps(kept_reports(dynamic), indent=1) + "\n", encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        static = [this_tool(programs), *peers(programs, args.environment or Path(folder), args.rules)]
+        given = [program for program in programs if program.part in args.peers]
+        static = [this_tool(programs), *peers(given, args.environment or Path(folder), args.rules)]
     text = page(programs, static, dynamic, args.sample, rules_version(args.rules))
     print(text)
     if args.write:

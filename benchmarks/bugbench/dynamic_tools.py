@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ddp_audit import __version__
 
 STALL = 4  # seconds without an event after which a run is taken to stand still
 LIMIT = 90  # seconds that a run may take in all, on a busy machine
+CRASH = "crash"
 FLIGHT = Path(__file__).with_name("flight.py")
 _PLACE = re.compile(r"([\w./-]+\.py)(?::|\", line )(\d+)")
 _FLIGHT_WORDS = re.compile(r"MatchState\.([A-Z_]+)|(COLLECTIVE_[A-Z_]+|SIZE_OR_SYNTAX_[A-Z_]+)|(Not all ranks joining)")
@@ -38,10 +40,16 @@ def dynamic_tools(programs: Sequence[Intent]) -> list[Tool]:
         Tool("Flight Recorder, torchfrtrace", f"torch {torch.__version__}"),
         Tool("TORCH_DISTRIBUTED_DEBUG=DETAIL", f"torch {torch.__version__}"),
     ]
+    crashes: Counter[str] = Counter()
     for program in programs:
         for tool, run in zip(tools, (traced, recorded, detailed), strict=True):
-            tool.reports[program.path] = run(program)
+            said = run(program)
+            tool.reports[program.path] = [report for report in said if report.rule != CRASH]
+            crashes[tool.name] += len(said) - len(tool.reports[program.path])
             print(f"{program.name}: {tool.name}: {sorted({r.rule for r in tool.reports[program.path]}) or 'nothing'}", flush=True)
+    for tool in tools:
+        if crashes[tool.name]:
+            tool.missing = f"{crashes[tool.name]} of {len(tool.reports)} runs ended with SIGSEGV under it"
     return tools
 
 
@@ -83,6 +91,8 @@ def detailed(program: Intent) -> list[Report]:
         command = [*_torchrun(program), str(program.path), *program.started.arguments]
         out, err = _run(command, program, folder, TORCH_DISTRIBUTED_DEBUG="DETAIL")
     said = out + err
+    if "SIGSEGV" in said:  # of the ranks that it watches; no program here does that by itself
+        return [Report(CRASH)]
     texts = {"mismatch": "Detected mismatch between collectives", "missing-rank": "failed to pass monitoredBarrier"}
     return [report for rule, text in texts.items() if text in said for report in _reports(rule, said, program)]
 

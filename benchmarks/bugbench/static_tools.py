@@ -153,7 +153,9 @@ def _output(command: list[str], files: list[Path]) -> str:
 def rules_version(rules: Sequence[Path], describe: Callable[[list[str]], str] | None = None) -> str:
     """The commits of checkouts of rules, by the names of their folders."""
     ask = describe or (lambda command: subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
-    return ", ".join(f"{folder} {ask(['git', '-C', str(folder), 'rev-parse', '--short', 'HEAD']) or '?'}" for folder in rules)
+    return ", ".join(
+        f"{folder.resolve().name} {ask(['git', '-C', str(folder), 'rev-parse', '--short', 'HEAD']) or '?'}" for folder in rules
+    )
 
 
 if __name__ == "__main__":
