@@ -1,4 +1,4 @@
-# expects: DDP118:32
+# expects: DDP101:31
 # outcome: gradients-local; parameters-differ
 """The step calls the encoder and the decoder of the inner module, and never the wrapper."""
 
