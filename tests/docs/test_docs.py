@@ -160,7 +160,7 @@ def test_site_is_built(tmp_path: Path) -> None:
     assert not re.search(r'<(?:script|img|link)[^>]* (?:src|href)="https?://', re.sub(r'<link rel="canonical"[^>]*>', "", start))
 
 
-@pytest.mark.parametrize("script", ["fixes_table", "questions_page"])
+@pytest.mark.parametrize("script", ["fixes_table", "frameworks_table", "questions_page"])
 def test_made_parts_of_pages_are_up_to_date(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS)
     module = importlib.import_module(script)
