@@ -317,7 +317,8 @@ class Patches:
         for wrapper in held.wrappers:
             reduced = max(reduced, wrapper.reduced)
             is_unreduced = is_unreduced or wrapper.is_unreduced(self._tracer.user_elements)
-        noted = self._tracer.note(held.steps[is_unreduced], 0, reduced)
+        # A number that stands at first counts in the check of the record, and one that is written with the end does not.
+        noted = self._tracer.note(held.steps[is_unreduced])
         inside.step = None if noted is None else (noted[0], reduced)
         self._settings.stepped(optimizer)
         self._looks.before_step(optimizer, held.wrappers)
