@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,13 @@ def test_all_ranks_have_to_average() -> None:
     assert kinds(steps("a", {3: AVERAGE}), steps("b", {})) == BOTH
     nameless = [Event(STEP, site=site(30), stack=(site(30),), detail={"unreduced": True})]
     assert kinds(nameless, nameless) == BOTH[:1]
+
+
+def test_only_what_the_program_reduces_after_a_step_is_an_average() -> None:
+    own = replace(all_reduce(40, 16), origin="ddp-bucket")
+    assert kinds(*[[WRAPPED, FORWARDS, all_reduce(40, 16), LOCAL, hashed(rank, 1)] for rank in "ab"]) == BOTH
+    assert kinds(*[[WRAPPED, FORWARDS, LOCAL, own, hashed(rank, 1)] for rank in "ab"]) == BOTH
+    assert kinds(*[[WRAPPED, FORWARDS, LOCAL, hashed(rank, 1), all_reduce(40, 16)] for rank in "ab"]) == []
 
 
 PROGRAM = """\

@@ -200,6 +200,8 @@ optimizer.step()
         ("[{'params': [model.module.bias]}, {'params': other.parameters()}], 0.1", ["bias"]),
         ("params=model.parameters(), lr=0.1", ["weight", "bias"]),
         ("other.parameters(), 0.1", []),
+        ("[other.weight, torch.load('more.pt')], 0.1", ["weight", "bias"]),  # what is loaded may be any of them
+        ("torch.load('all.pt'), 0.1", ["weight", "bias"]),
     ],
 )
 def test_what_an_optimizer_holds_however_it_is_given(arguments: str, local: list[str], tmp_path: Path) -> None:

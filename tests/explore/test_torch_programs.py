@@ -185,6 +185,29 @@ send(len(heads))
 del heads["a"]
 send(len(heads))
 """,
+    "elements that are not there": """
+heads, layers, net = nn.ModuleDict({"a": nn.Linear(2, 1)}), nn.ModuleList([nn.Linear(2, 2)]), nn.Sequential(nn.ReLU())
+table, weights = nn.ParameterDict({"a": torch.zeros(3)}), nn.ParameterList([torch.zeros(3), torch.zeros(2)])
+def tried(action):
+    try:
+        action()
+    except KeyError:
+        return 5
+    except IndexError:
+        return 6
+    return 7
+def without(owner, key):
+    del owner[key]
+send(tried(lambda: heads["z"]) + 10 * tried(lambda: layers[1]) + 100 * tried(lambda: net[-2]) )
+try:
+    table["z"]
+except AttributeError:
+    send(4)
+send(tried(lambda: without(heads, "z")) + 10 * tried(lambda: without(layers, 1)) + 100 * tried(lambda: without(net, 3)))
+send(tried(lambda: heads["a"]) + 10 * tried(lambda: layers[-1]) + 100 * tried(lambda: without(heads, "a")))
+send(len(layers) + len(net) + len(heads) + len(table))
+send(1 + (weights[0] in weights) + 2 * (weights[0] not in weights) + 4 * (layers[0] in layers) + 8 * (net in layers))
+""",
     "lists and dicts of parameters": """
 weights = nn.ParameterList([nn.Parameter(torch.zeros(3)), torch.zeros(2, 2)])
 weights.append(nn.Parameter(torch.zeros(5)))
@@ -385,6 +408,40 @@ with torch.no_grad():
     z = w * 2
 send(1 + z.requires_grad)
 """,
+    "functions with a backward of their own": """
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        return torch.cat([x] * n)
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x, x.sum(0)
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+    @staticmethod
+    def backward(ctx, a, b):
+        return a
+send(Doubled.apply(torch.zeros(3, 2), 4).numel())
+a, b = Both.apply(torch.zeros(3, 2))
+send(a.numel() * 10 + b.numel())
+""",
+    "forwards that run again in the backward": """
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+import torch.utils.checkpoint as again
+def run(x, y, z=None):
+    send(x.numel() + 10 * y.numel() + 100 * (z is not None))
+    return x
+send(checkpoint(run, torch.zeros(2), torch.zeros(3), use_reentrant=False).numel())
+send(again.checkpoint(run, torch.zeros(4), torch.zeros(5), torch.zeros(1), use_reentrant=False).numel())
+send(checkpoint(run, torch.zeros(4), y=torch.zeros(5), use_reentrant=False, preserve_rng_state=False).numel())
+send(checkpoint_sequential(nn.Sequential(nn.Linear(2, 5), nn.Linear(5, 3)), 2, torch.zeros(4, 2), use_reentrant=False).numel())
+send(checkpoint_sequential([nn.Linear(2, 5), nn.Linear(5, 4)], segments=1, input=torch.zeros(4, 2), use_reentrant=False).numel())
+""",
     "optimizers": """
 net = nn.Linear(2, 3)
 for optimizer in (torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.Adam(net.parameters(), 0.5), torch.optim.AdamW([{"params": [net.weight]}, {"params": [net.bias], "lr": 0.25}], lr=0.5)):
@@ -449,6 +506,8 @@ send((a > b).numel() + 100 * ((a > b).dtype == torch.bool))
 send((-a).numel() + (~(a > 0)).numel())
 i = torch.zeros(3, dtype=torch.int64)
 send(1 + ((i + 1).dtype == torch.int64) + 2 * ((i * 2.0).dtype == torch.float32) + 4 * ((b + i).dtype == torch.float32) + 8 * ((i + i).dtype == torch.float32))
+send(1 + ((2.5 * i).dtype == torch.float32) + 2 * ((2 * i).dtype == torch.int64) + 4 * ((i / 2).dtype == torch.float32) + 8 * ((1.0 - i).dtype == torch.float32))
+send(1 + ((i / i).dtype == torch.float32) + 2 * ((i // 2).dtype == torch.int64) + 4 * ((i // 2.0).dtype == torch.float32))
 a += 1
 send(a.numel())
 b[0] = 5

@@ -6,7 +6,7 @@ import ast
 import builtins
 from typing import Any
 
-from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Method, Native, Unknown
+from ddp_audit.explore.exact.values import Class, Function, Lib, Method, Native, Unknown
 from ddp_audit.knowledge.libraries import may_send
 
 ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.abort", "os.kill"})
@@ -28,10 +28,6 @@ def _acts(value: Any, seen: set[int]) -> bool:
         function = function.inner
     if isinstance(function, Lib):
         return function.name.startswith("torch.distributed") or function.name in ENDS or may_send(function.name)
-    if isinstance(function, Class) and function.is_module:
-        function = function.find("__init__")
-        if function is MISSING:
-            return False
     if not isinstance(function, Function):
         return True
     if id(function) in seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact.contents import is_unknown, unknown
-from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown
+from ddp_audit.explore.exact.values import PLAIN, Class, Module, Param, Tensor, Unknown, error
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -87,22 +87,35 @@ def kind_of(module: Module) -> str:
 
 
 def remove(it: Interpreter, module: Module, key: Any) -> None:
-    """`del container[key]`; what follows in a list moves up."""
+    """`del container[key]`; what follows in a list moves up. Raises what torch raises where nothing is there."""
     held = entries(module)
     names = list(held)
-    if isinstance(key, str) and key in held:
-        del held[key]
-    elif isinstance(key, int) and -len(names) <= key < len(names):
-        del names[key]
-        kept = [held[name] for name in names]
-        is_named = kind_of(module) == "Sequential" and not all(name.isdecimal() for name in held)
-        held_anew = dict(zip(names if is_named else map(str, range(len(kept))), kept, strict=True))
-        held.clear()
-        held.update(held_anew)
+    is_place = isinstance(key, int) and -len(names) <= key < len(names)
+    name = names[key] if is_place else key
+    if isinstance(name, str) and name in held:
+        kept = {other: item for other, item in held.items() if other != name}
+        if is_place and (kind_of(module) != "Sequential" or all(other.isdecimal() for other in names)):
+            kept = {str(number): item for number, item in enumerate(kept.values())}
+        (module.children if module.held is None else module.held).clear()
+        for other in names:
+            module.attrs.pop(_slot(other), None)
+        for other, item in kept.items():
+            _hold(module, other, item)
     else:
+        _is_missing(module, key)
         module.opaque = True
     it.effects += 1
     it.registered()
+
+
+def _is_missing(module: Module, key: Any, name: str = "KeyError") -> None:
+    """Raises what torch raises where a container has nothing under a key, as far as it is known."""
+    if module.held is None or module.opaque:
+        return
+    if isinstance(key, str) and _is_dict(module):
+        raise error(name, key)
+    if isinstance(key, int) and not _is_dict(module):
+        raise error("IndexError", f"index {key} is out of range")
 
 
 def append(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:
@@ -162,4 +175,5 @@ def child(owner: Module, index: Any) -> Any:
         return made
     if isinstance(index, str) and index in held:
         return held[index]
+    _is_missing(owner, index, "AttributeError" if kind_of(owner) == "ParameterDict" else "KeyError")
     return Unknown()

@@ -270,7 +270,7 @@ def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
     if isinstance(left, Tensor) or isinstance(right, Tensor):
         if isinstance(op, ast.MatMult):
             return tensors.function(it, "matmul", [left, right], {})
-        return totals.combined(it, op, left, right, tensors.elementwise(it, left, right))
+        return totals.combined(it, op, left, right, tensors.elementwise(it, left, right, divides=isinstance(op, ast.Div)))
     for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
         if isinstance(receiver, Instance) and isinstance(receiver.cls.find(method), Function):
             return calls.call(it, Method(receiver.cls.find(method), receiver), [other], {})

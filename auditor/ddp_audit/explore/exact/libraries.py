@@ -46,6 +46,8 @@ _QUESTIONS = frozenset({
     "is_inference_mode_enabled", "get_rng_state", "get_float32_matmul_precision", "compiled_with_cxx11_abi",
 })  # fmt: skip
 
+_OF_CHECKPOINT = frozenset({"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"})
+
 
 @dataclass(slots=True, eq=False)
 class Device:
@@ -161,7 +163,7 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
     if "autocast" in last or last in ("sdpa_kernel", "record_function", "profile", "set_detect_anomaly", "detect_anomaly"):
         return Context()
     if name.startswith("torch.utils.checkpoint."):
-        return calls.call(it, args[0], args[1:], {}) if args else Unknown()
+        return _checkpointed(it, last, args, kwargs) if args else Unknown()
     if name.startswith(("torch.cuda.", "torch.backends.", "torch.random.", "torch.mps.", "torch.accelerator.", "torch.profiler.")):
         return Unknown(last)
     if last in _QUESTIONS:
@@ -175,6 +177,17 @@ def _torch(it: Interpreter, name: str, last: str, args: list[Any], kwargs: dict[
         totals.changed(it, last, args[0], args[1:])
     made = tensors.create(it, last, args, kwargs)
     return totals.made_by(last, args, tensors.function(it, last, args, kwargs) if made is None else made)
+
+
+def _checkpointed(it: Interpreter, last: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What a function, or functions in a row, give whose forward runs again in the backward."""
+    if last != "checkpoint_sequential":
+        return calls.call(it, args[0], args[1:], {key: value for key, value in kwargs.items() if key not in _OF_CHECKPOINT})
+    result = args[2] if len(args) > 2 else kwargs.get("input", Unknown("an input"))
+    parts = args[0] if isinstance(args[0], list) else [args[0]]
+    for part in parts:
+        result = calls.call(it, part, [result], {})
+    return result
 
 
 def _with_mode(function: Function, grad: bool) -> Function:
@@ -206,12 +219,12 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
         return Lib(name.replace("_wrapper", "_hook")) if inner == "allreduce_hook" else Unknown(f"{last}({inner})")
     if name.count(".") == 2:
         return collectives.call(it, last, args, kwargs)
-    if name == "torch.distributed.algorithms.join.Join":
+    if name in ("torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join"):
         joined = args[0] if args else kwargs.get("joinables")
         if isinstance(joined, (list, tuple)) and len(joined) == 1 and isinstance(joined[0], training.Wrapper):
             return training.join(it, joined[0], args[1:], {k: v for k, v in kwargs.items() if k != "joinables"})
     if any(word in name for word in ("checkpoint", "tensor", "pipelining", "elastic", "optim", "algorithms")):
-        if "checkpoint" in name or "algorithms.join" in name:
+        if "checkpoint" in name or last == "Join":
             it.bound(f"{name} is not followed")
         return Context() if last == "Join" else Unknown(last)
     return Unknown(last)

@@ -98,8 +98,8 @@ def fresh(value: Any) -> Any:
     return value
 
 
-def elementwise(it: Interpreter, left: Any, right: Any) -> Tensor:
-    """An operator on two values of which one is a tensor at least."""
+def elementwise(it: Interpreter, left: Any, right: Any, *, divides: bool = False) -> Tensor:
+    """An operator on two values of which one is a tensor at least; the quotient of numbers without a point is one with."""
     sides = [v for v in (left, right) if isinstance(v, Tensor)]
     first = sides[0]
     shape = first.shape
@@ -107,7 +107,8 @@ def elementwise(it: Interpreter, left: Any, right: Any) -> Tensor:
         shape = _broadcast(left.shape, right.shape)
     floats = [t.dtype for t in sides if t.dtype is not None and "float" in t.dtype]
     dtype = floats[0] if floats else first.dtype
-    if not floats and isinstance(left if len(sides) == 1 and sides[0] is right else right, float):
+    is_number = not any(t.dtype is None or "complex" in t.dtype for t in sides)
+    if is_number and not floats and (divides or isinstance(left, float) or isinstance(right, float)):
         dtype = "float32"
     return like(it, first, left, right, dtype=dtype, shape=shape)
 

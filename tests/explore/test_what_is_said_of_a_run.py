@@ -1,0 +1,126 @@
+"""What a predicted run says beside its events: what it did not follow, what may differ between ranks, what was read too early."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from interpreted import predicted
+
+from ddp_audit.explore.exact import Run
+
+GIVEN_TO_A_LIBRARY = {
+    "a function that counts": ("def make():\n    return len([1])\n", False),
+    "a class whose constructor sends": ("class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        dist.barrier()\ndef make():\n    return Net()\n", True),
+    "a function that sends": ("def make():\n    dist.barrier()\n", True),
+    "a function that calls what is outside of it": ("def outer():\n    def inner():\n        dist.barrier()\n    def make():\n        inner()\n    return make\nmake = outer()\n", True),
+    "a function that calls something harmless outside of it": ("def outer():\n    def inner():\n        return 1\n    def make():\n        inner()\n    return make\nmake = outer()\n", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "may_send"), GIVEN_TO_A_LIBRARY.values(), ids=GIVEN_TO_A_LIBRARY)
+def test_a_function_that_a_library_is_given_may_send_when_it_sends(text: str, may_send: bool, tmp_path: Path) -> None:
+    run = predicted(tmp_path, f"import pandas\n{text}pandas.DataFrame().apply(make)\n")
+    assert not_followed(run) == may_send
+
+
+def not_followed(run: Run) -> bool:
+    return any("is not followed" in doubt.what for doubt in run.doubts[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "may_send"),
+    [
+        ("(data + 1).bit_count()", False),
+        ("max(data, 3).run()", False),
+        ("[data, 1, 'a', None, torch.ones(2)][data].run()", False),
+        ("[data, dist.barrier][data]()", True),
+        ("{'a': 1, 'b': print}[str(data)]()", False),
+        ("{'a': 1, 'b': lambda: dist.barrier()}[str(data)]()", True),
+    ],
+)
+def test_what_is_computed_of_numbers_and_data_sends_nothing(call: str, may_send: bool, tmp_path: Path) -> None:
+    run = predicted(tmp_path, f"import json\ndata = json.loads(os.environ['A'])\n{call}\n")
+    assert not_followed(run) == may_send
+
+
+def test_a_rank_that_was_not_asked_for_is_not_read_too_early(tmp_path: Path) -> None:
+    text = "dist.destroy_process_group()\nseveral = False\nn = dist.get_rank() if {} else 5\ndist.init_process_group()\ndef use():\n    return range(n)\nuse()\n"
+    assert predicted(tmp_path, text.format("several")).early_uses == {}
+    asked = predicted(tmp_path, text.format("dist.is_initialized()")).early_uses
+    lines = (tmp_path / "script.py").read_text().splitlines()
+    read, use = (
+        1 + next(n for n, line in enumerate(lines) if words in line) for words in ("if dist.is_initialized()", "return range(n)")
+    )
+    assert [(where.line, line) for where, (_, line) in asked.items()] == [(read, use)]
+
+
+@pytest.mark.parametrize(
+    ("model", "whole"),
+    [
+        ("torchvision.models.resnet18()", False),
+        ("timm.create_model('x')", False),
+        ("nn.Linear(2, 2)", True),
+        ("some_library.Net()", False),
+    ],
+)
+def test_a_run_with_a_model_of_a_library_is_not_whole(model: str, whole: bool, tmp_path: Path) -> None:
+    run = predicted(tmp_path, f"import timm, torchvision, some_library\nmodel = DDP({model})\n")
+    assert (run.opaque, run.is_whole) == (not whole, whole)
+
+
+@pytest.mark.parametrize(
+    ("made", "may_differ"),
+    [
+        ("torch.arange(n)", False),
+        ("torch.arange(0, n, 2)", False),
+        ("torch.arange(5)", False),
+        ("torch.zeros(n)", False),
+        ("torch.eye(4)", False),
+        ("torch.linspace(0, 1, 5)", False),
+        ("torch.randperm(5)", True),
+        ("torch.randint(0, 9, (3,))", True),
+        ("torch.rand(3)", True),
+    ],
+)
+def test_only_what_is_drawn_may_differ_between_ranks(made: str, may_differ: bool, tmp_path: Path) -> None:
+    text = f"import json\nn = json.loads(os.environ['A'])\nx = {made}\nif x.sum() > 3:\n    dist.barrier()\n"
+    assert bool(predicted(tmp_path, text, both_ways=True).variants) == may_differ
+
+
+@pytest.mark.parametrize("name", ["torch.distributed.algorithms.Join", "torch.distributed.algorithms.join.Join"])
+@pytest.mark.parametrize("joined", ["[model]", "joinables=(model,)"])
+def test_one_model_under_join_is_followed(name: str, joined: str, tmp_path: Path) -> None:
+    place, _, last = name.rpartition(".")
+    text = f"from {place} import {last}\nmodel = DDP(nn.Linear(4, 1))\nwith {last}({joined}):\n    for _ in range(2 + rank):\n        model(torch.ones(2, 4)).sum().backward()\n"
+    run = predicted(tmp_path, text)
+    assert (run.kind, run.bounds) == ("completes", [])
+    assert len(run.collectives(0)) == len(run.collectives(1))
+
+
+def test_several_models_under_join_are_not_followed(tmp_path: Path) -> None:
+    text = "from torch.distributed.algorithms.join import Join\na, b = DDP(nn.Linear(4, 1)), DDP(nn.Linear(4, 1))\nwith Join([a, b]):\n    a(torch.ones(2, 4)).sum().backward()\n"
+    run = predicted(tmp_path, text)
+    assert any("Join is not followed" in bound for bound in run.bounds)
+
+
+def test_reductions_that_are_delayed_are_followed_where_their_parameters_are_known(tmp_path: Path) -> None:
+    options = "delay_all_reduce_named_params={}, param_to_hook_all_reduce=net.bias"
+    text = f"net = nn.Linear(4, 3)\nmodel = DDP(net, {options})\nmodel(torch.ones(2, 4)).sum().backward()\n"
+    known = predicted(tmp_path, text.format("[('weight', net.weight)]"))
+    assert ([e.numel for e in known.collectives(0) if e.op == "all_reduce"], known.bounds) == ([12, 15], [])
+    for pairs in (
+        "[('weight', net.weight, 1)]",
+        "[('weight', net.weight), 5]",
+        "[(net.weight, 'weight')]",
+        "torch.load('pairs.pt')",
+    ):
+        run = predicted(tmp_path, text.format(pairs))
+        assert any("whose reduction is delayed are not known" in bound for bound in run.bounds), pairs
+
+
+def test_the_latest_forward_is_reduced_first_also_where_its_wrapper_was_made_anew(tmp_path: Path) -> None:
+    text = "one, two = nn.Linear(4, 3), nn.Linear(5, 2)\na = DDP(one)\nout = a(torch.ones(2, 4)).sum()\nb = DDP(two)\n{}out = out + b(torch.ones(2, 5)).sum()\nout.backward()\n"
+    for anew in ("", "c = DDP(one)\n"):
+        run = predicted(tmp_path, text.format(anew))
+        assert [event.numel for event in run.collectives(0) if event.op == "all_reduce"] == [12, 15], anew
