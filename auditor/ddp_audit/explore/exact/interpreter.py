@@ -12,7 +12,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, definitions, described, early, expressions, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, definitions, early, expressions, imports, patterns, tensors, totals
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.arms import is_early_exit, preferred
 from ddp_audit.explore.exact.contents import unknown
@@ -22,7 +22,6 @@ from ddp_audit.explore.exact.stride import Stride, passes_of
 from ddp_audit.explore.exact.values import (
     BREAK,
     CONTINUE,
-    MISSING,
     RETURN,
     Class,
     Closed,
@@ -188,7 +187,7 @@ class Interpreter(Iteration):
             case ast.Nonlocal(names=names):
                 scope.enclosing.update(names)
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                imports.bind(self, node, scope)
             case ast.Delete(targets=targets):
                 for target in targets:
                     self._delete(target, scope)
@@ -445,55 +444,6 @@ class Interpreter(Iteration):
         """The module of a full name: a file of the project, or a library."""
         source = self.project.resolve_import(name, 0, self.frames[-1].source)
         return Lib(canonical(name)) if source is None else self.load(source, name)
-
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                source = self.project.resolve_import(alias.name, 0, scope.source)
-                if source is not None and (alias.asname or "." not in alias.name):
-                    scope.variables[alias.asname or alias.name] = self.load(source, alias.name)
-                elif alias.asname:
-                    scope.variables[alias.asname] = Lib(canonical(alias.name))
-                elif source is not None:
-                    self._import_parts(alias.name.split("."), scope)
-                else:
-                    scope.variables.setdefault(alias.name.split(".")[0], Lib(alias.name.split(".")[0]))
-            return
-        base = node.module or ""
-        source = self.project.resolve_import(base, node.level, scope.source) if base or node.level else None
-        for alias in node.names:
-            full = f"{base}.{alias.name}" if base else alias.name
-            if alias.name == "*":
-                if source is not None:
-                    loaded = self.load(source, base)
-                    scope.variables.update({k: v for k, v in loaded.variables.items() if not k.startswith("_")})
-                continue
-            name = alias.asname or alias.name
-            if source is not None:
-                found = self.load(source, base).variables.get(alias.name, MISSING)
-                if found is not MISSING:
-                    scope.variables[name] = found
-                    continue
-            inner = self.project.resolve_import(full, node.level, scope.source)
-            if inner is not None and inner is not source:
-                scope.variables[name] = self.load(inner, full)
-            elif source is not None or node.level:
-                scope.variables[name] = Unknown(full)  # a part of the project that is not there, which may send
-            else:
-                scope.variables[name] = described.value(self, Lib(canonical(full)))
-
-    def _import_parts(self, names: list[str], scope: Scope) -> None:
-        """`import a.b.c`: each part is loaded and is an attribute of the one before; the name of the first is bound."""
-        holder = scope
-        for count, name in enumerate(names, 1):
-            full = ".".join(names[:count])
-            source = self.project.resolve_import(full, 0, scope.source)
-            if source is not None:
-                made = self.load(source, full)
-            else:  # a folder without an __init__.py
-                made = self.modules.setdefault(f"package {full}", Scope({"__name__": full}, scope.source))
-            holder.variables[name] = made
-            holder = made
 
 
 def _is_success(code: tuple[Any, ...]) -> bool:

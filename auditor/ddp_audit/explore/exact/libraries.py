@@ -20,6 +20,7 @@ from ddp_audit.explore.exact import (
     layer_table,
     optimizers,
     python_names,
+    python_objects,
     records,
     settings,
     standard,
@@ -358,4 +359,7 @@ _CALLS: dict[str, Model] = {
     **{f"{_DATA}{kind}": _dataset(kind) for kind in ("TensorDataset", "Subset", "ConcatDataset", "StackDataset")},
 }  # fmt: skip
 
-__all__ = ["Class", "Device", "Lib", "attribute", "call", "copies", "iterators", "records", "standard_collections", "texts"]
+__all__ = [
+    "Class", "Device", "Lib", "attribute", "call",
+    "copies", "iterators", "python_objects", "records", "standard_collections", "texts",  # which register what they know
+]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, expressions, generators, optimizers, totals, training
+from ddp_audit.explore.exact import calls, expressions, generators, totals, training
 from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.iteration import several
 from ddp_audit.explore.exact.values import (
@@ -22,7 +22,6 @@ from ddp_audit.explore.exact.values import (
     Lib,
     Method,
     Module,
-    Native,
     Raised,
     Several,
     Tensor,
@@ -30,8 +29,6 @@ from ddp_audit.explore.exact.values import (
     error,
 )
 from ddp_audit.folding import TooLarge, weigh
-from ddp_audit.knowledge.libraries import since
-from ddp_audit.program.lookup import canonical
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -374,114 +371,6 @@ def _next(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for element in it.iterate(source):
         return element
     return end()
-
-
-@model("builtins.getattr")
-def _getattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) < 2 or not isinstance(args[1], str):
-        return Unknown()
-    try:
-        found = calls.attribute(it, args[0], args[1])
-    except Raised as raised:
-        if len(args) > 2 and calls.matches(raised.value, _NO_ATTRIBUTE):
-            return args[2]
-        raise
-    missing = isinstance(found, Unknown) and not isinstance(args[0], (Unknown, Lib))
-    return args[2] if missing and len(args) > 2 else found
-
-
-@model("builtins.delattr")
-def _delattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    if len(args) == 2 and isinstance(args[1], str):
-        calls.delete_attribute(it, args[0], args[1])
-
-
-@model("builtins.setattr")
-def _setattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
-    if len(args) == 3 and isinstance(args[1], str):
-        calls.set_attribute(it, args[0], args[1], args[2])
-
-
-@model("builtins.hasattr")
-def _hasattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if isinstance(args[0], Lib) and isinstance(args[1], str):
-        first = since(canonical(f"{args[0].name}.{args[1]}"))
-        return Unknown("whether it has an attribute", quiet=True) if first is None else it.torch_version() >= first
-    if isinstance(args[0], Unknown) or not isinstance(args[1], str):
-        return Unknown("whether it has an attribute")
-    try:
-        return not isinstance(calls.attribute(it, args[0], args[1]), Unknown)
-    except Raised as raised:
-        if calls.matches(raised.value, _NO_ATTRIBUTE):
-            return False
-        raise
-
-
-@model("builtins.isinstance")
-def _isinstance(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
-    answers = [_is_a(args[0], kind) for kind in kinds]
-    if True in answers:
-        return True
-    return Unknown("what it is") if None in answers else False
-
-
-_NO_ATTRIBUTE = Lib("builtins.AttributeError")
-_PYTHON = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": bool,
-    "list": list,
-    "tuple": tuple,
-    "dict": dict,
-    "set": set,
-    "bytes": bytes,
-}
-
-
-def _is_a(value: Any, kind: Any) -> bool | None:
-
-    if isinstance(value, Unknown) or isinstance(kind, Unknown):
-        return None
-    name = kind.name if isinstance(kind, Lib) else ""
-    last = name.rsplit(".", 1)[-1]
-    if name.startswith("builtins.") and last in _PYTHON:
-        return isinstance(value, _PYTHON[last])
-    if isinstance(value, training.Wrapper):
-        return last in ("DistributedDataParallel", "Module")
-    if isinstance(value, (Instance, Error)):
-        return calls.matches(value, kind) or (
-            isinstance(kind, Class) and isinstance(value, Instance) and kind in value.cls.lineage()
-        )
-    if isinstance(value, Module):
-        if isinstance(kind, Class):
-            return isinstance(value.cls, Class) and kind in value.cls.lineage()
-        own = value.cls.outside_bases() if isinstance(value.cls, Class) else {str(value.cls)}
-        return name == "torch.nn.Module" or last in {n.rsplit(".", 1)[-1] for n in own}
-    if isinstance(value, Tensor):
-        return last in ("Tensor", type(value).__name__, "Parameter" if type(value).__name__ == "Param" else "Tensor")
-    if isinstance(value, optimizers.Optimizer):
-        return last == "Optimizer"
-    if isinstance(value, (*PLAIN, list, tuple, dict, set, frozenset, range)):
-        return False if isinstance(kind, Class) or isinstance(value, PLAIN) or name.startswith("torch.") else None
-    return None
-
-
-@model("builtins.vars")
-def _vars(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    held = getattr(args[0], "attrs", None) if args else None
-    return held if isinstance(held, dict) else Unknown("vars")
-
-
-@model("builtins.type")
-def _type(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return args[0].cls if args and isinstance(args[0], (Instance, Module)) and isinstance(args[0].cls, Class) else Unknown("a type")
-
-
-@model("builtins.callable")
-def _callable(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return isinstance(args[0], (Function, Method, Native, Class, Module)) or Unknown("callable")
 
 
 @model("builtins.slice")
