@@ -13,7 +13,7 @@ from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_sc
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_written
-from ddp_audit.program.lists import as_list, grown, shortened
+from ddp_audit.program.lists import as_list, grown, shortened, with_some, without_some
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, ParameterWrite
 from ddp_audit.program.values import (
@@ -24,6 +24,7 @@ from ddp_audit.program.values import (
     Obj,
     Unknown,
     Value,
+    is_filled,
     join_taint,
     options,
     the_object,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_ADDS = ("add_module", "register_module", "register_parameter", "insert", "set_submodule")
+_ADDS = ("add_module", "register_module", "register_parameter", "set_submodule")
 
 
 # ---- parameters
@@ -86,7 +87,28 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
     if isinstance(node.func, ast.Attribute) and held is not None and args:
         keep_written(lw, node.func.value, grown(lw, held, bound.name, args[0]))
         return Const(value=None)
+    if bound.name == "append" or (args and is_filled(args[0])):
+        _put(lw, node)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
+
+
+def _put(lw: Lowering, node: ast.Call) -> None:
+    """`seen.add(name)`, `found[key].append(x)`: a container that is no list has an element more."""
+    place = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if isinstance(place, ast.Subscript):  # a default dict makes the element that it is asked for
+        place = place.value
+    if isinstance(place, (ast.Name, ast.Attribute)) and (now := with_some(lw, lw.eval(place))) is not None:
+        keep_written(lw, place, now)
+
+
+def _insert(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`found.insert(0, x)`, `seen.add(x)`, `kept.setdefault(key, [])`: one element more at the least."""
+    held = as_list(bound.receiver) if bound.name == "insert" and len(args) > 1 else None
+    if isinstance(node.func, ast.Attribute) and held is not None and (lw.loops or held.many):
+        keep_written(lw, node.func.value, grown(lw, held, "append", args[1]))
+        return Const(value=None)
+    _put(lw, node)
+    return _add(lw, node, bound, args, kwargs) if bound.name == "insert" else None
 
 
 def _shrink(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -95,6 +117,8 @@ def _shrink(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     if isinstance(node.func, ast.Attribute) and held is not None and (held.filled or lw.loops):
         emptied = replace(held, many=True, filled=False)
         keep_written(lw, node.func.value, emptied if bound.name == "clear" else shortened(lw, held))
+    elif isinstance(node.func, ast.Attribute) and (less := without_some(bound.receiver)) is not None:
+        keep_written(lw, node.func.value, less)
     return None
 
 
@@ -180,6 +204,7 @@ CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
     apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
-    **dict.fromkeys(("pop", "popleft", "remove", "clear"), _shrink),
+    **dict.fromkeys(("pop", "popleft", "popitem", "remove", "discard", "clear"), _shrink),
     **dict.fromkeys(kinds()["writes-parameter"] | kinds()["draws-in-place"], _write), **dict.fromkeys(_ADDS, _add),
+    **dict.fromkeys(("insert", "add", "setdefault"), _insert),
 )  # fmt: skip

@@ -103,7 +103,7 @@ def _import_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict
 @CONTRACTS.of("builtins.len")
 def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if args else Unknown()
-    if isinstance(value, Items) and not value.many:
+    if isinstance(value, Items) and not value.many and not value.filled:
         return Const(value=len(value.items))
     return Unknown(text=lw.text(node), taint=_taint_of_length(value), by=Made("builtins.len", (value,)))
 

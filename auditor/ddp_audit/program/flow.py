@@ -18,7 +18,7 @@ from ddp_audit.program import (
 )
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.guards import NoSync
-from ddp_audit.program.lists import after_a_loop
+from ddp_audit.program.lists import after_a_loop, as_list
 from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
 from ddp_audit.program.nodes import Check, NoSyncBlock
@@ -31,6 +31,7 @@ from ddp_audit.program.values import (
     Const,
     Expr,
     Func,
+    Items,
     Obj,
     Taint,
     Unknown,
@@ -243,6 +244,8 @@ def _forget_counters(lw: Lowering, node: ast.For | ast.AsyncFor | ast.While) -> 
     """Counters that the body advances have no known value inside the loop."""
     for target in lw.here.source.fact("counters", node, _counters):
         old = lw.eval(target)
+        if as_list(old) is not None or (isinstance(old, Items) and old.kind in ("set", "dict")):
+            continue  # `found += [batch]` is as good as extend()
         if isinstance(old, (Const, Unknown)) or (isinstance(old, Value) and not isinstance(old, Obj)):
             lw.assign(target, Unknown(taint=old.taint, text=names.written(target)))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import imports, names
+from ddp_audit.program import imports, lists, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.functions import keep_written
 from ddp_audit.program.made import behind, operation_of
@@ -155,6 +155,8 @@ def assign_item(lw: Lowering, node: ast.Subscript, owner_node: ast.expr, index: 
         lw.emit(node, EnvironmentSet(value=value, name=str(index.value)))
     elif (made := _with_item(owner, index, value)) is not None:
         keep_written(lw, owner_node, made)
+    elif isinstance(owner_node, (ast.Name, ast.Attribute)) and (some := lists.with_some(lw, owner)) is not None:
+        keep_written(lw, owner_node, replace(some, taint=some.taint | value.taint) if isinstance(owner, Unknown) else some)
     elif the_object(owner, "module") is not None:
         replace_layer(lw, node, owner, index, value)
     elif isinstance(owner, Unknown) and value.deps and not owner.deps and _was_gathered(owner):

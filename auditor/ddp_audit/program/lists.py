@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.made import FILLED
 from ddp_audit.program.model import Loop
 from ddp_audit.program.operations import bounded_list
@@ -72,6 +73,47 @@ def grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
     return bounded_list(Items(items=items, kind=held.kind, many=True, taint=taint, deps=deps, count=count, filled=filled))
 
 
+def extended(lw: Lowering, value: Value, added: Value) -> Items | None:
+    """A list after `+=` in a loop, or with any number of elements; None where it is no such list."""
+    held = as_list(value)
+    return grown(lw, held, "extend", added) if held is not None and (lw.loops or held.many) else None
+
+
+def united(lw: Lowering, value: Value, added: Value) -> Value | None:
+    """A set or a dict after `|=`; None where nothing is known of it."""
+    return with_some(lw, value) if is_filled(added) else None
+
+
+def with_some(lw: Lowering, value: Value) -> Value | None:
+    """A container after something was put into it at a place that is not known; None where it may have been there, or empty still.
+
+    What else is known of the container stays as it is.
+    """
+    if not in_each_pass(lw):
+        return None
+    if isinstance(value, Alt):
+        some = tuple(with_some(lw, option) for option in value.options)
+        known = tuple(option for option in some if option is not None)
+        return replace(value, options=known) if known and len(known) == len(some) else None
+    if isinstance(value, Items) and (value.kind in ("set", "dict") or value.keys is not None):
+        return replace(value, filled=True)
+    return replace(value, filled=True) if isinstance(value, Unknown) and _is_container(value) else None
+
+
+def without_some(value: Value) -> Value | None:
+    """A container other than a list after something was taken away: it may have nothing left; None where nothing changes."""
+    if isinstance(value, Alt):
+        return (
+            replace(value, options=tuple(without_some(option) or option for option in value.options)) if is_filled(value) else None
+        )
+    return replace(value, filled=False) if isinstance(value, (Items, Unknown)) and value.filled else None
+
+
+def _is_container(value: Unknown) -> bool:
+    """Whether a value was made as an empty container of which the elements are not followed: `defaultdict(list)`."""
+    return value.by is not None and is_kind(value.by.name, "python-container")
+
+
 def reordered(lw: Lowering, value: Value, element: Value, adds: int) -> Items | None:
     """A list after something put its elements into another order, with one more or one less; None where it is no list."""
     held = as_list(value)
@@ -131,7 +173,9 @@ def after_a_loop(lw: Lowering, loop: Loop, passed: Slots, before: Slots) -> Slot
     cond, once = Unknown(taint=loop.taint), _has_a_pass(lw, loop)
 
     def joined(mine: Value, other: Value) -> Value:
-        lists = [one for one in options(mine) if isinstance(one, Items) and one.many and one.filled]
+        if once and isinstance(mine, Unknown) and mine.filled:
+            return replace(mine, taint=mine.taint | loop.taint)
+        lists = [one for one in options(mine) if isinstance(one, Items) and one.filled]
         if once and lists and len(lists) == len(options(mine)):
             return Alt(options=tuple(lists), taint=mine.taint | loop.taint, deps=mine.deps, text=mine.text)
         return merge_value(cond, mine, other)

@@ -26,6 +26,7 @@ from ddp_audit.program import (
     flight,
     flow,
     iteration,
+    lists,
     lookup,
     names,
     presence,
@@ -451,7 +452,9 @@ class Lowering:
         elif op in ("/", "*"):
             changes.note_scale(self, node, left, op, right)
         elif op == "+":
-            result = changes.joined_parameters(left, right) or result
+            result = changes.joined_parameters(left, right) or lists.extended(self, left, right) or result
+        elif op == "|":
+            result = lists.united(self, left, right) or result
         self.assign(node.target, result)
 
     # ---- modules and leftovers

@@ -143,7 +143,7 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         return replace(both[0], compiled=merge(cond, *views))
     if then == orelse:
         if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
-            return then
+            return orelse if is_filled(then) else then
         return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
     taint = then.taint | orelse.taint | cond.taint
     deps = then.deps | orelse.deps
@@ -158,6 +158,8 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
     for option in (*options(then), *options(orelse)):
         if option not in alternatives:
             alternatives.append(option)
+        elif not is_filled(option):  # as the other is, but it may be empty
+            alternatives[alternatives.index(option)] = option
     return Alt(options=tuple(alternatives[:8]), taint=taint, deps=deps, text=then.text or orelse.text)
 
 

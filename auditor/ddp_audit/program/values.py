@@ -77,9 +77,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Unknown(Value):
-    """A value with nothing known but its taint, and perhaps what made it."""
+    """A value with nothing known but its taint, and perhaps what made it, and that it is a container with an element."""
 
     by: Made | None = field(default=None, compare=False, repr=False)
+    filled: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +316,9 @@ def is_filled(value: Value) -> bool:
     """Whether a value is a list or its like that has an element on every rank, whatever is in it."""
     if isinstance(value, Alt) and value.options:
         return all(map(is_filled, value.options))
-    return isinstance(value, Items) and (value.filled if value.many else bool(value.items))
+    if isinstance(value, Items):
+        return value.filled or (not value.many and bool(value.items))
+    return isinstance(value, Unknown) and value.filled
 
 
 def truth(value: Value, world: World) -> bool | None:
