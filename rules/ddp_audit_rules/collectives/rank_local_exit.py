@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP
@@ -11,6 +11,7 @@ from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Jump, Step
 from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit.tree.values import RANK
+from ddp_audit_rules.collectives._carried import carried
 from ddp_audit_rules.collectives._regions import what_of
 from ddp_audit_rules.collectives._skips import Skip, skips
 from ddp_audit_rules.facts.parted import counts_at, parted
@@ -75,13 +76,16 @@ dist.destroy_process_group()
     def check(self, context: Context) -> Iterable[Finding]:
         found = list(skips(context.program))
         first = {id(n) for n in first_of_each_place(skip.node for skip in found)}
-        reported: set[object] = set()
+        shown: dict[object, Skip] = {}
         for skip in found:
-            if id(skip.node) in first and skip.guard.span not in reported:
-                reported.add(skip.guard.span)
-                yield self._finding(skip)
+            if id(skip.node) in first:
+                shown.setdefault(skip.guard.span, skip)
+        followed = carried(context.program, list(shown.values()))
+        for skip in shown.values():
+            if id(skip) not in followed:
+                yield self._finding(skip, [outer for outer in shown.values() if followed.get(id(outer)) is skip])
 
-    def _finding(self, skip: Skip) -> Finding:
+    def _finding(self, skip: Skip, after: Sequence[Skip]) -> Finding:
         node, guard, region = skip.node, skip.guard, skip.region
         reason = "its rank" if skip.taint == {RANK} else " and ".join(sorted(skip.taint - {RANK} or skip.taint))
         what = what_of(region, node.span)
@@ -112,6 +116,13 @@ dist.destroy_process_group()
             Related(guard.span.path, guard.span.line, "guard", guard.describe()),
             Related(region.span.path, region.span.line, region.kind, f"what the other ranks do: {region.text}"),
         ]
+        for outer in after:
+            asked = outer.guard.text if outer.guard.polarity else f"not ({outer.guard.text})"
+            related.append(
+                Related(
+                    outer.node.span.path, outer.node.span.line, "guard", f"what was set on the way out leads out here too: {asked}"
+                )
+            )
         related += [Related(c.path, c.line, "call", "called here") for c in node.calls]
         severity = "warning" if jump == "exit" else None
         return self.finding(
