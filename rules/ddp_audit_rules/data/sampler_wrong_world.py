@@ -10,8 +10,8 @@ from ddp_audit.events import SAMPLER, WRAP
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Program, SamplerMade, Seed
-from ddp_audit.tree.questions import DISTRIBUTED, by_rank, shuffles
-from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, evaluate
+from ddp_audit.tree.questions import DISTRIBUTED, by_rank, local_taint, shuffles
+from ddp_audit.tree.values import CLOCK, MISSING, RANDOM, Alt, Expr, Value, evaluate, truth
 from ddp_audit_rules.data._sampler_shares import numbers_of_group, shares_of, wrong_with
 from ddp_audit_rules.facts.one_node import ONE_NODE, TWO_NODES, one_node_only, starts_one_node
 from ddp_audit_rules.facts.part_groups import replicates_in_parts
@@ -125,12 +125,15 @@ finally:
         seed = node.args.get("seed")
         if seed is None or shuffles(node) is False:
             return
-        values = [evaluate(seed, world) for world in ONE_NODE]
-        drawn = seed.taint & {RANDOM, CLOCK} and not program.has(Seed) and not node.rank_guards
-        if not drawn and (MISSING in values or values[0] == values[1]):
+        own = seed.taint & ({CLOCK} if program.has(Seed) else {RANDOM, CLOCK})  # no seed sets the clock
+        differing = [arm for arm in _arms(seed) if _differs(arm)]
+        if not (own and not node.rank_guards) and not differing:
             return
+        arm = differing[0].text if differing and differing[0] is not seed else ""
+        text = seed.text or arm or "of this sampler"
+        may = f"may be `{arm}` and is then" if arm and arm != text else "is"
         message = (
-            f"The seed `{seed.text or 'of this sampler'}` is another one on each rank, so the ranks cut different permutations: "
+            f"The seed `{text}` {may} another one on each rank, so the ranks cut different permutations: "
             "their parts overlap, and some samples come on no rank."
         )
         explanation = "The seed of a DistributedSampler must be equal on all ranks; only `rank` may differ."
@@ -161,3 +164,23 @@ finally:
             if twice or any(count != len(ranks) for found in known for _, count in found):
                 return "confirmed"
         return "not-observed"
+
+
+def _arms(seed: Value) -> list[Value]:
+    """What a seed may be, by conditions that are not known: `rank if deterministic else 0`, `args.seed or rank`."""
+    match seed:
+        case Expr(op="ifexp", args=(test, then, orelse)):
+            answers = {truth(test, world) for world in ONE_NODE}
+            if answers == {None} and not local_taint(test):
+                return [arm for option in (then, orelse) for arm in _arms(option)]
+        case Alt(options=alternatives, choice=None):
+            return [arm for option in alternatives for arm in _arms(option)]
+        case Expr(op="or", args=args) if MISSING in [evaluate(args[0], world) for world in ONE_NODE]:
+            return [seed, *(arm for option in args[1:] for arm in _arms(option))]
+    return [seed]
+
+
+def _differs(seed: Value) -> bool:
+    """Whether two ranks of one node have different seeds, worked out for both."""
+    one, other = (evaluate(seed, world) for world in ONE_NODE)
+    return MISSING not in (one, other) and one != other
