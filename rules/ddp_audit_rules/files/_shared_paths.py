@@ -69,6 +69,18 @@ def early_reads(program: Program) -> Iterator[Use]:
                 yield Use(node, path, writer)
 
 
+def is_read_after(program: Program, writer: FileTouch, reader: FileTouch) -> bool:
+    """Whether a run that writes a file in one function comes to read it on all ranks in another.
+
+    A condition of the reader alone, other than one on ranks, may choose another run: one that tests what was trained before.
+    """
+    files = writer.touch in ("save", "write", "append") and reader.touch in ("read", "load")
+    if not files or not (writer.is_called and reader.is_called) or who(program, reader) != SEVERAL:
+        return False
+    common = {(guard.span, guard.polarity) for guard in writer.guards}
+    return all(guard.taint or (guard.span, guard.polarity) in common for guard in reader.guards)
+
+
 def downloads(program: Program) -> Iterator[Use]:
     """The first download of each kind that several ranks do at once."""
     fetched: set[str] = set()

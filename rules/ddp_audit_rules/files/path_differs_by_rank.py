@@ -11,7 +11,7 @@ from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import FileAccess, FileTouch, Node, Program, Seed
 from ddp_audit.tree.values import CLOCK, Value
 from ddp_audit_rules.facts.writers import is_distributed, plain
-from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, own_names
+from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, is_read_after, own_names
 
 
 class PathDiffersByRank(Rule):
@@ -89,7 +89,7 @@ dist.destroy_process_group()
             yield self._own_name(program, use.node, use.path)
         for use in early_reads(program):
             if use.writer is not None:
-                yield self._early(use.writer, use.node, use.path)
+                yield self._early(program, use.writer, use.node, use.path)
         for use in downloads(program):
             yield self._download(use.node, use.path)
 
@@ -118,7 +118,7 @@ dist.destroy_process_group()
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def _early(self, writer: FileTouch, reader: Node, path: Value) -> Finding:
+    def _early(self, program: Program, writer: FileTouch, reader: FileTouch, path: Value) -> Finding:
         made = writer.touch
         does = {"mkdir": "made", "download": "fetched"}.get(made, "written")
         message = (
@@ -130,7 +130,8 @@ dist.destroy_process_group()
             "others are slower by chance."
         )
         related = [Related(writer.span.path, writer.span.line, "write", writer.text), *guard_relations(writer)]
-        confidence = "likely" if reader.is_called and writer.function == reader.function else "possible"
+        near = writer.function == reader.function or is_read_after(program, writer, reader)
+        confidence = "likely" if reader.is_called and near else "possible"
         return self.finding(
             reader.span, message, explanation, related=related, confidence=confidence, guards=(*writer.guards, *reader.guards)
         )

@@ -1,0 +1,62 @@
+"""DDP702 where one rank writes a file in one function and all ranks read it in another, and paths that one rank alone has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from found import HEAD, audited, findings
+
+INIT = f"{HEAD}import argparse, json\nrank = int(os.environ['RANK'])\n"
+OPTION = "p = argparse.ArgumentParser()\np.add_argument('--test', action='store_true')\na = p.parse_args()\n"
+SAVE = "def save(path='out/a.pt'):\n    if rank == 0:\n        torch.save(torch.ones(4), path)\n"
+READ = "def read(path='out/a.pt'):\n    return torch.load(path)\n"
+JOB = "dist.init_process_group('gloo')\n"
+
+EARLY = {
+    "save in a function": f"{INIT}{SAVE}{JOB}save()\nx = torch.load('out/a.pt')\n",
+    "read in a function": f"{INIT}{READ}{JOB}if rank == 0:\n    torch.save(torch.ones(4), 'out/a.pt')\nx = read()\n",
+    "both in functions": f"{INIT}{SAVE}{READ}{JOB}save()\nx = read()\n",
+    "a path that parameters carry": f"{INIT}{SAVE}{READ}{JOB}where = os.path.join('runs', 'b.pt')\nsave(where)\nx = read(where)\n",
+    "methods of one object": f"{INIT}class Run:\n    def __init__(self, folder):\n        self.path = os.path.join(folder, 'a.pt')\n"
+    "    def save(self):\n        if rank == 0:\n            torch.save(torch.ones(4), self.path)\n"
+    f"    def read(self):\n        return torch.load(self.path)\n{JOB}run = Run('out')\nrun.save()\nx = run.read()\n",
+    "the guard stands at the call": f"{INIT}def save():\n    torch.save(torch.ones(4), 'a.pt')\ndef read():\n"
+    f"    return torch.load('a.pt')\n{JOB}if rank == 0:\n    save()\nx = read()\n",
+    "settings as text": f"{INIT}def keep():\n    if rank == 0:\n        with open('a.json', 'w') as f:\n            json.dump({{}}, f)\n"
+    f"def settings():\n    with open('a.json') as f:\n        return json.load(f)\n{JOB}keep()\nx = settings()\n",
+    "only the best of a loop": f"{INIT}{SAVE}{READ}{JOB}for epoch in range(9):\n    if epoch % 3 == 0:\n        save()\nx = read()\n",
+}
+IN_TIME = {
+    "a barrier between the calls": f"{INIT}{SAVE}{READ}{JOB}save()\ndist.barrier()\nx = read()\n",
+    "a barrier behind the save": f"{INIT}{SAVE}    dist.barrier()\n{READ}{JOB}save()\nx = read()\n",
+    "a barrier before the read": f"{INIT}{SAVE}def read():\n    dist.barrier()\n    return torch.load('out/a.pt')\n{JOB}save()\nx = read()\n",
+    "a barrier in a helper": f"{INIT}{SAVE}{READ}def wait():\n    if dist.get_world_size() > 1:\n        dist.barrier()\n"
+    f"{JOB}save()\nwait()\nx = read()\n",
+    "rank 0 reads its own file": f"{INIT}{SAVE}{READ}{JOB}save()\nif rank == 0:\n    x = read()\n",
+    "other paths": f"{INIT}{SAVE}{READ}{JOB}save('out/b.pt')\nx = read()\n",
+    "read before": f"{INIT}{SAVE}{READ}{JOB}x = read()\nsave()\n",
+    "a test of an earlier run": f"{INIT}{OPTION}{SAVE}{READ}{JOB}if a.test:\n    x = read()\nelse:\n    save()\n",
+    "the other arm": f"{INIT}{OPTION}{SAVE}{READ}{JOB}if not a.test:\n    save()\nelse:\n    x = read()\n",
+    "read where it stands": f"{INIT}{SAVE}def read(path):\n    if os.path.exists(path):\n        return torch.load(path)\n"
+    f"{JOB}save()\nx = read('out/b.pt')\n",
+    "read by the parent when all have ended": f"{HEAD}import torch.multiprocessing as mp\n{READ}def work(rank):\n"
+    "    dist.init_process_group('gloo', rank=rank, world_size=2)\n    if rank == 0:\n        torch.save(torch.ones(4), 'out/a.pt')\n"
+    "if __name__ == '__main__':\n    mp.spawn(work, nprocs=2)\n    x = read()\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("form", EARLY)
+def test_a_read_in_another_function_waits_for_nobody(form: str, tmp_path: Path) -> None:
+    (finding,) = findings("DDP702", audited(tmp_path, EARLY[form]))
+    assert "before it is written" in finding.message
+
+
+@pytest.mark.parametrize("form", IN_TIME)
+def test_a_read_that_comes_in_time_is_left_alone(form: str, tmp_path: Path) -> None:
+    assert findings("DDP702", audited(tmp_path, IN_TIME[form])) == []
