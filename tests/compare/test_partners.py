@@ -9,7 +9,7 @@ from compare_events import all_reduce, barrier, call, exception, rank_run, recor
 
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.messages import Messages, difference, messages_of
-from ddp_audit.compare.run import KILLED, MISSING, RAISED, RUNNING, WAITING, RecordedRun
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RecordedRun
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.events import GROUP, Event
@@ -210,6 +210,28 @@ def test_a_circle_through_a_collective() -> None:
     assert found.kind == "order" and list(found.ranks) == [0, 1]
     assert "train.py:10" in found.explanation
     assert "Rank 0 has not reached a send for it. Either it is missing, or it comes after the barrier" in found.explanation
+
+
+def test_a_circle_of_groups_is_seen_though_another_rank_waits_in_one_of_them() -> None:
+    def waits(line: int, index: int, **fields: Any) -> Event:
+        return barrier(line, index=index, detail={"done": None, "async": False, "thread": 0, "raised": False}, **fields)
+
+    first = barrier(5, index=0, group="pair", detail={"done": 1.0, "async": False, "thread": 0, "raised": False})
+    sequences = ([waits(10, 0)], [first, waits(10, 0)], [first, waits(20, 1, group="pair")])
+    runs = [rank_run(n, [init(), *one], KILLED, code=-9, waiting=one[-1]) for n, one in enumerate(sequences)]
+    found = only(compare_run(recorded(*runs, pair=(1, 2)), stalled=True))
+    assert (found.kind, sorted(found.ranks)) == ("group", [1, 2])
+
+
+def test_of_a_message_and_a_collective_that_a_rank_has_left_one_is_told() -> None:
+    waits = barrier(10, index=0, time=10.0, detail={"done": None, "async": False, "thread": 0, "raised": False})
+    ends = ([waits], [recv(2, 20, done=False)], [])
+    runs = [
+        rank_run(n, [init(), *one], KILLED if one else EXITED, code=-9 if one else 0, waiting=one[-1] if one else None)
+        for n, one in enumerate(ends)
+    ]
+    found = only(compare_run(recorded(*runs), stalled=True))
+    assert [rank for rank, event in found.ranks.items() if event is None] != []
 
 
 def test_a_batch_of_messages_with_a_wrong_peer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from compare_events import rank_run, recorded, site
 
 from ddp_audit.compare.faults import SilentFault
+from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import DRAWS, FORWARD, LABELS, PARAMETERS, SAMPLER, SEED, STEP, WRAP, Event
@@ -184,6 +185,19 @@ def test_ranks_that_draw_from_one_stream() -> None:
     fault = only(run_of([seed(1), *drawn], [seed(1), *drawn]), "seed")
     assert fault.ranks == (0, 1) and str(fault.site) == "train.py:5"
     assert "4 of 4 training forwards" in fault.explanation and "the seed 1 from train.py:5" in fault.explanation
+
+
+def test_the_seed_that_counts_is_the_last_before_the_draw() -> None:
+    drawn = [draws(n, f"{n:x}") for n in range(4)]
+    fault = only(run_of(*[[seed(1, 4), seed(2, 5), *drawn, seed(7, 9), seed(8, 9)]] * 2), "seed")
+    assert str(fault.site) == "train.py:5" and "the seed 2 from train.py:5" in fault.explanation
+
+
+def test_replicas_are_two_ranks_at_least() -> None:
+    run = run_of([wrap("pair")], [wrap("pair")], [wrap("alone")], pair=(0, 1), alone=(2,))
+    assert list(Groups(run).of("ddp0", range(3))) == [[0, 1]]
+    assert list(Groups(run).of("ddp0", [1, 2])) == []
+    assert list(Groups(run).of("ddp1", [1])) == []
 
 
 def test_a_shared_stream_without_a_shared_seed_is_told_at_the_forward() -> None:

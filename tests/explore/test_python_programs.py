@@ -1174,7 +1174,183 @@ send(vars(args)["n"])
 """,
 }
 
-PROGRAMS = NAMES_AND_SCOPES | EXCEPTIONS | CLASSES | FUNCTIONS | CONTAINERS | TEXTS | NUMBERS | MATCHES | FILES_AND_STATE
+ERRORS_AND_PROTOCOLS = {
+    "unpacking what has another length": """
+def tried(action):
+    try:
+        action()
+    except ValueError:
+        return 5
+    return 6
+def two(value):
+    a, b = value
+def ends(value):
+    a, *rest, b = value
+    send(1 + len(rest))
+for value in ([1, 2, 3], (1,), "ab", "abc", {"k": 1}, {1: 1, 2: 2}, range(3), set(), [[1], 2]):
+    send(tried(lambda: two(value)))
+for value in ([1, 2, 3], (1,), "ab", range(5)):
+    send(tried(lambda: ends(value)))
+try:
+    for a, (b, c) in [(1, (2, 3)), (4, (5,))]:
+        send(b)
+except ValueError:
+    send(8)
+try:
+    send(len([a for a, b in ((1, 2), (1, 2, 3))]))
+except ValueError:
+    send(9)
+[] = ()
+""",
+    "keys and pairs as sets": """
+d, e = {"a": 1, "b": 2}, {"b": 2, "c": 3}
+send(1 + (d.keys() == {"a", "b"}) + 2 * (d.keys() == {"a"}) + 4 * (d.keys() != {"a"}) + 8 * (d.items() == {("a", 1), ("b", 2)}) + 16 * (d.keys() == ["a", "b"]))
+send(1 + (d.keys() <= {"a", "b", "c"}) + 2 * (d.keys() == {"b": 1, "a": 2}.keys()) + 4 * ({"a", "b"} == d.keys()) + 8 * (d.keys() < e.keys()))
+send(len(d.keys() - e.keys()) + 10 * len(d.keys() | {"c"}) + 100 * len(d.keys() & e.keys()) + 1000 * len(e.keys() ^ {"a", "c"}))
+send(len(d.items() & e.items()) + 10 * len({"a", "z"} - d.keys()) + 100 * len(sorted(d.keys() | e.keys())))
+send(1 + (list(d.keys()) == ["a", "b"]) + 2 * (list(d.values()) == [1, 2]) + 4 * ("a" in d.keys()) + 8 * (set(d) == d.keys()))
+""",
+    "dicts with methods of their own": """
+class Upper(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key.upper()) + 40
+    def __setitem__(self, key, value):
+        super().__setitem__(key.upper(), value)
+    def __delitem__(self, key):
+        send(7)
+    def __len__(self):
+        return super().__len__() + 10
+    def __contains__(self, key):
+        return super().__contains__(key.upper())
+class Counted(dict):
+    def __missing__(self, key):
+        self[key] = len(key)
+        return self[key]
+d = Upper(A=1)
+send(d["a"])
+d["bb"] = 3
+d["BB"] = 4
+send(d["bb"] + len(d))
+send(1 + ("bb" in d) + 2 * ("c" in d) + 4 * ("c" not in d))
+del d["a"]
+try:
+    d["z"]
+except KeyError:
+    send(5)
+c = Counted(x=9)
+send(c["x"] + c["four"] + 100 * len(c))
+send(c["four"] + c.get("five", 5))
+class Odd:
+    def __contains__(self, n):
+        return n % 2
+send(1 + (3 in Odd()) + 2 * (4 in Odd()) + 4 * (4 not in Odd()))
+""",
+    "iterators that fail": """
+class Rows:
+    def __init__(self):
+        self.n = 0
+    def __iter__(self):
+        return self
+    def __next__(self):
+        self.n += 1
+        if self.n == 3:
+            raise KeyError("gone")
+        return self.n
+try:
+    for n in Rows():
+        send(n)
+    send(9)
+except KeyError:
+    send(8)
+class Ends(Rows):
+    def __next__(self):
+        try:
+            return super().__next__()
+        except KeyError:
+            raise StopIteration from None
+for n in Ends():
+    send(n)
+""",
+    "types of values": """
+for v in (1, True, 2.5, "a", [1], (1,), {1: 2}, {1}, b"a"):
+    send(1 + (type(v) is int) + 2 * (type(v) is bool) + 4 * (type(v) == float) + 8 * (type(v) is str) + 16 * (type(v) in (list, tuple)) + 32 * (type(v) is dict))
+send(type(3)("7") + len(type("a")(12)))
+class A: pass
+send(1 + (type(A()) is A) + 2 * (type(3) is A))
+""",
+    "a property that is kept": """
+import functools
+from functools import cached_property
+class A:
+    runs = 0
+    @functools.cached_property
+    def n(self):
+        A.runs += 1
+        return 5 + A.runs
+    @cached_property
+    def rows(self):
+        return [1]
+    @property
+    def m(self):
+        A.runs += 1
+        return A.runs
+class B(A):
+    @cached_property
+    def n(self):
+        return super().n + 100
+a, b = A(), A()
+send(a.n + a.n)
+send(A.runs)
+send(b.n + a.n)
+b.n = 90
+send(b.n + A.runs)
+del a.n
+send(a.n + A.runs)
+a.rows.append(2)
+send(len(a.rows) + 10 * len(b.rows))
+send(a.m); send(a.m)
+""",
+    "classes that are told of their subclasses": """
+found = {}
+class Plugin:
+    size = 1
+    def __init_subclass__(cls, /, name=None, size=3, **kwargs):
+        super().__init_subclass__(**kwargs)
+        found[name or cls.__name__] = cls
+        cls.size = size
+class P(Plugin, name="p", size=4):
+    size = 9
+class Q(Plugin):
+    pass
+class R(P, size=7):
+    def __init_subclass__(cls, **kwargs):
+        send(50)
+        super().__init_subclass__(**kwargs)
+class S(R, name="s", size=8):
+    pass
+send(len(found))
+send(Plugin.size + 10 * P.size + 100 * Q.size + 1000 * R.size)
+send(found["s"]().size + len("".join(found)))
+class Plain:
+    pass
+class T(Plain, Plugin, size=6):
+    pass
+send(T.size + len(found))
+""",
+}
+
+PROGRAMS = (
+    NAMES_AND_SCOPES
+    | EXCEPTIONS
+    | CLASSES
+    | FUNCTIONS
+    | CONTAINERS
+    | TEXTS
+    | NUMBERS
+    | MATCHES
+    | FILES_AND_STATE
+    | ERRORS_AND_PROTOCOLS
+)
 
 
 @pytest.mark.parametrize("body", PROGRAMS.values(), ids=PROGRAMS)

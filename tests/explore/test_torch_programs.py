@@ -24,6 +24,7 @@ for part in random_split(data, [0.5, 0.3, 0.2]) + random_split(data, [20, 3]) + 
     send(len(part))
 send(len(Subset(data, range(5))) + len(Subset(data, indices=[1, 2])))
 send(len(ConcatDataset([data, Subset(data, [0])])))
+send(len(ConcatDataset((data, data))))
 x, y = Subset(data, [0, 1])[0]
 send(x.numel() + y.dim() + 1)
 (x, y), = random_split(data, [23])[0][0],
@@ -148,6 +149,10 @@ send(sum(len(name) for name, _ in net.named_parameters()))
 net.add_module("third", nn.Linear(1, 2))
 net.register_module("fourth", nn.ReLU())
 send(len(net) + net.third.weight.numel())
+net.add_module(name="fifth", module=nn.Linear(3, 3))
+net.register_module("sixth", module=nn.Linear(1, 1))
+net.register_parameter(name="scale", param=nn.Parameter(torch.ones(4)))
+send(len(net) + net.fifth.weight.numel() + sum(p.numel() for p in net.parameters()))
 """,
     "lists of modules": """
 layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(3)])
@@ -429,6 +434,26 @@ class Both(torch.autograd.Function):
 send(Doubled.apply(torch.zeros(3, 2), 4).numel())
 a, b = Both.apply(torch.zeros(3, 2))
 send(a.numel() * 10 + b.numel())
+""",
+    "where gradients are taken in a backward of one's own": """
+class Told(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        send(1 + torch.is_grad_enabled())
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        send(1 + torch.is_grad_enabled())
+        return grad
+w = nn.Parameter(torch.ones(3))
+Told.apply(w).sum().backward()
+send(1 + torch.is_grad_enabled())
+def grads():
+    return 1 + torch.is_grad_enabled()
+without, with_it = torch.no_grad()(grads), torch.enable_grad()(lambda: 1 + torch.is_grad_enabled())
+send(without())
+with torch.no_grad():
+    send(with_it())
 """,
     "forwards that run again in the backward": """
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential

@@ -50,6 +50,8 @@ NUMBERS = (
     "int(bool(U)) + 1", "int(U is None) + 1", "int(any([U, 0])) + 1", "int(all([U, 1])) + 1", "functools.reduce(lambda a, b: a + b, [1, U])",
     "doubled(U)", "(lambda n=U: n)()", "functools.partial(doubled, U)()", "Box(U).n", "len(Box(U))", "D(U).a", "D(a=U).a", "replace(D(), a=U).a", "asdict(D(U))['a']",
     "P(U, 1).a", "P(1, b=U)[1]", "P(1, 2)._replace(a=U).a", "getattr(Box(U), 'n')", "getattr(Box(3), T, 4)", "vars(Box(U))['n']",
+    "[i for i in RandomSampler(range(4))][0] + 1", "[i for i in RandomSampler(range(4), num_samples=U)][0] + 1", "len(list(RandomSampler(range(9), num_samples=U)))",
+    "{**{'a': 1}, **json.loads(T)}['a']", "len({**{'a': 1}, **json.loads(T)})", "{'a': 1, **json.loads(T), 'b': 2}.get('c', 4)", "int('b' in {'a': 1, **json.loads(T)}) + 1",
 )  # fmt: skip
 TEXTS = (
     "len(T)", "len(T + 'a')", "len('a' + T)", "len(T * 2)", "len('a' * U)", "len(T.upper())", "len(T.strip())", "len('a-b'.replace('-', T))", "len(T.replace('a', 'b'))",

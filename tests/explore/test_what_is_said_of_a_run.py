@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from interpreted import predicted
 
-from ddp_audit.explore.exact import Run
+from ddp_audit.explore.exact import Run, expressions
 
 GIVEN_TO_A_LIBRARY = {
     "a function that counts": ("def make():\n    return len([1])\n", False),
@@ -124,3 +124,51 @@ def test_the_latest_forward_is_reduced_first_also_where_its_wrapper_was_made_ane
     for anew in ("", "c = DDP(one)\n"):
         run = predicted(tmp_path, text.format(anew))
         assert [event.numel for event in run.collectives(0) if event.op == "all_reduce"] == [12, 15], anew
+
+
+def test_a_run_that_a_rank_leaves_by_an_error_is_not_whole(tmp_path: Path) -> None:
+    assert predicted(tmp_path, "dist.barrier()\n").is_whole
+    assert not predicted(tmp_path, "dist.barrier()\nraise ValueError('no')\n").is_whole
+
+
+@pytest.mark.parametrize("value", ["None", "False", "True"])
+def test_a_wrapper_that_is_told_to_compares_and_sends_nothing_at_first(value: str, tmp_path: Path) -> None:
+    run = predicted(tmp_path, f"model = DDP(nn.Linear(2, 2), init_sync={value}, static_graph=None, find_unused_parameters=None)\n")
+    assert bool(run.collectives(0)) == (value == "True")
+
+
+@pytest.mark.parametrize(
+    ("feedback", "warm", "fails"), [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
+)
+def test_power_sgd_from_the_first_step_on(feedback: bool, warm: bool, fails: bool, tmp_path: Path) -> None:
+    state = f"PowerSGDState(None, 1, 1, use_error_feedback={feedback}, warm_start={warm})"
+    run = predicted(
+        tmp_path, f"from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState\nstate = {state}\n"
+    )
+    assert bool(run.raised) == fails
+
+
+def test_the_loss_of_a_thing_that_is_not_known_is_reduced(tmp_path: Path) -> None:
+    text = "criterion = torch.load('criterion.pt')\nmodel = DDP(nn.Linear(4, 1))\nloss = criterion(model(torch.ones(2, 4)), 1)\nloss.backward()\n"
+    assert [event.numel for event in predicted(tmp_path, text).collectives(0)][-1] == 5
+
+
+def test_a_method_of_a_class_that_may_stand_above_finds_the_classes_above_itself(tmp_path: Path) -> None:
+    text = "import other\nclass A:\n    def n(self):\n        super().__init__()\n        return 3\nclass B(other.bases()[0]):\n    pass\n"
+    run = predicted(tmp_path, f"{text}dist.all_reduce(torch.ones(A.n(B())))\n")
+    assert ([event.numel for event in run.collectives(0)], run.cut) == ([3], {})
+
+
+def test_an_error_of_the_interpreter_itself_cuts_a_run_and_is_raised_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(expressions, "binary", fails)
+    monkeypatch.delenv("DDP_AUDIT_DEBUG", raising=False)
+    run = predicted(tmp_path, "dist.barrier()\nx = 1 + 1\ndist.barrier()\n")
+    assert [why.partition(" at ")[0] for why in run.cut.values()] == ["ZeroDivisionError"] * 2 and len(run.collectives(0)) == 1
+    monkeypatch.setenv("DDP_AUDIT_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        predicted(tmp_path, "x = 1 + 1\n")

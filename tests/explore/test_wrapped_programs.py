@@ -231,3 +231,4 @@ def test_values_that_are_too_large_are_not_made(tmp_path: Path) -> None:
     for made in ("[0] * 10**10", "'a' * 10**10", "10 ** 10**7", "list(range(10**9))", "1 << 10**9", "'{:>999999999}'.format(1)"):
         run = predicted(tmp_path, f"dist.barrier()\nx = {made}\ndist.all_reduce(torch.ones(2))\n")
         assert sent(run).startswith("barrier") and (run.bounds or run.cut), made
+        assert all("script.py:" in bound for bound in run.bounds), made

@@ -187,3 +187,14 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(capsys: pytest.Capture
     assert "acme.toml: cannot be read: is larger than 250 KB" in capsys.readouterr().err
     with pytest.raises(KnowledgeError, match="has 2001 descriptions; 2000 are the most"):
         described_in("['a']\n" + "".join(f"f{n} = {{}}\n" for n in range(2001)), "acme.toml")
+
+
+def test_a_function_for_the_main_process_runs_there_and_nowhere_else(capsys: pytest.CaptureFixture[str]) -> None:
+    body = "@acme.chief_only\ndef f():\n    dist.barrier()\nf()\n"
+    document = audit(capsys, body, '["acme"]\nchief_only = { main-process = true }\n', "--explain-run")
+    assert document["run"]["outcome"] == "hangs"
+
+
+def test_a_value_that_is_described_by_itself_is_that_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    document = audit(capsys, "n = acme.N\ndist.barrier()\n", '["acme"]\nN = { value = "acme.N" }\n', "--explain-run")
+    assert document["run"]["outcome"] == "completes"

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from ddp_audit import events
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RUNNING, WAITING
+from ddp_audit.compare.run import EXITED, KILLED, MISSING, RUNNING, WAITING, RankRun
 from ddp_audit.trace.columns import load_columns
+from ddp_audit.trace.standing import judge
 from ddp_audit.trace.store import FollowRun, TraceError, load_run
 from ddp_audit.trace.worker import layout
 from ddp_audit.trace.worker.ring import Ring, is_marked, mark, set_number
@@ -89,6 +90,40 @@ def test_a_live_reader_sees_completion_later(tmp_path: Path) -> None:
     write_event(ring, events.EXIT, code=0)
     run = follow.poll()
     assert (run.ranks[0].state, run.ranks[0].code, run.complete) == (EXITED, 0, True)
+
+
+def test_progress_counts_each_collective_that_has_returned_once(tmp_path: Path) -> None:
+    ring = begin(tmp_path)
+    place = ring.write(layout.COLLECTIVE, 0, signature(ring), 0, time.time())
+    mark(ring.write(layout.COLLECTIVE, 0, signature(ring), 1, time.time()), layout.DONE, time.time())
+    follow = FollowRun(tmp_path)
+    follow.poll()
+    assert follow.progress == (3, 1)
+    mark(place, layout.DONE, time.time())
+    follow.poll()
+    assert follow.progress == (3, 2)
+
+
+def test_a_run_that_is_watched_is_read_a_little_of_each_rank_at_a_time(tmp_path: Path) -> None:
+    for rank in range(2):
+        ring = begin(tmp_path, rank, 2)
+        definition = signature(ring)
+        for index in range(1500):
+            ring.write(layout.COLLECTIVE, 0, definition, index, time.time(), time.time())
+    seen: list[list[int]] = []
+    follow = FollowRun(tmp_path, consume=lambda run: seen.append([reader.recorded for reader in follow.readers.values()]))
+    follow.poll()
+    assert seen[-1] == [1501, 1501] and len(seen) > 2
+    assert all(abs(first - second) < 700 for first, second in seen)
+    at_once = FollowRun(tmp_path)
+    assert len(at_once.poll().ranks[0].events) == 1501
+
+
+def test_where_a_rank_stands_is_looked_for_since_its_last_event() -> None:
+    asked: list[float] = []
+    run = RankRun(0, [events.Event(events.FORWARD, time=1.0), events.Event(events.FORWARD, time=5.0)])
+    judge(run, [], gone=True, exited=False, raised=False, heartbeat=0.0, locked=asked.append)
+    assert asked == [5.0]
 
 
 def test_nobody_waits_in_an_isend_that_has_been_received(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ from ddp_audit.explore.exact.values import (
     Several,
     Tensor,
     Unknown,
+    View,
     error,
     matches,
 )
@@ -272,10 +273,9 @@ def instantiate(it: Interpreter, cls: Class, args: list[Any], kwargs: dict[str, 
 
 def length(it: Interpreter, value: Any) -> Any:
     """`len(value)`."""
-    if isinstance(value, (Instance, Module)) and isinstance(value.cls, Class):
-        method = value.cls.find("__len__")
-        if isinstance(method, Function):
-            return invoke(it, method, [], {}, value)
+    method = own_dicts.own_method(value, "__len__")
+    if method is not None:
+        return call(it, method, [], {})
     if isinstance(value, Module) and value.held is not None:
         return Unknown("a length") if value.opaque else len(value.held)
     if isinstance(value, Tensor):
@@ -369,6 +369,11 @@ def bound(it: Interpreter, found: Any, receiver: Any) -> Any:
     if isinstance(found, Function):
         if found.kind == "property":
             return invoke(it, found, [], {}, receiver)
+        if found.kind == "cached_property":
+            made = invoke(it, found, [], {}, receiver)
+            if isinstance(receiver, (Instance, Module, own_dicts.OwnDict)):
+                receiver.attrs[found.node.name if isinstance(found.node, ast.FunctionDef) else found.name] = made
+            return made
         if found.kind == "staticmethod":
             return found
         if found.kind == "classmethod":
@@ -417,6 +422,8 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
             return unknown(*args, why="a text" if isinstance(owner, str) else "")
         if isinstance(result, (*PLAIN, list, tuple, dict, set, frozenset)) or name in ("pop", "get", "setdefault", "choice"):
             return result
+        if isinstance(owner, dict) and name in ("keys", "items"):
+            return View(result)
         return list(result) if hasattr(result, "__iter__") and not isinstance(result, (Tensor, Module)) else result
 
     return Native(run, name)
@@ -424,6 +431,10 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
 
 def delete_item(it: Interpreter, owner: Any, index: Any) -> None:
     """`del owner[index]`."""
+    method = own_dicts.own_method(owner, "__delitem__")
+    if method is not None:
+        call(it, method, [index], {})
+        return
     if isinstance(owner, Module):
         containers.remove(it, owner, index)
         return

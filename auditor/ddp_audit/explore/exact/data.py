@@ -54,7 +54,7 @@ def dataset(it: Interpreter, kind: str, args: list[Any], kwargs: dict[str, Any])
     if kind == "Subset":
         indices = args[1] if len(args) > 1 else kwargs.get("indices")
         return DataSet(calls.length(it, indices), sample_of(it, inner))
-    if kind == "ConcatDataset" and isinstance(inner, list) and inner:
+    if kind == "ConcatDataset" and isinstance(inner, (list, tuple)) and inner:
         sizes = [calls.length(it, part) for part in inner]
         known = all(isinstance(s, int) for s in sizes)
         return DataSet(sum(sizes) if known else Unknown("a length"), sample_of(it, inner[0]))

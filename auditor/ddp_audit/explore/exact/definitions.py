@@ -63,7 +63,7 @@ def _decorated(it: Interpreter, node: ast.expr, value: Any, scope: Scope) -> Any
     last = decorator.name.rsplit(".", 1)[-1] if isinstance(decorator, Lib) else ""
     if isinstance(value, Function):
         if last in ("property", "cached_property", "staticmethod", "classmethod", "contextmanager"):
-            value.kind = "property" if last == "cached_property" else last
+            value.kind = last
             return value
         if last in ("cache", "lru_cache"):
             value.kept = {}
@@ -105,7 +105,17 @@ def define_class(it: Interpreter, node: ast.ClassDef, scope: Scope) -> Class:
     if any("dataclass" in ast.unparse(d) for d in node.decorator_list):
         inherited = dict(f for base in reversed(made.bases) if isinstance(base, Class) for f in base.fields or [])
         made.fields = list({**inherited, **dict(fields)}.items())
+    _told_to_bases(it, node, made, scope)
     return made
+
+
+def _told_to_bases(it: Interpreter, node: ast.ClassDef, made: Class, scope: Scope) -> None:
+    """Runs the `__init_subclass__` of the class above that has one, with what the class statement gives by name."""
+    above = (cls.namespace.get("__init_subclass__") for cls in made.lineage()[1:])
+    hook = next((found for found in above if isinstance(found, Function)), None)
+    if hook is not None:
+        given = [(keyword.arg, expressions.evaluate(it, keyword.value, scope)) for keyword in node.keywords]
+        calls.invoke(it, hook, [], {name or SPREAD: value for name, value in given if name != "metaclass"}, made)
 
 
 def decorated_class(it: Interpreter, node: ast.ClassDef, made: Class, scope: Scope) -> Any:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, containers, definitions, early, formats, tensors, totals
+from ddp_audit.explore.exact import calls, containers, definitions, early, formats, own_dicts, tensors, totals
 from ddp_audit.explore.exact.contents import first_unknown, is_unknown, unknown
 from ddp_audit.explore.exact.enums import Member
 from ddp_audit.explore.exact.iteration import Measured, several
@@ -226,8 +226,9 @@ def _dict(it: Interpreter, keys: list[ast.expr | None], values: list[ast.expr], 
     for key, value in zip(keys, values, strict=True):
         made = evaluate(it, value, scope)
         if key is None:
-            if isinstance(made, dict):
-                found.update(made)
+            if not isinstance(made, dict):
+                return unknown(*found.values(), made, why="a dict")  # any key may be in it, also one that is known so far
+            found.update(made)
         else:
             name = evaluate(it, key, scope)
             try:
@@ -271,6 +272,8 @@ def binary(it: Interpreter, op: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(op, ast.MatMult):
             return tensors.function(it, "matmul", [left, right], {})
         return totals.combined(it, op, left, right, tensors.elementwise(it, left, right, divides=isinstance(op, ast.Div)))
+    if isinstance(op, (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)):
+        left, right = own_dicts.as_sets(it, left, right)
     for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
         if isinstance(receiver, Instance) and isinstance(receiver.cls.find(method), Function):
             return calls.call(it, Method(receiver.cls.find(method), receiver), [other], {})
@@ -361,6 +364,7 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
             return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
         if left.cls.fields is not None:
             return _same_fields(it, op, left, right)
+    left, right = own_dicts.as_sets(it, left, right)
     try:
         return early.carried(it, left, right, it.fold(_COMPARE[type(op)], left, right))
     except Cut:
@@ -382,6 +386,11 @@ def _same_fields(it: Interpreter, op: ast.cmpop, left: Instance, right: Any) -> 
 
 
 def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
+    method = own_dicts.own_method(container, "__contains__")
+    if method is not None:
+        made = calls.call(it, method, [item], {})
+        known = it.known_truth(made)
+        return unknown(made) if known is None else known == wanted
     if isinstance(container, Module) and container.held is not None and not container.opaque:
         named = isinstance(item, str)
         container = list(container.held) if named else list(container.held.values())
@@ -413,10 +422,11 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     """`owner[index]`."""
     if isinstance(owner, Tensor):
         return totals.copied(owner, tensors.index(it, owner, index))
-    if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
-        method = owner.cls.find("__getitem__")
-        if isinstance(method, Function):
-            return calls.call(it, Method(method, owner), [index], {})
+    method = own_dicts.own_method(owner, "__getitem__")
+    if method is None and isinstance(owner, own_dicts.OwnDict) and not is_unknown(index) and index not in owner:
+        method = own_dicts.own_method(owner, "__missing__")
+    if method is not None:
+        return calls.call(it, method, [index], {})
     if isinstance(owner, Module):
         return containers.child(owner, index)
     if isinstance(owner, Instance):
@@ -448,11 +458,10 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
 def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value`."""
     it.effects += not isinstance(owner, Tensor)
-    if isinstance(owner, (Instance, Module)) and isinstance(owner.cls, Class):
-        method = owner.cls.find("__setitem__")
-        if isinstance(method, Function):
-            calls.call(it, Method(method, owner), [index, value], {})
-            return
+    method = own_dicts.own_method(owner, "__setitem__")
+    if method is not None:
+        calls.call(it, method, [index, value], {})
+        return
     if isinstance(owner, Module) and owner.held is not None:
         names = list(owner.held)
         at_place = isinstance(index, int) and -len(names) <= index < len(names)

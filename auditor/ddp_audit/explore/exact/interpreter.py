@@ -12,10 +12,9 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.explore.exact import calls, definitions, early, expressions, imports, patterns, tensors, totals
+from ddp_audit.explore.exact import calls, definitions, early, expressions, imports, patterns, totals, unpacking
 from ddp_audit.explore.exact.acting import ENDS
 from ddp_audit.explore.exact.arms import is_early_exit, preferred
-from ddp_audit.explore.exact.contents import unknown
 from ddp_audit.explore.exact.iteration import Iteration
 from ddp_audit.explore.exact.state import INFERRED, Frame, Limits
 from ddp_audit.explore.exact.stride import Stride, passes_of
@@ -32,7 +31,6 @@ from ddp_audit.explore.exact.values import (
     Lib,
     Raised,
     Scope,
-    Tensor,
     Unknown,
     describe,
 )
@@ -395,7 +393,7 @@ class Interpreter(Iteration):
             case ast.Name(id=name):
                 self.bind(name, value, scope)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                for element, part in zip(elts, self._parts(elts, value), strict=False):
+                for element, part in zip(elts, unpacking.parts(self, elts, value), strict=False):
                     self.assign(element.value if isinstance(element, ast.Starred) else element, part, scope)
             case ast.Attribute(value=owner, attr=attr):
                 calls.set_attribute(self, expressions.evaluate(self, owner, scope), attr, value)
@@ -413,23 +411,6 @@ class Interpreter(Iteration):
                 holder = holder.parent
             scope = holder or scope
         scope.variables[name] = value
-
-    def _parts(self, elts: list[ast.expr], value: Any) -> list[Any]:
-        if isinstance(value, (Unknown, Lib)):
-            return [totals.copied(value, unknown(value)) for _ in elts]
-        if isinstance(value, Tensor) and (value.shape is None or not value.shape or value.shape[0] != len(elts)):
-            return [totals.copied(value, tensors.like(self, value, shape=None)) for _ in elts]
-        found = self.listed(value)
-        if isinstance(found, Unknown):
-            return [found for _ in elts]
-        star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
-        if star is not None:
-            after = len(elts) - star - 1
-            end = len(found) - after
-            return [*found[:star], found[star:end], *found[end:]]
-        if len(found) != len(elts):
-            return [*found, *(Unknown() for _ in elts)][: len(elts)]
-        return found
 
     def _delete(self, target: ast.expr, scope: Scope) -> None:
         if isinstance(target, ast.Name):

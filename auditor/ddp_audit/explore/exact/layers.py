@@ -106,13 +106,15 @@ def _register_buffer(it: Interpreter, module: Module, args: list[Any], kwargs: d
 
 
 def _register_parameter(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
-    if len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], Param):
-        module.params[args[0]] = args[1]
+    given = dict(zip(("name", "param"), args, strict=False)) | kwargs
+    if isinstance(given.get("param"), Param) and isinstance(given.get("name"), str):
+        module.params[given["name"]] = given["param"]
 
 
 def _add_module(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> None:
-    if len(args) > 1 and isinstance(args[1], Module):
-        module.children[str(args[0])] = args[1]
+    given = dict(zip(("name", "module"), args, strict=False)) | kwargs
+    if isinstance(given.get("module"), Module) and isinstance(given.get("name"), str):
+        module.children[given["name"]] = given["module"]
 
 
 def _apply(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Module:

@@ -224,10 +224,8 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
         joined = args[0] if args else kwargs.get("joinables")
         if isinstance(joined, (list, tuple)) and len(joined) == 1 and isinstance(joined[0], training.Wrapper):
             return training.join(it, joined[0], args[1:], {k: v for k, v in kwargs.items() if k != "joinables"})
-    if any(word in name for word in ("checkpoint", "tensor", "pipelining", "elastic", "optim", "algorithms")):
-        if "checkpoint" in name or last == "Join":
-            it.bound(f"{name} is not followed")
-        return Context() if last == "Join" else Unknown(last)
+    if "checkpoint" in name or last == "Join":
+        it.bound(f"{name} is not followed")
     return Unknown(last)
 
 

@@ -1,11 +1,12 @@
-"""Objects of project classes that are dicts, such as configurations whose keys are read as attributes."""
+"""Objects of project classes that are dicts, such as configurations whose keys are read as attributes; keys of dicts as sets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.explore.exact import calls
-from ddp_audit.explore.exact.values import MISSING, Class, Function, Method, Native, Unknown
+from ddp_audit.explore.exact.contents import is_unknown, unknown
+from ddp_audit.explore.exact.values import MISSING, Class, Function, Instance, Method, Module, Native, Unknown, View, error
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
@@ -81,6 +82,22 @@ def filled(it: Interpreter, made: OwnDict, args: list[Any], kwargs: dict[str, An
         made.update(pairs if isinstance(pairs, dict) else {})
 
 
+def _held(owner: OwnDict, key: Any) -> Any:
+    if is_unknown(key):
+        return unknown(owner, key, why="a value")
+    if key not in owner:
+        raise error("KeyError", str(key))
+    return owner[key]
+
+
+def own_method(owner: Any, name: str) -> Method | None:
+    """What the project's class of an object says of an operator, such as `__getitem__`; None where it says nothing."""
+    if isinstance(owner, (Instance, Module, OwnDict)) and isinstance(owner.cls, Class):
+        method = owner.cls.find(name)
+        return Method(method, owner) if isinstance(method, Function) else None
+    return None
+
+
 def of_super(it: Interpreter, owner: OwnDict, name: str) -> Any:
     """`super().name` in a method of its class."""
     if name == "__init__":
@@ -88,7 +105,18 @@ def of_super(it: Interpreter, owner: OwnDict, name: str) -> Any:
     if name == "__setitem__":
         return Native(owner.__setitem__)
     if name == "__getitem__":
-        return Native(lambda key: owner[key] if not isinstance(key, Unknown) and key in owner else Unknown("a value"))
+        return Native(lambda key: _held(owner, key))
+    if name == "__len__":
+        return Native(owner.__len__)
+    if name == "__contains__":
+        return Native(lambda key: unknown(owner, key) if is_unknown(key) else key in owner)
     if name in ("__setattr__", "__delattr__"):
         return Native(lambda key, value=None: owner.attrs.__setitem__(key, value))
     return calls.native_method(it, owner, name)
+
+
+def as_sets(it: Interpreter, left: Any, right: Any) -> list[Any]:
+    """Both sides, where one is the keys or pairs of a dict: as sets, which is what they compare and are computed with as."""
+    if not isinstance(left, View) and not isinstance(right, View):
+        return [left, right]
+    return [it.hashed(set, list(side)) if isinstance(side, View) else side for side in (left, right)]

@@ -57,7 +57,7 @@ def _setattr(it: Interpreter, args: Args, kwargs: Kwargs) -> None:
 def _hasattr(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[0], Lib) and isinstance(args[1], str):
         first = since(canonical(f"{args[0].name}.{args[1]}"))
-        return Unknown("whether it has an attribute", quiet=True) if first is None else it.torch_version() >= first
+        return Unknown("whether it has an attribute") if first is None else it.torch_version() >= first
     if isinstance(args[0], Unknown) or not isinstance(args[1], str):
         return Unknown("whether it has an attribute")
     try:
@@ -127,7 +127,12 @@ def _vars(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @model("builtins.type")
 def _type(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and type(args[0]) in _TYPES:
+        return Lib(f"builtins.{type(args[0]).__name__}")
     return args[0].cls if args and isinstance(args[0], (Instance, Module)) and isinstance(args[0].cls, Class) else Unknown("a type")
+
+
+_TYPES = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, range)
 
 
 @model("builtins.callable")

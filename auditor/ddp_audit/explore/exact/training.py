@@ -287,9 +287,6 @@ def wrap(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs.get("broadcast_buffers", True) is not False:
         spec = unread.with_buffers(it, module, spec)
     known |= _left_alone(it, module, kwargs)
-    for name in ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "init_sync"):
-        if known.get(name, False) is None:
-            del known[name]
     name = known.get("group", DEFAULT_GROUP)
     number = name, sum(wrapper.ddp.group == name for wrapper in it.wrappers)
     ddp = Ddp(spec, keep_sources=False, rebuilds_of_root=it.rebuilds.get(number), **known)

@@ -44,6 +44,10 @@ class Opened(Unknown):
     path: str = ""
 
 
+class View(list[Any]):
+    """The keys or pairs of a dict, which compare as sets do."""
+
+
 @dataclass(slots=True, eq=False)
 class Several(Unknown):
     """A list of which is not known how many elements it has. `element` is one of them, and stands for all."""
