@@ -25,6 +25,8 @@ MODULES = (
     "auditor/ddp_audit/compare/*.py",
     "auditor/ddp_audit/trace/attempts.py",
     "auditor/ddp_audit/trace/columns.py",
+    "auditor/ddp_audit/trace/headers.py",
+    "auditor/ddp_audit/trace/rank_file.py",
     "auditor/ddp_audit/trace/records.py",
     "auditor/ddp_audit/trace/standing.py",
     "auditor/ddp_audit/trace/store.py",

@@ -30,9 +30,9 @@ import pytest
 from coverage_map import BUILD, TESTS, CoverageMap
 from living import TOO_LONG as TOOK_TOO_LONG
 from living import Change, Living, changed_file, exchange, limit_and_redirect, waited_for
-from mutants import ROOT, Mutant, find, same_meaning, sample
+from mutants import ROOT, Mutant, find, modules, same_meaning, sample
 
-NOTICED, UNNOTICED, TOO_LONG, NOT_RUN, SAME = "noticed", "unnoticed", "too long", "not run", "same meaning"
+NOTICED, UNNOTICED, TOO_LONG, NOT_RUN, SAME, GONE = "noticed", "unnoticed", "too long", "not run", "same meaning", "line gone"
 _OUTCOMES = BUILD / "outcomes.json"
 _PAGE = Path(__file__).resolve().parent / "mutation.md"
 _PARTS = (
@@ -254,10 +254,26 @@ def _keep(mutant: Mutant, outcome: str, number: int) -> None:
 
 
 def _unnoticed_before() -> list[Mutant]:
-    """What went unnoticed, as far as it can still be made."""
-    wanted = [entry for entry in _known() if entry["outcome"] in (UNNOTICED, NOT_RUN)]
-    found = (find(entry["module"], entry["operator"], entry["before"], entry["after"]) for entry in wanted)
-    return [mutant for mutant in found if mutant is not None]
+    """What went unnoticed, as far as it can still be made: also where its line has moved to another module of the room."""
+    found = []
+    for entry in _known():
+        if entry["outcome"] not in (UNNOTICED, NOT_RUN):
+            continue
+        room = Path(entry["module"]).parent
+        places = (entry["module"], *(path for path in modules() if Path(path).parent == room))
+        made = (find(path, entry["operator"], entry["before"], entry["after"]) for path in places)
+        mutant = next((one for one in made if one is not None), None)
+        if mutant is None:
+            _change(entry, outcome=GONE)
+        else:
+            _change(entry, module=mutant.module)
+            found.append(mutant)
+    return found
+
+
+def _change(entry: dict[str, Any], **changes: str) -> None:
+    known = [{**one, **changes} if one == entry else one for one in _known()]
+    _OUTCOMES.write_text(json.dumps(known, indent=1), encoding="utf-8")
 
 
 def _page(known: Sequence[dict[str, Any]]) -> str:
@@ -269,10 +285,10 @@ def _page(known: Sequence[dict[str, Any]]) -> str:
         "fails, or takes many times its time. Each sample is drawn from all places and shares no mutant with those before. First:",
         "when the mutant was first tested, before tests were written for what its sample left unnoticed. Left: when it was",
         "tested last (`--again` tests again what went unnoticed). Without the tests that start ranks, where `--quick` was given.",
-        "Shares are of those that mean something else than the code.",
+        "Line gone: its code was written anew or deleted since. Shares are of those that mean something else than the code.",
         "",
-        "| sample | part | mutants | same meaning | unnoticed first | | left | |",
-        "|---|---|---|---|---|---|---|---|",
+        "| sample | part | mutants | same meaning | unnoticed first | | line gone | left | |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for number in sorted({entry["sample"] for entry in known}):
         sampled = [entry for entry in known if entry["sample"] == number]
@@ -293,7 +309,8 @@ def _row(number: int, name: str, entries: Sequence[dict[str, Any]]) -> str:
     for when in ("first_outcome", "outcome"):
         left = sum(entry[when] in (UNNOTICED, NOT_RUN) and entry["outcome"] != SAME for entry in entries)
         counts += [str(left), f"{left / told:.1%}" if told else ""]
-    return f"| {number} | {name} | {len(entries)} | {same} | {' | '.join(counts)} |"
+    gone = sum(entry["outcome"] == GONE for entry in entries)
+    return f"| {number} | {name} | {len(entries)} | {same} | {' | '.join([*counts[:2], str(gone), *counts[2:]])} |"
 
 
 if __name__ == "__main__":
