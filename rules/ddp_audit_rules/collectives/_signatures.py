@@ -136,11 +136,11 @@ def _lists(program: Program) -> Iterator[Mismatch]:
 def _misplaced_list(node: Collective, names: tuple[str, str], job: Sequence[World]) -> str:
     for world in job:
         root = evaluate(node.args.get(names[1], Const(value=0)), world)
-        brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world))
+        brings = _brings(on_rank(node.args.get(names[0], Const(value=None)), world), world)
         if not issues(node, world) or not isinstance(root, int) or brings is None or brings == (world.rank == root):
             continue
         if brings:
-            who, rest = f"Rank {world.rank} brings a {names[0]} though rank {root} is the root", "the root waits for it"
+            who, rest = f"Rank {world.rank} brings {_a(names[0])} though rank {root} is the root", "the root waits for it"
         else:
             who, rest = f"Rank {root}, the root, brings no {names[0]}", "the other ranks wait"
         return f"{who}: this {node.op} raises ValueError there, and {rest}."
@@ -234,11 +234,26 @@ def _length(value: Value, world: World) -> int | None:
     return len(value.items) if isinstance(value, Items) and not value.many and value.keys is None else None
 
 
-def _brings(value: Value) -> bool | None:
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _brings(value: Value, world: World) -> bool | None:
     """Whether a rank brings a list with something in it; None where that is not known."""
     if isinstance(value, Items):
         return bool(value.items)
+    if isinstance(value, Expr) and value.op == "*":  # `[None] * world_size`
+        return _repeated(value.args, world)
     return False if isinstance(value, Const) and value.value is None else None
+
+
+def _repeated(parts: Sequence[Value], world: World) -> bool | None:
+    """Whether a display that is repeated has something in it; None where that is not known."""
+    shown = [part for part in parts if isinstance(part, Items)]
+    times = [evaluate(part, world) for part in parts if not isinstance(part, Items)]
+    if len(shown) != 1 or len(times) != 1 or type(times[0]) is not int:
+        return None
+    return bool(shown[0].items) and times[0] > 0
 
 
 def _is_fixed(value: Value) -> bool:
