@@ -73,7 +73,20 @@ def test_own_devices_are_left_alone(style: str, tmp_path: Path) -> None:
 
 
 SAVED = f"{NCCL}torch.cuda.set_device(local_rank)\nnet = torch.nn.Linear(4, 1).cuda()\ntorch.save(net.state_dict(), 'a.pt')\n"
+WRAPPED = f"{NCCL}torch.cuda.set_device(local_rank)\nnet = torch.nn.Linear(4, 1).cuda()\nddp = DDP(net)\n" + (
+    "{move}\nif dist.get_rank() == 0:\n    torch.save({state}, 'a.pt')\ndist.barrier()\nnet.load_state_dict(torch.load('a.pt'))\n"
+)
+BESIDE = WRAPPED.format(
+    move="loss = ddp(torch.ones(2, 4).cuda()).mean()\n{score}", state="{{'model': ddp.state_dict(), 'best': best}}"
+)
 ON_SAVER = {
+    "a score of numpy beside it": BESIDE.format(score="best = loss.detach().cpu().numpy()"),
+    "a number beside it": BESIDE.format(score="best = loss.item()"),
+    "a mean of numpy beside it": BESIDE.format(score="import numpy\nbest = max(0.0, numpy.mean(loss.detach().cpu().numpy()))"),
+    "a tensor beside it": BESIDE.format(score="best = loss.cpu()"),
+    "a list of scores beside it": BESIDE.format(score="best = [loss.cpu(), 1]"),
+    "moved and moved back": WRAPPED.format(move="ddp.cpu()\nddp.cuda()", state="ddp.module.state_dict()"),
+    "another one moved": WRAPPED.format(move="torch.nn.Linear(4, 1).cpu()", state="ddp.module.state_dict()"),
     "load": f"{SAVED}net.load_state_dict(torch.load('a.pt'))\n",
     "None": f"{SAVED}state = torch.load('a.pt', map_location=None)\nnet.load_state_dict(state)\n",
     "key": f"{SAVED}ckpt = torch.load('a.pt', weights_only=True)\nnet.load_state_dict(ckpt['model'])\n",
@@ -87,6 +100,14 @@ ELSEWHERE = {
     "rank 0": f"{SAVED}if dist.get_rank() == 0:\n    net.load_state_dict(torch.load('a.pt'))\n",
     "data": f"{SAVED}x = torch.load('x.pt')\n",
     "saved from the CPU": SAVED.replace("torch.save(net", "torch.save(net.cpu()") + "net.load_state_dict(torch.load('a.pt'))\n",
+    "moved in place": SAVED.replace("torch.save(", "net.cpu()\ntorch.save(") + "net.load_state_dict(torch.load('a.pt'))\n",
+    "the wrapper moved in place": WRAPPED.format(move="ddp.cpu()", state="ddp.module.state_dict()"),
+    "the module in the wrapper moved": WRAPPED.format(move="ddp.module.to('cpu')", state="ddp.state_dict()"),
+    "moved by its own name": WRAPPED.format(move="net.to('cpu')", state="ddp.module.state_dict()"),
+    "moved to a device": WRAPPED.format(move="ddp.to(torch.device('cpu'))", state="ddp.module.state_dict()"),
+    "moved, then halved": WRAPPED.format(move="ddp.cpu()\nddp.half()", state="ddp.module.state_dict()"),
+    "moved by a helper": WRAPPED.format(move="def away(m):\n    m.cpu()\naway(ddp)", state="ddp.module.state_dict()"),
+    "copied entry by entry": WRAPPED.format(move="", state="{'model': {k: v.cpu() for k, v in ddp.state_dict().items()}, 'x': 1}"),
     "gloo": SAVED.replace("nccl", "gloo") + "net.load_state_dict(torch.load('a.pt'))\n",
     "one process": "import torch\nnet = torch.nn.Linear(4, 1)\ntorch.save(net.state_dict(), 'a')\nnet.load_state_dict(torch.load('a'))\n",
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from ddp_audit.findings import Fix, Span
 from ddp_audit.tree.nodes import Guard, Load, LoadState, Move, Node, Program, Save
-from ddp_audit.tree.questions import assigned_at, code_at, every, function_at
-from ddp_audit.tree.values import Const, Made, Obj, Unknown, behind, constant, defaults_in, operation_of
+from ddp_audit.tree.questions import assigned_at, code_at, every, function_at, unwrapped
+from ddp_audit.tree.values import Const, Expr, Items, Made, Obj, Unknown, Value, behind, constant, defaults_in, operation_of
 
 
 def load_number(by: Made) -> int | None:
@@ -35,13 +36,36 @@ def has_state(save: Save) -> bool:
 
 
 def is_from_cpu(program: Program, save: Save) -> bool:
-    """Whether what is saved was brought to the CPU before."""
-    values = list(behind(save.args["obj"]))
-    saved = {value.key for value in values if isinstance(value, Obj)}
-    moved = [n for n in program.of(Move) if n.number < save.number and n.object is not None and n.object.key in saved]
-    last = moved[-1] if moved else None
-    away = last is not None and "cpu" in (last.name, constant(last.where))
-    return away or any(operation_of(value) == "cpu" for value in values)
+    """Whether a state that is saved was brought to the CPU before, with its model or by itself."""
+    return any(_is_on_cpu(program, save, list(behind(part))) for part in _state_parts(save.args["obj"]))
+
+
+def _state_parts(saved: Value) -> Iterator[Value]:
+    """The parts of what is saved that hold a state; a score beside them says nothing of where they are."""
+    if isinstance(saved, Items) and not saved.many:
+        for item in saved.items:
+            yield from _state_parts(item)
+    elif any(operation_of(value) == "state_dict" for value in behind(saved)):
+        yield saved
+
+
+def _is_on_cpu(program: Program, save: Save, values: list[Value]) -> bool:
+    if any(operation_of(value) == "cpu" for value in values):
+        return True
+    saved = {_inner(value).key for value in values if isinstance(value, Obj)}
+    moved = [n for n in program.of(Move) if n.number < save.number and n.object is not None and _inner(n.object).key in saved]
+    places = [_named(n.where) if n.name == "to" else n.name for n in moved if n.name in ("to", "cpu", "cuda")]
+    return bool(places) and places[-1] == "cpu"
+
+
+def _named(place: Value) -> object:
+    """The name of a device that is given as text or as `torch.device(..)`; None where it is not written."""
+    return constant(place.args[0] if isinstance(place, Expr) and place.op == "device" and place.args else place)
+
+
+def _inner(module: Obj) -> Obj:
+    """The module in a wrapper, which moves with it."""
+    return unwrapped(module) or module
 
 
 def unless_resumed(node: Load, used: LoadState, saves: list[Save]) -> tuple[list[Guard], str]:
