@@ -177,6 +177,22 @@ SETTINGS = {
         "opt = torch.optim.SGD(model.parameters(), lr=0.1)\nopt.step()\nopt.param_groups[0]['weight_decay'] = (rank + 1) / 4\nopt.step()\n",
         [("weight_decay", "0.25", "0.5")],
     ),
+    "a rate that one rank alone changes": (
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\nopt.step()\nif rank:\n    opt.param_groups[0]['lr'] = 0.5\nopt.step()\n",
+        [("lr", "0.1", "0.5")],
+    ),
+    "a rate that one rank changes back": (
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\nfor n in range(3):\n    opt.param_groups[0]['lr'] = 0.5 if rank == 0 and n == 1 else 0.1\n    opt.step()\n",
+        [("lr", "0.5", "0.1")],
+    ),
+    "a rate that changes for more steps of one rank": (
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\nopt.step()\nif rank:\n    opt.param_groups[0]['lr'] = 0.5\n    opt.step()\n",
+        [],
+    ),
+    "a rate that all change alike": (
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\nfor n in range(4):\n    opt.param_groups[0]['lr'] = 0.1 / (n + 1)\n    opt.step()\n",
+        [],
+    ),
     "a rate of which one rank draws its own": (
         "import random\nopt = torch.optim.SGD(model.parameters(), lr=random.random() if rank else 0.1)\nopt.step()\n",
         [("lr", "0.1", "a value of its own")],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +64,25 @@ def unequal(runs: Mapping[int, Interpreter]) -> list[Unequal]:
     for setting in next(iter(runs.values())).settings if len(runs) > 1 else ():
         if not all(setting in own for own in everywhere):
             continue
-        for values in zip(*(it.settings[setting] for it in runs.values()), strict=False):
+        for values in _side_by_side(runs, setting):
             known = [value for value in values if not isinstance(value, Unknown)]
             own = any(isinstance(value, Unknown) and value.local for value in values)
             if any(value != known[0] for value in known[1:]) or (known and own):
                 found.append(Unequal(setting, dict(zip(runs, map(_shown, values), strict=True))))
                 break
     return found + _clipped_alone(runs)
+
+
+def _side_by_side(runs: Mapping[int, Interpreter], setting: Setting) -> Iterator[tuple[Any, ...]]:
+    """The values that a setting had on all ranks, change by change.
+
+    A rank that changes it less often kept its last value, where all have stepped equally often and every value is known.
+    """
+    held = [it.settings[setting] for it in runs.values()]
+    is_known = not any(isinstance(value, Unknown) for one in held for value in one)
+    alike = is_known and setting.name not in _CLIPS and len({it.steps for it in runs.values()}) == 1
+    for number in range((max if alike else min)(map(len, held))):
+        yield tuple(one[min(number, len(one) - 1)] for one in held)
 
 
 def _clipped_alone(runs: Mapping[int, Interpreter]) -> list[Unequal]:
