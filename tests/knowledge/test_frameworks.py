@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import ddp_audit.program
 import ddp_audit_rules
 from ddp_audit.knowledge.framework import QUESTIONS, Answers, answers_of, framework_of, frameworks, marks, one
 from ddp_audit.knowledge.functions import described
@@ -52,7 +53,8 @@ def test_no_rule_names_a_library() -> None:
 
 
 def test_every_question_is_asked_and_answered() -> None:
-    asked = "\n".join(path.read_text() for path in RULES.rglob("*.py"))
+    rooms = (RULES, Path(ddp_audit.program.__path__[0]))
+    asked = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
     for question in QUESTIONS:
         assert f".{question}" in asked, question
         assert any(question in found.does for found in frameworks().values()), question

@@ -194,7 +194,8 @@ def test_a_text_that_libcst_cannot_read_is_said(monkeypatch: pytest.MonkeyPatch,
     path = tmp_path / "train.py"
     path.write_text(HEAD + "ask(1)\n")
     result = audit([path], rules=[Told()])
-    assert any("cannot be read by libcst (ParserSyntaxError)" in note for note in result.notes)
+    assert result.coverage is not None
+    assert any("cannot be read by libcst (ParserSyntaxError)" in place.what for place in result.coverage.not_followed)
 
 
 COUNT = """\

@@ -84,15 +84,15 @@ def crossed(hazard: Hazard, run: Run, right: Run) -> None:
     pairs = [(a, b) for a, b in places(run) if a["frames"] != b["frames"]]
     assert len(pairs) == 2 == run.out.count("evaluation before step") - 1
     for a, b in pairs:
-        assert (a["op"], function(a), function(b)) == ("broadcast", "evaluate", "train")
+        assert (a["op"], function(a), function(b)) == ("broadcast", "evaluate", "accumulate")
 
 
 # What rank 0 and rank 1 issue where they part, and the function of the trainer that they stand in.
 PARTINGS = {
-    "rank0-eval-barrier": ("broadcast", "evaluate", "barrier", "train"),
-    "rank0-eval-grad": ("broadcast", "evaluate", "all_reduce", "train"),
-    "skip-all-reduce": ("all_reduce", "train", "broadcast", "train"),
-    "early-exit": ("all_reduce", "train", "broadcast", "train"),
+    "rank0-eval-barrier": ("broadcast", "evaluate", "barrier", "evaluate_between_updates"),
+    "rank0-eval-grad": ("broadcast", "evaluate", "all_reduce", "accumulate"),
+    "skip-all-reduce": ("all_reduce", "sum_over_ranks", "broadcast", "accumulate"),
+    "early-exit": ("all_reduce", "evaluate_on_all_ranks", "broadcast", "accumulate"),
 }
 
 
