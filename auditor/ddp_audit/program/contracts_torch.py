@@ -237,7 +237,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
         if has_batchnorm(name):
             _add_buffer(lw, node, made, "running_mean", name)
         return made
-    if name.startswith("torchvision.datasets.") and name.rsplit(".", 1)[-1][:1].isupper():
+    if name.startswith(("torchvision.datasets.", "torchaudio.datasets.")) and name.rsplit(".", 1)[-1][:1].isupper():
         from ddp_audit.program.contracts_data import library_dataset
 
         return library_dataset(lw, node, name, args, kwargs)
