@@ -1277,6 +1277,8 @@ for v in (1, True, 2.5, "a", [1], (1,), {1: 2}, {1}, b"a"):
 send(type(3)("7") + len(type("a")(12)))
 class A: pass
 send(1 + (type(A()) is A) + 2 * (type(3) is A))
+kinds = [type(len), type(lambda: 0), type(None), type(range)]
+send(len(kinds))
 """,
     "a property that is kept": """
 import functools

@@ -85,6 +85,7 @@ for n, drop_last in ((5, False), (5, True), (4, False), (1, False)):
         send(x.numel() + 10 * y.numel())
 """,
     "lists as data": """
+send(1 + [rows[0] for rows in DataLoader(range(1), collate_fn=lambda rows: rows)][0])
 send(len(DataLoader([1, 2, 3], batch_size=2)))
 for batch in DataLoader([1, 2, 3], batch_size=2):
     send(batch.numel())

@@ -10,6 +10,8 @@ from interpreted import predicted
 from ddp_audit.explore.exact import Run, expressions
 
 GIVEN_TO_A_LIBRARY = {
+    "a function that calls itself": ("def make():\n    return make()\n", False),
+    "functions that call each other and send": ("def make():\n    return other()\ndef other():\n    make()\n    dist.barrier()\n", True),
     "a function that counts": ("def make():\n    return len([1])\n", False),
     "a class whose constructor sends": ("class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        dist.barrier()\ndef make():\n    return Net()\n", True),
     "a function that sends": ("def make():\n    dist.barrier()\n", True),
@@ -148,15 +150,27 @@ def test_power_sgd_from_the_first_step_on(feedback: bool, warm: bool, fails: boo
     assert bool(run.raised) == fails
 
 
+def test_what_a_thing_that_is_not_known_makes_of_an_output_depends_on_it_alone(tmp_path: Path) -> None:
+    text = "judge = torch.load('judge.pt')\na, b = DDP(nn.Linear(4, 1)), DDP(nn.Linear(2, 2))\nloss = judge(a(torch.ones(2, 4))).mean() * 2\nother = judge(1)\n(loss + other.mean()).backward()\n"
+    run = predicted(tmp_path, text)
+    assert [event.numel for event in run.collectives(0) if event.op == "all_reduce"] == [5]
+
+
 def test_the_loss_of_a_thing_that_is_not_known_is_reduced(tmp_path: Path) -> None:
     text = "criterion = torch.load('criterion.pt')\nmodel = DDP(nn.Linear(4, 1))\nloss = criterion(model(torch.ones(2, 4)), 1)\nloss.backward()\n"
     assert [event.numel for event in predicted(tmp_path, text).collectives(0)][-1] == 5
 
 
 def test_a_method_of_a_class_that_may_stand_above_finds_the_classes_above_itself(tmp_path: Path) -> None:
-    text = "import other\nclass A:\n    def n(self):\n        super().__init__()\n        return 3\nclass B(other.bases()[0]):\n    pass\n"
-    run = predicted(tmp_path, f"{text}dist.all_reduce(torch.ones(A.n(B())))\n")
+    text = "import other\nclass A:\n    def n(self):\n        super().__init__()\n        return 3\nclass B(other.bases()[0]):\n    n = A.n\n"
+    run = predicted(tmp_path, f"{text}dist.all_reduce(torch.ones(B().n()))\n")
     assert ([event.numel for event in run.collectives(0)], run.cut) == ([3], {})
+
+
+def test_a_list_that_holds_itself_is_looked_into_once(tmp_path: Path) -> None:
+    text = "import other\na = [torch.ones(2)]\nfor _ in range(60):\n    a.append(a)\nother.use(a)\ndist.barrier()\n"
+    run = predicted(tmp_path, text)
+    assert (run.cut, len(run.collectives(0))) == ({}, 1)
 
 
 def test_an_error_of_the_interpreter_itself_cuts_a_run_and_is_raised_on_request(
@@ -172,3 +186,16 @@ def test_an_error_of_the_interpreter_itself_cuts_a_run_and_is_raised_on_request(
     monkeypatch.setenv("DDP_AUDIT_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         predicted(tmp_path, "x = 1 + 1\n")
+
+
+def test_a_lookup_of_one_number_is_a_row_and_a_layer_of_no_dimension_is_not_known(tmp_path: Path) -> None:
+    run = predicted(
+        tmp_path, "dist.all_reduce(nn.Embedding(10, 3)(torch.tensor(1)))\ndist.all_reduce(nn.Linear(4, 3)(torch.tensor(1.0)))\n"
+    )
+    assert [event.numel for event in run.collectives(0)] == [3, None]
+
+
+def test_a_dict_that_holds_itself_is_made_into_plain_values_to_a_depth(tmp_path: Path) -> None:
+    text = "from dataclasses import asdict, dataclass\n@dataclass\nclass D:\n    d: dict\nd = {}\nd['d'] = d\nx = asdict(D(d))\ndist.barrier()\n"
+    run = predicted(tmp_path, text)
+    assert (run.cut, len(run.collectives(0))) == ({}, 1)
