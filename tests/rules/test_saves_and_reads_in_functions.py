@@ -45,6 +45,31 @@ IN_TIME = {
     "if __name__ == '__main__':\n    mp.spawn(work, nprocs=2)\n    x = read()\n",
 }
 
+LOG = "class Log:\n    def __init__(self, path=None):\n        self.path = path\n    def keep(self):\n        {ask}\n"
+LOG += "        os.makedirs(os.path.dirname(self.path), exist_ok=True)\n        torch.save({{}}, self.path)\n"
+MADE = "name = os.path.join('runs', time.strftime('%H%M%S'), 'a')\n"
+BY_ONE = f"{MADE}log = Log(name) if rank == 0 else Log()\nlog.keep()\n"
+MAY_BE_NONE = {
+    "returns": LOG.format(ask="if self.path is None: return") + JOB + BY_ONE,
+    "returns where it is false": LOG.format(ask="if not self.path: return") + JOB + BY_ONE,
+    "two arms": LOG.format(ask="if self.path is None: return")
+    + f"{JOB}if rank == 0:\n    log = Log(f'runs/{{time.time_ns()}}/a')\nelse:\n    log = Log()\nlog.keep()\n",
+    "a function": f"def keep(path):\n    if path is not None:\n        os.makedirs(path)\n{JOB}{MADE}keep(name if rank == 0 else None)\n",
+    "a variable": f"{JOB}{MADE}path = name if rank == 0 else None\nif path:\n    os.makedirs(path)\n",
+}
+
+
+@pytest.mark.parametrize("form", MAY_BE_NONE)
+def test_a_path_that_one_rank_has(form: str, tmp_path: Path) -> None:
+    assert findings("DDP702", audited(tmp_path, f"{INIT}import time\n{MAY_BE_NONE[form]}")) == []
+
+
+def test_a_path_of_the_clock_that_nobody_asks_for(tmp_path: Path) -> None:
+    text = f"{INIT}import time\n{LOG.format(ask='pass')}{JOB}{MADE}log = Log(name)\nlog.keep()\n"
+    assert len(findings("DDP702", audited(tmp_path, text))) >= 1
+    other = f"{INIT}import time\n{LOG.format(ask='if rank > 9: return')}{JOB}{MADE}log = Log(name)\nlog.keep()\n"
+    assert len(findings("DDP702", audited(tmp_path, other))) >= 1
+
 
 @pytest.fixture(autouse=True)
 def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
