@@ -406,7 +406,7 @@ def _format(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
             at: Value | None = kwargs.get(field)
             if field == "" or field.isdigit():
                 at = args[int(field or position)]
-            if at is None or form or conversion:
+            if at is None or form not in ("", "d") or conversion:  # an index has the same digits with :d
                 return None
             pieces.append(at)
     except (ValueError, IndexError):

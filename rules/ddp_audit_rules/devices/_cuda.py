@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_audit.tree.nodes import Init, Program
+from ddp_audit.tree.nodes import Init, Move, Program
 from ddp_audit.tree.questions import speaks_of
-from ddp_audit.tree.values import Const, Value, options
+from ddp_audit.tree.values import Const, Expr, Value, World, evaluate, options
 
 _SET_OUTSIDE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "set_default_device")
 
@@ -12,6 +12,24 @@ _SET_OUTSIDE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "set_default_devi
 def may_use_nccl(program: Program) -> bool:
     """Whether the process group may carry CUDA tensors: its backend may be nccl, or is left to torch."""
     return any(_may_be_nccl(node.args.get("backend")) for node in program.of(Init))
+
+
+def is_on_cuda(program: Program) -> bool:
+    """Whether a model is brought to a CUDA device on rank 0, whatever the backend is, that the program leaves open."""
+    open_backend = any(not any(isinstance(option, Const) for option in options(n.args["backend"])) for n in _naming(program))
+    return open_backend and any(_is_cuda(move) for move in program.of(Move))
+
+
+def _naming(program: Program) -> list[Init]:
+    return [node for node in program.of(Init) if "backend" in node.args]
+
+
+def _is_cuda(move: Move) -> bool:
+    if move.name != "to":
+        return move.name == "cuda"
+    place = move.where.args[0] if isinstance(move.where, Expr) and move.where.op == "device" and move.where.args else move.where
+    found = evaluate(place, World(0, 2, 2))
+    return isinstance(found, str) and found.partition(":")[0] == "cuda"
 
 
 def surely_gloo(program: Program) -> bool:

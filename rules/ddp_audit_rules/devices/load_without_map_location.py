@@ -11,7 +11,7 @@ from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Load, LoadState, Program, Save
 from ddp_audit.tree.questions import first_of_each_place
 from ddp_audit.tree.values import RANK, Const
-from ddp_audit_rules.devices._cuda import may_use_nccl
+from ddp_audit_rules.devices._cuda import is_on_cuda, may_use_nccl
 from ddp_audit_rules.facts.evidence import looks_at
 from ddp_audit_rules.facts.loaded_states import has_state, is_from_cpu, loaded_states, to_cpu, unless_resumed
 from ddp_audit_rules.facts.writers import SEVERAL, is_distributed, path_of, who
@@ -76,7 +76,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not is_distributed(program) or not may_use_nccl(program):
+        if not is_distributed(program) or not (may_use_nccl(program) or is_on_cuda(program)):
             return
         saves = [node for node in program.of(Save) if has_state(node)]
         if any(is_from_cpu(program, node) for node in saves):
