@@ -57,6 +57,7 @@ NAMES = {
     "of-all-processes": ("total_batch_size the_global_batch over_all_gpus", "gpus all"),
     "of-one-process": ("batch_size_per_gpu micro_batch each_rank", "per batch"),
     "processes": ("num_gpus world_size rank nodes", "batch count"),
+    "job-of-several": ("args.distributed use_ddp cfg.is_distributed", "distribute ddp_bucket distributed_port"),
     "number-of-processes": ("world_size numGPUs ngpus num_of_gpus n_gpu", "num_batches gpu_batch"),
     "device-count": ("torch.cuda.device_count", "devices count"),
     "number-of-rows": ("num_rows total_size len_data", "rows index"),

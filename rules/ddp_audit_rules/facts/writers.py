@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.knowledge.libraries import file_locks
-from ddp_audit.tree.nodes import Backward, Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
-from ddp_audit.tree.questions import hints_at, is_kind, says, speaks_of
+from ddp_audit.tree.nodes import Backward, Check, Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
+from ddp_audit.tree.questions import always_runs, hints_at, is_kind, says, speaks_of
 from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, path_key, worlds
 
 SEVERAL, ONE_A_NODE, ONE = "several", "one a node", "one"
@@ -33,6 +33,18 @@ def who(program: Program, node: Node) -> str:
         return ONE
     answers = [_passes(node.guards, world) for world in worlds() if world.world_size == 4]
     return ONE_A_NODE if sum(answer is not False for answer in answers) > 1 else ONE
+
+
+def refuses_several(program: Program, node: Node) -> bool:
+    """Whether the script has ended before a node where it was told to run as several processes: `assert not args.distributed`."""
+    for check in program.of(Check):
+        test = check.test.formula if isinstance(check.test, Const) else check.test
+        if check.number < node.number and isinstance(test, Expr) and test.op == "not" and always_runs(program, check):
+            asked = test.args[0]
+            default = asked.default if isinstance(asked, Const) else None
+            if says(asked.text if default is None else default.name, "job-of-several"):
+                return True
+    return False
 
 
 def passes(node: Node, world: World) -> bool | None:

@@ -21,6 +21,7 @@ from ddp_audit_rules.facts.writers import (
     is_of_each_rank,
     path_of,
     plain,
+    refuses_several,
     who,
 )
 from ddp_audit_rules.files._write_faults import fault_of, made_before, mended
@@ -46,7 +47,8 @@ class AllRanksWrite(Rule):
         "or a random name in them; mkdir with exist_ok=True, or of a folder that each process made so before; "
         "removal with ignore_errors or missing_ok, and calls inside of try; "
         "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is right "
-        "where each node has a disk of its own, so it is only possible. The process that spawns the others is one."
+        "where each node has a disk of its own, so it is only possible. The process that spawns the others is one. "
+        "Scripts that refuse at their start to run as several: `assert not args.distributed`."
     )
     confirmed = "Two ranks of one host save to the same path at this place, at the same step."
     source = "torch 2.13, torch/serialization.py: save opens the path for writing and truncates it; it takes no lock."
@@ -106,7 +108,12 @@ dist.destroy_process_group()
         many = next((answer for answer in (SEVERAL, ONE_A_NODE) if answer in answers), "")
         node = answers.get(many)
         fault = None if node is None else fault_of(program, node)
-        if node is None or fault is None or (is_checked(node) and (in_turn(program, node) or made_before(program, node))):
+        if (
+            node is None
+            or fault is None
+            or refuses_several(program, node)
+            or (is_checked(node) and (in_turn(program, node) or made_before(program, node)))
+        ):
             return None
         path = path_of(node)
         assert path is not None
