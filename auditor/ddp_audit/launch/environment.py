@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ddp_audit.findings import Span
+from ddp_audit.launch.model import Launch
+from ddp_audit.launch.scaling import starts
 from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.nodes import EnvironmentSet, Spawn
-from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value
+from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value, constant
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
 _DRAWN_HERE = pattern(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
@@ -40,6 +42,38 @@ def environment_faults(program: Program) -> Iterator[Setting]:
             yield from _port(node, value, drawn, inside=any(call in spawns for call in node.calls), spawns=bool(spawns))
         elif node.name == "MASTER_ADDR":
             yield from _address(node, value, "setdefault" in program.line(node.span.path, node.span.line))
+
+
+def local_addresses(program: Program, launches: Iterable[Launch]) -> Iterator[Setting]:
+    """Where a script sets MASTER_ADDR to the machine that it runs on, though a launch starts it on several."""
+    several = next((one for one in launches if _nodes(one) > 1 and starts(one, program.entry)), None)
+    if several is None:
+        return
+    for node in first_of_each_place(program.of(EnvironmentSet)):
+        address = constant(node.value)
+        fixed = isinstance(node.value, Const) and node.value.default is None and not node.guards
+        if node.name != "MASTER_ADDR" or not fixed or "setdefault" in program.line(node.span.path, node.span.line):
+            continue
+        if isinstance(address, str) and (address == "localhost" or _is_loopback(address)):
+            where = f" ({several.path}:{several.line})" if several.path is not None else ""
+            yield Setting(
+                node.span,
+                f"MASTER_ADDR is set to {address}, and a launch starts this script on {_nodes(several)} nodes{where}.",
+                "The ranks of every node look for the rendezvous on their own machine, so those of the other nodes wait until it "
+                "times out. What the launcher has set is overwritten.",
+                "leave MASTER_ADDR to the launcher",
+            )
+
+
+def _nodes(launch: Launch) -> int:
+    return launch.nnodes if isinstance(launch.nnodes, int) else 1
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _port(node: Node, value: Value, drawn: bool, inside: bool, spawns: bool) -> Iterator[Setting]:

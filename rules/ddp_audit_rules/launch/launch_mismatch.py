@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ddp_audit.findings import Finding, Fix, Related, Span
-from ddp_audit.launch.environment import environment_faults
+from ddp_audit.launch.environment import environment_faults, local_addresses
 from ddp_audit.launch.jobs import Fault
 from ddp_audit.launch.model import Launch, ProseClaim
 from ddp_audit.launch.ranks import rank_faults
@@ -75,7 +75,11 @@ if __name__ == "__main__":
             span = _place(context, fault, taken)
             taken.add(span)
             yield self._fault(span, fault)
-        for setting in (*environment_faults(context.program), *rank_faults(context.program, launches)):
+        for setting in (
+            *environment_faults(context.program),
+            *local_addresses(context.program, launches),
+            *rank_faults(context.program, launches),
+        ):
             yield self.finding(
                 setting.span, setting.message, setting.why, severity=setting.severity, confidence=setting.confidence,
                 fix=Fix("display-only", setting.remedy),
