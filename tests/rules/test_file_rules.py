@@ -146,6 +146,14 @@ def test_other_ranks_write_one_path(tmp_path: Path) -> None:
     assert other.witness(finding, run("0.pt", "0.pt")) == "not-observed"
 
 
+def test_what_an_opened_file_is_filled_with_decides(tmp_path: Path) -> None:
+    """As the rule's page says: nothing of a constant, possible where it is computed, likely where it is seen to differ."""
+    texts = {"b'1'": [], "repr(model.state_dict()).encode()": ["possible"], "str(rank).encode()": ["likely"]}
+    for content, confidence in texts.items():
+        text = f"{INIT}{MODEL}with open('a.bin', 'wb') as f:\n    f.write({content})\n"
+        assert [f.confidence for f in findings("DDP701", audited(tmp_path, text), "possible")] == confidence
+
+
 NAMES = f"{INIT}folder = os.path.join('runs', time.strftime('%H%M%S'))\n"
 DIFFERS = {
     "makes": f"{NAMES}os.makedirs(folder, exist_ok=True)\n",

@@ -46,7 +46,9 @@ class AllRanksWrite(Rule):
         "Places that one rank reaches (guards here, in the caller, in the callee, by decorator); paths with the rank, the process "
         "or a random name in them; mkdir with exist_ok=True, or of a folder that each process made so before; "
         "removal with ignore_errors or missing_ok, and calls inside of try; "
-        "text files whose content is the same on all ranks. A guard on the local rank leaves one writer a node, which is right "
+        "files, of text or bytes, that all ranks open and fill with the same constant. Where what they put into an opened file is "
+        "computed, and nothing in it is seen to come of the rank, its data, the clock or chance, it is only possible. "
+        "A guard on the local rank leaves one writer a node, which is right "
         "where each node has a disk of its own, so it is only possible. The process that spawns the others is one. "
         "Scripts that refuse at their start to run as several: `assert not args.distributed`."
     )
