@@ -358,9 +358,8 @@ def compare(it: Interpreter, op: ast.cmpop, left: Any, right: Any) -> Any:
         totals.compared(left, right)
         return unknown(left, right)
     if isinstance(left, Instance) and isinstance(op, (ast.Eq, ast.NotEq)):
-        method = left.cls.find("__eq__")
-        if isinstance(method, Function):
-            same_objects = calls.call(it, Method(method, left), [right], {})
+        if (method := own_dicts.own_method(left, "__eq__")) is not None:
+            same_objects = calls.call(it, method, [right], {})
             return same_objects if isinstance(op, ast.Eq) or isinstance(same_objects, Unknown) else not same_objects
         if left.cls.fields is not None:
             return _same_fields(it, op, left, right)
@@ -386,11 +385,9 @@ def _same_fields(it: Interpreter, op: ast.cmpop, left: Instance, right: Any) -> 
 
 
 def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
-    method = own_dicts.own_method(container, "__contains__")
-    if method is not None:
-        made = calls.call(it, method, [item], {})
-        known = it.known_truth(made)
-        return unknown(made) if known is None else known == wanted
+    if (method := own_dicts.own_method(container, "__contains__")) is not None:
+        known = it.known_truth(calls.call(it, method, [item], {}))
+        return Unknown("whether it is in it") if known is None else known == wanted
     if isinstance(container, Module) and container.held is not None and not container.opaque:
         named = isinstance(item, str)
         container = list(container.held) if named else list(container.held.values())
@@ -422,10 +419,7 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
     """`owner[index]`."""
     if isinstance(owner, Tensor):
         return totals.copied(owner, tensors.index(it, owner, index))
-    method = own_dicts.own_method(owner, "__getitem__")
-    if method is None and isinstance(owner, own_dicts.OwnDict) and not is_unknown(index) and index not in owner:
-        method = own_dicts.own_method(owner, "__missing__")
-    if method is not None:
+    if (method := own_dicts.getter(owner, index)) is not None:
         return calls.call(it, method, [index], {})
     if isinstance(owner, Module):
         return containers.child(owner, index)
@@ -458,8 +452,7 @@ def get_item(it: Interpreter, owner: Any, index: Any) -> Any:
 def set_item(it: Interpreter, owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value`."""
     it.effects += not isinstance(owner, Tensor)
-    method = own_dicts.own_method(owner, "__setitem__")
-    if method is not None:
+    if (method := own_dicts.own_method(owner, "__setitem__")) is not None:
         calls.call(it, method, [index, value], {})
         return
     if isinstance(owner, Module) and owner.held is not None:

@@ -98,6 +98,13 @@ def own_method(owner: Any, name: str) -> Method | None:
     return None
 
 
+def getter(owner: Any, key: Any) -> Method | None:
+    """What gives `owner[key]` where the project's class says: `__getitem__`, or `__missing__` for a key that is not there."""
+    if isinstance(owner, OwnDict) and own_method(owner, "__getitem__") is None and not is_unknown(key) and key not in owner:
+        return own_method(owner, "__missing__")
+    return own_method(owner, "__getitem__")
+
+
 def of_super(it: Interpreter, owner: OwnDict, name: str) -> Any:
     """`super().name` in a method of its class."""
     if name == "__init__":
