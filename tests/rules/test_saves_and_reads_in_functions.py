@@ -64,6 +64,18 @@ def test_a_path_that_one_rank_has(form: str, tmp_path: Path) -> None:
     assert findings("DDP702", audited(tmp_path, f"{INIT}import time\n{MAY_BE_NONE[form]}")) == []
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        f"{LOG.format(ask='if self.path is None: return')}{JOB}{MADE}log = Log(name)\nlog.keep()\n",
+        f"{JOB}{MADE}if name:\n    os.makedirs(name)\n",
+    ],
+    ids=["one object", "a variable"],
+)
+def test_a_path_that_all_ranks_ask_for_and_have(use: str, tmp_path: Path) -> None:
+    assert len(findings("DDP702", audited(tmp_path, f"{INIT}import time\n{use}"))) >= 1
+
+
 def test_a_path_of_the_clock_that_nobody_asks_for(tmp_path: Path) -> None:
     text = f"{INIT}import time\n{LOG.format(ask='pass')}{JOB}{MADE}log = Log(name)\nlog.keep()\n"
     assert len(findings("DDP702", audited(tmp_path, text))) >= 1

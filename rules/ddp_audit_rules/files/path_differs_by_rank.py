@@ -28,10 +28,10 @@ class PathDiffersByRank(Rule):
         "file, half of one, or that of the run before. Downloads at once write over each other."
     )
     quiet = (
-        "Names that come from the launcher or were broadcast; paths that only one rank uses; paths that the code "
-        "asks for before it uses them, as the others may have None; temporary files; paths with the rank in them; a "
-        "barrier, or whatever else makes the ranks meet, between the write and the read; files that existed before; "
-        "hubs that lock their cache."
+        "Names that come from the launcher or were broadcast; paths that only one rank uses; paths of an object "
+        "that asks for them before it uses them, where others of its class may have None; temporary files; paths with the "
+        "rank in them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed "
+        "before; hubs that lock their cache."
     )
     confirmed = "Ranks save to different paths at one place, at the same turn."
     source = (
@@ -115,7 +115,9 @@ dist.destroy_process_group()
             else "Processes draw different numbers unless they were seeded alike before."
         )
         drawn = "uuid" in clock_text(path) or not program.has(Seed)
-        confidence = "likely" if (CLOCK in path.taint or drawn) and node.is_called and not is_asked_for(node, path) else "possible"
+        confidence = (
+            "likely" if (CLOCK in path.taint or drawn) and node.is_called and not is_asked_for(program, node, path) else "possible"
+        )
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
