@@ -81,7 +81,7 @@ def test_a_client_that_goes_away_ends_the_server(folder: Path) -> None:
 
 def test_an_exit_during_an_audit_does_not_wait_for_it(folder: Path) -> None:
     with Editor(folder) as editor:
-        editor.open("train.py", GUARDED + "x = [" + "0, " * 300_000 + "]\n")
+        editor.open("train.py", GUARDED + "x = [" + "0, " * 1_000_000 + "]\n")
         assert editor.leave()[0] == 0
         assert editor.published == []
 

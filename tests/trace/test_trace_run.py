@@ -305,7 +305,8 @@ def test_a_stall_is_reported_with_every_stack_and_ended(tmp_path: Path, kernel: 
     assert reports == [{0: (WAITING, [8]), 1: ("running", [11])}]
     assert 2 in calls
     run = load_run(tmp_path / "trace")
-    assert {rank.state for rank in run.ranks.values()} == {KILLED}
+    states = {rank.state for rank in run.ranks.values()}
+    assert KILLED in states and states <= {KILLED, RAISED}  # the second may fail in the moment between, as its peer is gone
     assert run.ranks[0].waiting is not None
     assert (run.ranks[0].waiting.op, run.ranks[0].waiting.root) == ("broadcast", 1)
     assert run.ranks[1].waiting is None

@@ -14,6 +14,7 @@ from ddp_audit.patterns import pattern
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.nodes import EnvironmentSet, Spawn
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value, constant
+from ddp_audit.source.paths import place_of
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
 _DRAWN_HERE = pattern(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
@@ -55,7 +56,7 @@ def local_addresses(program: Program, launches: Iterable[Launch]) -> Iterator[Se
         if node.name != "MASTER_ADDR" or not fixed or "setdefault" in program.line(node.span.path, node.span.line):
             continue
         if isinstance(address, str) and (address == "localhost" or _is_loopback(address)):
-            where = f" ({several.path}:{several.line})" if several.path is not None else ""
+            where = f" ({place_of(several.path, several.line or 1)})" if several.path is not None else ""
             yield Setting(
                 node.span,
                 f"MASTER_ADDR is set to {address}, and a launch starts this script on {_nodes(several)} nodes{where}.",

@@ -87,7 +87,7 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         loss.function, loss.labels = by.name, by.argument("target") or (rest[1] if len(rest) > 1 else None)
         if loss.reduced == MEAN:
             loss.averaged += rest[:1]
-    elif is_kind(by.name, "mean", "sum"):
+    elif is_kind(by.name, "mean", "sum") and rest:
         operand, whole = rest[0], len(rest) == 1 and by.argument("dim") is None
         mean = is_kind(by.name, "mean")
         (loss.averaged if mean else loss.summed).append(operand)
@@ -106,10 +106,10 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
         _read(rest[0], loss, depth + 1)
     elif is_kind(by.name, "product") and len(rest) > 1:
         _product(rest[0], rest[1], loss, depth)
-    elif is_kind(by.name, "reduces-with-gradient"):
+    elif is_kind(by.name, "reduces-with-gradient") and rest:
         loss.worlds += 0 if is_kind(by.argument("op"), "no-sum") else 1
         _read(rest[0], loss, depth + 1)
-    elif by.name == "returned":
+    elif by.name == "returned" and rest:
         _read(rest[0], loss, depth + 1)
     elif (inner_value := _of_forward(by, loss.program)) is not None:
         _read(inner_value, loss, depth + 1)
