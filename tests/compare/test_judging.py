@@ -177,7 +177,7 @@ def test_a_rank_that_went_on_may_have_come_to_the_line(tmp_path: Path, monkeypat
 
 
 def test_where_events_stand_in_a_file() -> None:
-    inner, outer = site(4, "step", "/work/train.py"), site(9, "<module>", "/work/train.py")
+    inner, outer = site(4, "step", "/project/train.py"), site(9, "<module>", "/project/train.py")
     events = [
         all_reduce(3, stack=(inner, outer)),
         all_reduce(5, stack=(site(20, path="/other/train.py"),)),
@@ -185,7 +185,7 @@ def test_where_events_stand_in_a_file() -> None:
     ]
     run = recorded(rank_run(0, events[:2]), rank_run(1, [events[0], events[2]]))
     assert [(rank, event.numel) for rank, event in run.events_at("train.py", 4)] == [(0, 4), (1, 4)]
-    assert [rank for rank, _ in run.events_at("/work/train.py", 5, 9)] == [0, 1]
+    assert [rank for rank, _ in run.events_at("/project/train.py", 5, 9)] == [0, 1]
     assert run.events_at("train.py", 5, 8) == [] and run.events_at("train.py", 5) == []
     assert run.ranks_at("train.py", 19, 21) == {0} and run.ranks_at("work/train.py", 20) == set()
 

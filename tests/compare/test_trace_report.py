@@ -215,7 +215,7 @@ def test_a_divergence_that_was_told_while_the_ranks_ran_is_not_repeated(tmp_path
     comparison = compare_run(run)
     whole = trace_text.render(comparison, root=tmp_path)
     told = {trace_text.divergence_text(divergence, comparison.ranks, root=tmp_path) for divergence in comparison.parted}
-    short = trace_text.render(comparison, root=tmp_path, told=told)
+    short = trace_text.render(comparison, root=tmp_path, reported=told)
     first = comparison.parted[0]
     assert f"{trace_text.title(first)} (shown above)" in short.splitlines()
     assert "(shown above)" not in whole
@@ -227,4 +227,4 @@ def test_a_divergence_that_has_changed_since_is_shown_again(tmp_path: Path) -> N
     early = compare_run(recorded(rank_run(0, [all_reduce(1), barrier(2)], WAITING), rank_run(1, [all_reduce(1)], EXITED)))
     late = compare_run(recorded(rank_run(0, [all_reduce(1), barrier(2)], WAITING), rank_run(1, [all_reduce(1)], KILLED)))
     told = {trace_text.divergence_text(divergence, early.ranks, root=tmp_path) for divergence in early.parted}
-    assert "(shown above)" not in trace_text.render(late, root=tmp_path, told=told)
+    assert "(shown above)" not in trace_text.render(late, root=tmp_path, reported=told)

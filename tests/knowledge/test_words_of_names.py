@@ -73,7 +73,7 @@ NAMES = {
     "gives-timeout": ("InitProcessGroupKwargs ddp_timeout", "timeout process_group"),
     "local-rank-elsewhere": ("SLURM_LOCALID get_node_local_rank", "local_rank rank"),
     "splits-stream": ("split_dataset_by_node sharding_filter", "split dataset"),
-    "mends-batchnorm": ("SyncBatchNorm convert_sync_batchnorm syncbn freeze_bn", "BatchNorm2d bn"),
+    "fixes-batchnorm": ("SyncBatchNorm convert_sync_batchnorm syncbn freeze_bn", "BatchNorm2d bn"),
     "shares-buffers": ("broadcast_buffers sync_buffers", "buffers broadcast"),
     "scales-gradients": ("register_comm_hook torch._foreach_div_", "register_hook div"),
     "advises-against": ("do_not_set don't_use unset avoid", "set use"),

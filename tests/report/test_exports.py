@@ -97,7 +97,7 @@ def test_perfetto_marks_the_divergence(dumps: Path, tmp_path: Path) -> None:
 def test_large_runs_are_exported_around_the_divergence(folder: Path) -> None:
     run, comparison = read_compared(str(folder))
     selection = select(run, comparison, 200)
-    assert not selection.is_whole and "around the first divergence" in selection.told()
+    assert not selection.is_whole and "around the first divergence" in selection.note()
     for rank in range(RANKS):
         found = [event for event in selection.events(rank) if selection.is_apart(event)]
         assert len(found) == 1 and len(selection.events(rank)) <= 60

@@ -50,12 +50,12 @@ INSTALLED = "lib/site-packages"
 )
 def test_the_library_that_the_users_line_called(called: Callable[[list[str]], Stack], between: list[str], library: str) -> None:
     found = called(["train.py", *between])
-    assert found.library == library
+    assert found.issuer == library
     assert found.frames and found.frames[0][0] == "train.py"
 
 
 def test_a_library_that_calls_the_user_back_made_nothing(called: Callable[[list[str]], Stack]) -> None:
-    assert called(["train.py", f"{INSTALLED}/lightning/trainer.py", "my_train.py"]).library == ""
+    assert called(["train.py", f"{INSTALLED}/lightning/trainer.py", "my_train.py"]).issuer == ""
 
 
 def test_how_it_is_told() -> None:

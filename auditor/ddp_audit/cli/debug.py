@@ -70,7 +70,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Ru
     """The files that were read, the script as the rules are given it, and what went wrong. Raises Usage."""
     try:
         options = options_for(args, find_config(Path(args.path)))
-        launch, explicit, told = launch_of(options), explicit_overrides(options), told_by(options)
+        launch, explicit, hints = launch_of(options), explicit_overrides(options), told_by(options)
         rules = installed_rules(options.rule_folders)
         if options.withheld_rules:
             print(withheld_note(options.withheld_rules))
@@ -80,7 +80,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Ru
     failures: list[SourceError] = []
     context = None
     if project.entries:
-        job = Job(project, rules, launch, explicit, told=told)
+        job = Job(project, rules, launch, explicit, told=hints)
         try:
             with budget.bounded_memory(), budget.bounded_time():
                 context = with_room(lambda: context_of(job, project.entries[0], failures))

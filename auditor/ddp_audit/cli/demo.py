@@ -87,7 +87,7 @@ def _demo(hazard: Hazard, folder: str) -> int:
     if result.comparison is None:
         raise Usage("the traced run left no trace")
     tell(sys.stdout, "", "3. What the run says.", "")
-    trace_text.show(result.comparison, sys.stdout, root=Path.cwd(), findings=audited.findings, told=result.told)
+    trace_text.show(result.comparison, sys.stdout, root=Path.cwd(), findings=audited.findings, reported=result.reported)
     lacking = _lacking(hazard, audited, result)
     if lacking:
         tell(sys.stdout, "", "The demo did not show all it promised: " + "; ".join(lacking) + ".")

@@ -57,7 +57,7 @@ def write(exports: Sequence[Sequence[str]], run: RecordedRun, comparison: Compar
             raise Usage(f"--export parquet {error}") from None
         except OSError as error:
             raise Usage(f"{path}: cannot be written: {error.strerror or error}") from None
-        said.append(f"ddp-audit: {kind} written to {path}. {selection.told()}".rstrip())
+        said.append(f"ddp-audit: {kind} written to {path}. {selection.note()}".rstrip())
     return said
 
 

@@ -84,24 +84,24 @@ def run(args: argparse.Namespace) -> int:
     return _trace(args, command, sys.stdout, None)
 
 
-def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document: IO[str] | None) -> int:
+def _trace(args: argparse.Namespace, command: list[str], stream: IO[str], document: IO[str] | None) -> int:
     from ddp_audit.cli import prediction_check, traced
     from ddp_audit.cli.recorded import read_notes
     from ddp_audit.report import concise, log_lines, trace_json, trace_text
 
-    kernel = traced.choose_kernel(args.native, told)
+    kernel = traced.choose_kernel(args.native, stream)
     audited = None
     if not args.no_check:
         audited, about = traced.audit_command(command, allow_rules=args.allow_project_rules)
         if audited is None:
-            traced.tell(told, f"ddp-audit: no audit: {about}")
+            traced.tell(stream, f"ddp-audit: no audit: {about}")
         else:
-            traced.tell(told, f"ddp-audit: audit of {about}", *concise.render(audited).splitlines(), "")
-    traced.tell(told, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
+            traced.tell(stream, f"ddp-audit: audit of {about}", *concise.render(audited).splitlines(), "")
+    traced.tell(stream, f"ddp-audit: {shlex.join(command)} (trace in {args.dir})", "")
     result = traced.trace_command(
         command,
         audited,
-        told,
+        stream,
         directory=args.dir,
         stall_after=args.stall_after,
         on_stall=args.on_stall,
@@ -110,7 +110,7 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     findings = result.findings.findings
     notes = read_notes(args.dir, args.log)
     if result.comparison is None or result.run is None:
-        _tell_notes(told, notes, None)
+        _tell_notes(stream, notes, None)
         if document is not None and args.format == "json":
             out: dict[str, Any] = {
                 "version": trace_json.VERSION,
@@ -121,15 +121,15 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
             out["findings"] = [finding.to_json() for finding in findings]
             document.write(json.dumps(out, indent=2, ensure_ascii=False) + "\n")
     else:
-        traced.tell(told, "")
-        trace_text.show(result.comparison, told, root=Path.cwd(), findings=findings, told=result.told)
-        _tell_notes(told, notes, result.comparison)
+        traced.tell(stream, "")
+        trace_text.show(result.comparison, stream, root=Path.cwd(), findings=findings, reported=result.reported)
+        _tell_notes(stream, notes, result.comparison)
         predicts, full = audited is not None and args.prediction != "off", args.prediction == "full"
         prediction = prediction_check.check_prediction(command, result.run) if predicts else None
         if prediction is not None:
-            traced.tell(told, "", *prediction_check.lines_of(prediction, full=full))
+            traced.tell(stream, "", *prediction_check.lines_of(prediction, full=full))
             prediction_check.keep(prediction, args.dir, full=full)
-        traced.tell(told, *exports.write(args.export, result.run, result.comparison))
+        traced.tell(stream, *exports.write(args.export, result.run, result.comparison))
         if document is not None and args.format == "html":
             log = _note_lines(notes, result.comparison)
             document.write(exports.page(result.run, result.comparison, Path.cwd(), findings=findings, log=log))
@@ -145,11 +145,11 @@ def _trace(args: argparse.Namespace, command: list[str], told: IO[str], document
     return result.exit_code
 
 
-def _tell_notes(told: IO[str], notes: list[LogNote], comparison: Comparison | None) -> None:
+def _tell_notes(stream: IO[str], notes: list[LogNote], comparison: Comparison | None) -> None:
     from ddp_audit.cli.traced import tell
 
     if notes:
-        tell(told, "", *_note_lines(notes, comparison))
+        tell(stream, "", *_note_lines(notes, comparison))
 
 
 def _note_lines(notes: list[LogNote], comparison: Comparison | None) -> list[str]:

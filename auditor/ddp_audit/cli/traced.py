@@ -35,7 +35,7 @@ class Traced:
 
     command_code: int
     killed: bool
-    told: set[str]  # the divergences that were printed while the command ran, as they were
+    reported: set[str]  # the divergences that were printed while the command ran, as they were
     run: RecordedRun | None = None
     comparison: Comparison | None = None
     findings: AuditResult = field(default_factory=AuditResult)
@@ -120,14 +120,14 @@ def trace_command(
 
     root = Path.cwd()
     live = LiveComparison(root=root)
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def tell_divergence(recorded: RecordedRun) -> bool:
         found = live.update(recorded)
         for divergence in found:
             text = trace_text.divergence_text(divergence, rank_states(recorded), root=root)
             tell(stream, "", *text.splitlines())
-            told.add(text)
+            reported.add(text)
         return bool(found)
 
     late: list[int] = []
@@ -135,13 +135,13 @@ def trace_command(
     def tell_stall(recorded: RecordedRun) -> None:
         late[:] = [rank for rank, one in recorded.ranks.items() if one.state == RUNNING and not (one.silent or one.untraced)]
         head = "Nothing moves any more."
-        if late and not told:
+        if late and not reported:
             they = "it is slow, or it never comes" if len(late) == 1 else "they are slow, or they never come"
             head = f"Ranks wait for {rank_list(late)}, which {is_are(late)} alive and in no collective: {they}."
         tell(stream, "", head, *(line.text for line in trace_text.standing_lines(rank_states(recorded))))
 
     def tell_stall_end() -> None:
-        if not told:
+        if not reported:
             was = f": {rank_list(late)} {'was' if len(late) == 1 else 'were'} slow, not hung" if late else ""
             tell(stream, "", f"The ranks go on{was}.")
 
@@ -169,7 +169,7 @@ def trace_command(
         )
     except (NotStarted, TraceError) as error:
         raise Usage(str(error)) from None
-    traced = Traced(ended.exit_code, ended.killed, told, findings=audited or AuditResult())
+    traced = Traced(ended.exit_code, ended.killed, reported, findings=audited or AuditResult())
     if ended.killed:
         tell(stream, "", "ddp-audit: the command was ended, as --on-stall kill asks")
     try:

@@ -113,7 +113,7 @@ def _draw(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     if own:
         _of_own_stream(lw, node, own, args, kwargs)
     elif _counts_a_set(lw, node, args) and (generator is None or isinstance(generator, Const)):
-        lw.emit(node, Draw(args=dict(enumerate_args(args)) | kwargs, what=called(node), library=name.split(".")[0]))
+        lw.emit(node, Draw(args=dict(enumerate_args(args)) | kwargs, what=called(node), stream=name.split(".")[0]))
     else:
         note_random(lw, node, name, kwargs)
     return generic(args, kwargs, lw.text(node), frozenset({RANDOM}), name or "?")
@@ -130,7 +130,7 @@ def _counts_a_set(lw: Lowering, node: ast.Call, args: list[Value]) -> bool:
 
 def _of_own_stream(lw: Lowering, node: ast.Call, stream: str, args: list[Value], kwargs: dict[str, Value]) -> None:
     if _counts_a_set(lw, node, args):
-        lw.emit(node, OwnDraw(args=dict(enumerate_args(args)) | kwargs, what=called(node), library=stream))
+        lw.emit(node, OwnDraw(args=dict(enumerate_args(args)) | kwargs, what=called(node), stream=stream))
 
 
 def _own_indices(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -113,7 +113,7 @@ def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value
     """Notes a draw, unless it is from a generator that the call names."""
     generator = kwargs.get("generator")
     if generator is None or (isinstance(generator, Const) and generator.value is None):
-        lw.emit(node, RandomNumbers(what=called(node), library=name.split(".")[0], augments=False))
+        lw.emit(node, RandomNumbers(what=called(node), stream=name.split(".")[0], augments=False))
 
 
 def _draw(name: str) -> Contract:
@@ -185,7 +185,7 @@ CONTRACTS.methods["sort"] = _sort
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:
     """Notes that a transform is made which draws: `transforms.RandomCrop(32)`."""
     if name.startswith(_TRANSFORMS) and any(word in name.rsplit(".", 1)[-1] for word in _AUGMENTS):
-        lw.emit(node, RandomNumbers(what=called(node), library="torch", augments=True))
+        lw.emit(node, RandomNumbers(what=called(node), stream="torch", augments=True))
 
 
 def random_sites(lw: Lowering) -> dict[tuple[object, ...], list[RandomSite]]:

@@ -126,7 +126,7 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
     return {
         "headline": headline(comparison).text,
         "verdict": comparison.verdict,
-        "leftOut": selection.told() + (f" {further:,} further lanes are left out." if further else ""),
+        "leftOut": selection.note() + (f" {further:,} further lanes are left out." if further else ""),
         "divergences": [
             {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get(_key(d, lanes), -1),
              "sides": _sides(d, comparison, root, _open_ranks(lanes, d))}

@@ -18,7 +18,7 @@ _THREADS = 100_000  # numbers between two threads of a rank; more than ranks
 
 def write(selection: Selection, stream: IO[str]) -> None:
     """Writes the events of a selection, one a line."""
-    stream.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"made by": "ddp-audit", "left out": selection.told()}))
+    stream.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"made by": "ddp-audit", "left out": selection.note()}))
     stream.write(', "traceEvents": [\n')
     for number, event in enumerate(_events(selection)):
         stream.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))

@@ -35,7 +35,7 @@ class Selection:
         apart = self.apart
         return apart is not None and event.kind == COLLECTIVE and is_in(event, apart)
 
-    def told(self) -> str:
+    def note(self) -> str:
         """What is left out, in a sentence; empty where nothing is."""
         if self.is_whole:
             return ""

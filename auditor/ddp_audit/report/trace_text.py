@@ -77,10 +77,12 @@ def render(
     root: Path | None = None,
     findings: Sequence[Finding] = (),
     width: int = WIDTH,
-    told: Container[str] = frozenset(),
+    reported: Container[str] = frozenset(),
 ) -> str:
     """The report as plain text, no line wider than `width`. `root`: the folder that sites are relative to."""
-    return "".join(f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width, told=told))
+    return "".join(
+        f"{line.text.rstrip()}\n" for line in report(comparison, root=root, findings=findings, width=width, reported=reported)
+    )
 
 
 def show(
@@ -90,20 +92,20 @@ def show(
     root: Path | None = None,
     findings: Sequence[Finding] = (),
     width: int | None = None,
-    told: Container[str] = frozenset(),
+    reported: Container[str] = frozenset(),
 ) -> None:
     """Print the report, coloured where the stream gets colours.
 
-    `told` are divergences that the reader has seen already, as `divergence_text` writes them: only their titles are repeated.
+    `reported` are divergences that the reader has seen already, as `divergence_text` writes them: only their titles are repeated.
     """
     width = width or (width_for(stream) if stream.isatty() else WIDTH)
     if not is_coloured(stream):
-        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width, told=told)))
+        stream.write(lines_of(render(comparison, root=root, findings=findings, width=width, reported=reported)))
         return
     from rich.text import Text
 
     console = console_for(stream, width)
-    for line in report(comparison, root=root, findings=findings, width=width, told=told):
+    for line in report(comparison, root=root, findings=findings, width=width, reported=reported):
         console.print(Text(lines_of(line.text.rstrip()), _STYLES.get(line.style, "")), soft_wrap=True)
 
 
@@ -113,7 +115,7 @@ def report(
     root: Path | None = None,
     findings: Sequence[Finding] = (),
     width: int = WIDTH,
-    told: Container[str] = frozenset(),
+    reported: Container[str] = frozenset(),
 ) -> Iterator[Line]:
     """The lines of the whole report."""
     for earlier in comparison.earlier:
@@ -121,7 +123,7 @@ def report(
         yield Line("")
     if comparison.earlier:
         yield Line(f"Attempt {comparison.attempt + 1}, the last", "head")
-    yield from _attempt_report(comparison, root, width, told)
+    yield from _attempt_report(comparison, root, width, reported)
     judged = [finding for finding in findings if finding.verdict is not None]
     if judged:
         yield Line("")
@@ -134,7 +136,9 @@ def earlier_lines(attempt: Comparison, root: Path | None, width: int = WIDTH) ->
     yield from _attempt_report(attempt, root, width)
 
 
-def _attempt_report(comparison: Comparison, root: Path | None, width: int, told: Container[str] = frozenset()) -> Iterator[Line]:
+def _attempt_report(
+    comparison: Comparison, root: Path | None, width: int, reported: Container[str] = frozenset()
+) -> Iterator[Line]:
     """The lines on the ranks."""
     head = headline(comparison)
     yield from (Line(line.text, head.style) for line in _wrapped(head.text, width))
@@ -147,7 +151,7 @@ def _attempt_report(comparison: Comparison, root: Path | None, width: int, told:
         yield from _wrapped(known, width)
     for divergence in comparison.parted[:_MOST_PARTED]:
         yield Line("")
-        if told and divergence_text(divergence, comparison.ranks, root=root) in told:
+        if reported and divergence_text(divergence, comparison.ranks, root=root) in reported:
             yield Line(f"{title(divergence)} (shown above)", "head")
         else:
             yield from divergence_lines(divergence, comparison.ranks, root=root, width=width)

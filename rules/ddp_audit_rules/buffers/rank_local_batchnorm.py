@@ -130,6 +130,6 @@ finally:
 
 def _mended(program: Program) -> bool:
     """Whether something in the script makes statistics equal, or normalises over all ranks."""
-    if hints_at(program, "mends-batchnorm") or calls_with(program, "shares-buffers"):
+    if hints_at(program, "fixes-batchnorm") or calls_with(program, "shares-buffers"):
         return True
     return any(says(loop.text, "buffers") for node in program.of(Collective) for loop in node.loops)

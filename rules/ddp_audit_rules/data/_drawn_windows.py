@@ -41,7 +41,7 @@ def _measured(code: ast.AST) -> str:
 
 def seed_before(program: Program, node: Drawing) -> tuple[Seed | None, bool]:
     """The last seed that all ranks set before a draw in the same stream, and whether it is equal on all of them."""
-    seeds = [n for n in seeds_of(program, node.library) if n.number < node.number and not n.rank_guards]
+    seeds = [n for n in seeds_of(program, node.stream) if n.number < node.number and not n.rank_guards]
     if not seeds:
         return None, False
     return seeds[-1], seed_of_all(seeds[-1]) is not MISSING
@@ -63,7 +63,7 @@ def draw_alike(program: Program, node: Drawing, seed: Seed, equal: bool) -> tupl
     size = program.world_size or 4
     if size > _MOST_RANKS:
         size = _MOST_RANKS
-    apart = [n for n in program.of(Draw, OwnDraw, RandomNumbers) if n.library == node.library and n.rank_guards]
+    apart = [n for n in program.of(Draw, OwnDraw, RandomNumbers) if n.stream == node.stream and n.rank_guards]
     groups: dict[tuple[object, ...], list[int]] = {}
     for rank in range(size):
         world = World(rank, size, size)

@@ -32,7 +32,7 @@ def draws(program: Program) -> Iterator[Draw]:
         here = trained & set(node.loops) and (node.grad is not False or node.loops[-1] in innermost)
         if not node.augments and here and not node.rank_guards and not _is_scalar(program, node):
             words = f"`{node.text}` gives all ranks the same numbers in each step"
-            yield Draw(node.span, node.library, node.number, words, "drawn in each step of training")
+            yield Draw(node.span, node.stream, node.number, words, "drawn in each step of training")
     for backward in program.of(Backward):
         for forward in program.forwards_of(backward.target):
             wrap = wrap_behind(program, forward)
@@ -51,7 +51,7 @@ def draws(program: Program) -> Iterator[Draw]:
 def _is_scalar(program: Program, node: RandomNumbers) -> bool:
     """Whether a draw gives one Python number: those decide lengths and ways through the loop, on which ranks must agree."""
     call = code_at(program, node.span, ast.Call)
-    return node.library == "random" or (node.library == "numpy" and call is not None and not call.args and not call.keywords)
+    return node.stream == "random" or (node.stream == "numpy" and call is not None and not call.args and not call.keywords)
 
 
 def _sites(program: Program, values: Iterable[Value], number: int, owner: str) -> Iterator[Draw]:

@@ -95,11 +95,11 @@ finally:
         draws = [node for node in program.of(Draw, OwnDraw) if is_window(program, node)]
         by_place: dict[object, list[Draw | OwnDraw]] = {}
         for node in draws:
-            by_place.setdefault((node.span, node.library), []).append(node)
+            by_place.setdefault((node.span, node.stream), []).append(node)
         for nodes in by_place.values():
             training = [n for n in nodes if not n.rank_guards and n.grad is not False and n.is_called]
             if training:
-                others = [n for n in draws if n.rank_guards and n.library == training[0].library]
+                others = [n for n in draws if n.rank_guards and n.stream == training[0].stream]
                 yield from self._findings(program, training[0], others)
 
     def _findings(self, program: Program, node: Drawing, others: Sequence[Drawing]) -> Iterable[Finding]:

@@ -41,7 +41,7 @@ def is_from_cpu(program: Program, save: Save) -> bool:
 
 
 def _state_parts(saved: Value) -> Iterator[Value]:
-    """The parts of what is saved that hold a state; a score beside them says nothing of where they are."""
+    """The parts of what is saved that hold a state; a score among them does not say where they are."""
     if isinstance(saved, Items) and not saved.many:
         for item in saved.items:
             yield from _state_parts(item)

@@ -36,7 +36,7 @@ def who(program: Program, node: Node) -> str:
 
 
 def refuses_several(program: Program, node: Node) -> bool:
-    """Whether the script has ended before a node where it was told to run as several processes: `assert not args.distributed`."""
+    """Whether the script has ended before a node where it is started as several processes: `assert not args.distributed`."""
     for check in program.of(Check):
         test = check.test.formula if isinstance(check.test, Const) else check.test
         if check.number < node.number and isinstance(test, Expr) and test.op == "not" and always_runs(program, check):

@@ -81,7 +81,7 @@ def _after_trouble(node: Node) -> bool:
     return any(ERROR in guard.taint for guard in node.guards) or sum(FILES in guard.taint for guard in node.guards) > 1
 
 
-def mended(program: Program, node: Node, many: str) -> Fix | None:
+def fix_of(program: Program, node: Node, many: str) -> Fix | None:
     """A folder that may exist, or a save by one rank, where the process group surely exists by then."""
     if isinstance(node, FileAccess) and node.what == "mkdir":
         return Fix("safe" if is_checked(node) else "unsafe", "pass exist_ok=True", "exist-ok", "pass `exist_ok=True`")

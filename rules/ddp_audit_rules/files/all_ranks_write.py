@@ -24,7 +24,7 @@ from ddp_audit_rules.facts.writers import (
     refuses_several,
     who,
 )
-from ddp_audit_rules.files._write_faults import fault_of, made_before, mended
+from ddp_audit_rules.files._write_faults import fault_of, fix_of, made_before
 
 _WRITES = ("save", "output", "write", "append", "mkdir", "remove", "move")
 
@@ -135,7 +135,7 @@ dist.destroy_process_group()
         confidence = "likely" if many == SEVERAL and fault.sure and node.is_called else "possible"
         return self.finding(
             node.span, message, explanation, related=guard_relations(node) + related, confidence=confidence,
-            severity="warning" if assumed else fault.severity, guards=node.guards, fix=mended(program, node, many),
+            severity="warning" if assumed else fault.severity, guards=node.guards, fix=fix_of(program, node, many),
         )  # fmt: skip
 
     def witness(self, finding: Finding, run: RecordedRun) -> str:

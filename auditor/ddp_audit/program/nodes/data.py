@@ -80,7 +80,7 @@ class Drawing(CallNode):
     """Something random is drawn."""
 
     what: str  # the function, as it is written
-    library: str  # whose stream: torch, numpy, random, or the name of a generator of the program's own
+    stream: str  # whose generator: torch, numpy, random, or the name of a generator of the program's own
 
 
 class Draw(Drawing):

@@ -29,7 +29,7 @@ class Stack:
     """A chain of calls: its definition in the file, its user frames, and the origin that its torch frames tell.
 
     `origin` is one of events.py or `BACKWARD_ENGINE`. `frames` are (path, line, function), innermost first. `blocks`: within
-    torch's `send` or `recv`, which wait for what `isend` and `irecv` return. `library`: what the user's innermost line called and
+    torch's `send` or `recv`, which wait for what `isend` and `irecv` return. `issuer`: what the user's innermost line called and
     what made the call in its place: an installed package, or a part of torch that communicates by itself. `engine`: what stands
     for it, once it is known, in a thread of the backward pass that was called there.
     """
@@ -38,7 +38,7 @@ class Stack:
     origin: str
     frames: list[tuple[str, int, str]]
     blocks: bool = False
-    library: str = ""
+    issuer: str = ""
     engine: Stack | None = None
 
 

@@ -379,8 +379,8 @@ class Hook:
             text["tag"] = int(args[operation.tag])
         if operation.shares and operation.call in ("alltoall_", "alltoall_base_"):
             text.update(_shares(operation, args, len(group.ranks)))
-        if stack.library and origin == events.USER:
-            text["library"] = stack.library
+        if stack.issuer and origin == events.USER:
+            text["library"] = stack.issuer
         text["stack"] = stack.definition
         digest = zlib.crc32(repr(agreed).encode()) | (zlib.adler32(repr(agreed).encode()) << 32)
         signature = Signature(ring.define(layout.SIGNATURE_TEXT, text), 0 if operation.is_p2p else digest)

@@ -133,7 +133,7 @@ class Settings:
             self._write(steps)
 
     def _write(self, steps: _Steps) -> None:
-        detail = {**steps.names, "optimizer_steps": steps.of_optimizer, "library": steps.stack.library}
+        detail = {**steps.names, "optimizer_steps": steps.of_optimizer, "library": steps.stack.issuer}
         steps.written = steps.count
         self._tracer.event(events.SCHEDULER, detail=detail, number=steps.count, stack=steps.stack)
 
