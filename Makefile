@@ -45,12 +45,12 @@ FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/case
 demo: $(STAMP)
 	$(BIN)/ddp-audit demo $(HAZARD)
 
-# The tests of a file share the runs of its fixtures, so a file stays in one process.
+# The tests of a file share the runs of its fixtures, so a file stays in one process; tests/conftest.py says in what order files come.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not traced" $(FAST) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not traced" $(FAST) $(ARGS)
 
 test-native test-python: $(STAMP)
 	DDP_AUDIT_TEST_KERNEL=$(@:test-%=%) $(BIN)/python -m pytest -m traced $(ARGS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,7 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also run what has the mark nightly")
 
 
+LONGEST = ("cases/test_pages_run.py", "trainer/test_trainer_hazards.py", "cases/test_mended_runs.py")  # minutes, with few tests
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The files that take long go first, then those with many tests, so that no process works alone at the end.
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (not item.path.as_posix().endswith(LONGEST), -counts[item.path]))
     if not config.getoption("--nightly"):
         for item in items:
             if item.get_closest_marker("nightly") is not None:
