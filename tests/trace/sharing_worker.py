@@ -75,6 +75,22 @@ def resume(rank: int) -> None:
     torch.set_rng_state(states[0 if BAD else rank])
 
 
+def noise_of_each_rank(rank: int) -> None:
+    torch.manual_seed(11)
+    state = torch.get_rng_state()
+    torch.manual_seed(100 + rank)
+    torch.randn(3)
+    torch.set_rng_state(state)
+
+
+def resume_and_seed(rank: int) -> None:
+    torch.manual_seed(7 + rank)
+    states = [torch.get_rng_state()]
+    dist.broadcast_object_list(states)
+    torch.set_rng_state(states[0])
+    torch.manual_seed(100 + rank)
+
+
 def hyper_parameters(rank: int) -> None:
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * (rank + 1) if BAD else 0.01)
@@ -104,6 +120,8 @@ own = dist.get_rank()
 shared_samples(own)
 other_sampler(own)
 schedule()
+noise_of_each_rank(own)
+resume_and_seed(own)
 resume(own)
 hyper_parameters(own)
 goes_on()

@@ -70,7 +70,8 @@ def test_a_bad_run(bad: tuple[Path, list[SilentFault]]) -> None:
     assert "The StepLR at " in scheduler.explanation
     assert "stepped 20 times for 10 steps of its SGD" in scheduler.explanation
     generator = found["generator"]
-    assert generator.site is not None and generator.site.line == line_of("torch.set_rng_state(")
+    assert generator.site is not None and generator.site.line == line_of("torch.set_rng_state(states[0 if")
+    assert sum(fault.kind == "generator" for fault in silent_faults(load_columns(folder)[0])) == 1
     made = f"sharing_worker.py:{line_of('lr=0.01 * (rank + 1)')}"
     assert "lr 0.01 on rank 0; lr 0.02 on rank 1" in found["optimizer-differs"].explanation
     assert f"{made}. Equal gradients" in found["optimizer-differs"].explanation
@@ -154,8 +155,8 @@ def test_schedulers_that_step_too_often_or_apart() -> None:
     assert of(run_of([scheduler(20, 20)], [scheduler(14, 20)], complete=False)) == {}
 
 
-def restored(state: str, before: str) -> Event:
-    return one(events.RESTORED, state=state, before=before)
+def restored(state: str, before: str, **detail: object) -> Event:
+    return one(events.RESTORED, state=state, before=before, **detail)
 
 
 def test_generators_that_a_resume_makes_equal() -> None:
@@ -163,6 +164,12 @@ def test_generators_that_a_resume_makes_equal() -> None:
     assert of(run_of([restored("a", "x")], [restored("b", "y")])) == {}
     assert of(run_of([restored("a", "x")], [restored("a", "x")])) == {}  # they were equal before: seeded alike
     assert of(run_of([restored("a", "x")], [])) == {}
+    own = restored("a", "x", own=True), restored("a", "y", own=True)
+    assert of(run_of([own[0]], [own[1]])) == {}  # each goes back to where it was itself
+    assert "generator" in of(run_of([own[0]], [restored("a", "y", own=False)]))  # rank 0 saved it
+    seed, forward = one(events.SEED, 4, seed=1), one(events.FORWARD, 5, model="ddp0", grad=True)
+    assert of(run_of([restored("a", "x"), seed, forward], [restored("a", "y"), forward])) == {}
+    assert "generator" in of(run_of([restored("a", "x"), forward, seed], [restored("a", "y"), forward, seed]))
 
 
 def optimizer(rate: float, step: int = 1) -> Event:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.faults import GENERATOR_SHARED, SAMPLER_DIFFERS, SAMPLES_SHARED, SCHEDULER_STEPS, SilentFault
 from ddp_audit.compare.peers import Groups
-from ddp_audit.compare.run import RecordedRun
-from ddp_audit.events import RESTORED, SAMPLER, SAMPLES, SCHEDULER, Event, Site
+from ddp_audit.compare.run import RankRun, RecordedRun, of_kinds
+from ddp_audit.events import FORWARD, RESTORED, SAMPLER, SAMPLES, SCHEDULER, SEED, Event, Site
 
 _LEAST_SHARED = 4  # samples on two ranks
 _LEAST_PART = 0.02  # of the samples of a rank
@@ -130,7 +130,11 @@ def schedulers_apart(run: RecordedRun) -> Iterator[SilentFault]:
 
 
 def generators_shared(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
-    """A generator state that is restored on several ranks, whose generators were in different states before."""
+    """A generator state that is restored on several ranks, whose generators were in different states before.
+
+    It is no fault where each of them goes back to a state that it was in itself, as after some draws of its own with another seed,
+    or is seeded before its next forward.
+    """
     found: dict[tuple[Site | None, int], dict[int, Event]] = defaultdict(dict)
     times: Counter[tuple[Site | None, int]] = Counter()
     for rank, event in run.events_of(RESTORED):
@@ -146,6 +150,11 @@ def generators_shared(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]
             for same in states.values():
                 if site in done or len(same) < 2 or len({by_rank[rank].detail.get("before") for rank in same}) < 2:
                     continue
+                if all(by_rank[rank].detail.get("own") for rank in same):
+                    continue
+                same = [rank for rank in same if not _is_seeded_after(run.ranks[rank], by_rank[rank])]
+                if len(same) < 2:
+                    continue
                 done.add(site)
                 text = (
                     f"{capital(rank_list(same))} restore one and the same state of torch's generator{_at(site)}, and were in "
@@ -153,3 +162,13 @@ def generators_shared(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]
                     "state of each rank and restore each rank's own, or seed by rank again after the restore."
                 )
                 yield SilentFault(GENERATOR_SHARED, tuple(same), site, text)
+
+
+def _is_seeded_after(rank: RankRun, restored: Event) -> bool:
+    """Whether the generator gets a seed before the first forward after a state was restored."""
+    is_past = False
+    for event in of_kinds(rank.events, RESTORED, SEED, FORWARD):
+        if is_past:
+            return event.kind == SEED
+        is_past = event == restored
+    return False

@@ -44,7 +44,8 @@ samples     epoch: of its sampler, from 0, share: the sampler's rank, samples: 1
             between. Written for the first epochs that a DistributedSampler shares out
 made        optimizer (class name), settings: [`lr 0.1`, ..]
 scheduler   scheduler and optimizer (class names), steps, optimizer_steps: since its first step, library: that calls it, or empty
-restored    state: hash of what torch.set_rng_state was given, before: hash of the generator's state until then
+restored    state: hash of what torch.set_rng_state was given, before: hash of the generator's state until then, own: whether this
+            process had read the state that it restores by torch.get_rng_state
 order       batches: how many, order: 16 hexadecimal digits of the first batches of an epoch that a loader shuffles and that was
             trained on
 batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64);

@@ -7,19 +7,21 @@ Each patch calls the original with the same arguments and returns what it return
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from ddp_audit import events
+from ddp_audit.trace.worker import fingerprint
 from ddp_audit.trace.worker.tracer import Tracer
 
 _MOST_RESTORED = 64  # restored generator states that are recorded
+_MOST_READ = 64  # states that are known again
 _MOST_MADE = 64  # optimizers
 _EVERY = 500  # steps of a scheduler from one record to the next, after those at 1, 2, 4, ..
 _SCHEDULERS = ("LRScheduler", "SequentialLR", "ChainedScheduler", "ReduceLROnPlateau", "CosineAnnealingWarmRestarts")
@@ -54,6 +56,7 @@ class Settings:
         self._all: list[_Steps] = []
         self._within = 0  # steps of schedulers: those of a scheduler's constructor and of its parts do not count
         self._restored = self._made = 0
+        self._read: dict[int, None] = {}  # hashes of the states that the program has read, the newest last
         self._wrap(Optimizer, "__init__", self._make)
         if hasattr(lr_scheduler.LRScheduler, "_initial_step"):
             self._wrap(lr_scheduler.LRScheduler, "_initial_step", self._inside)
@@ -61,6 +64,7 @@ class Settings:
             scheduler = getattr(lr_scheduler, name, None)
             if scheduler is not None and "step" in vars(scheduler):
                 self._wrap(scheduler, "step", self._step)
+        self._wrap(torch, "get_rng_state", self._read_state, also=(torch.random,))
         self._wrap(torch, "set_rng_state", self._restore, also=(torch.random,))
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any], also: tuple[Any, ...] = ()) -> None:
@@ -145,19 +149,32 @@ class Settings:
 
     # -- generators
 
+    # torch reads and restores states by itself around what it computes again: those are no resume.
+
+    def _read_state(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        state = original(*args, **kwargs)
+        if self._restored < _MOST_RESTORED and not _is_of_torch(sys._getframe(2)):
+            self._safely(self._keep, state)
+        return state
+
+    def _keep(self, state: torch.Tensor) -> None:
+        value = fingerprint.of_parameters([state])
+        self._read.pop(value, None)
+        self._read[value] = None
+        if len(self._read) > _MOST_READ:
+            del self._read[next(iter(self._read))]
+
     def _restore(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
-        # torch restores states by itself around what it computes again: those are no resume.
-        caller = sys._getframe(2).f_globals.get("__name__", "")
         state = args[0] if args else kwargs.get("new_state")
-        if self._restored < _MOST_RESTORED and not caller.startswith("torch.") and isinstance(state, torch.Tensor):
+        if self._restored < _MOST_RESTORED and isinstance(state, torch.Tensor) and not _is_of_torch(sys._getframe(2)):
             self._safely(self._restored_event, state)
         return original(*args, **kwargs)
 
     def _restored_event(self, state: torch.Tensor) -> None:
         self._restored += 1
-        self._record(events.RESTORED, value=_hash(state), before=f"{_hash(torch.get_rng_state()):016x}")
+        before, value = fingerprint.of_parameters([torch.default_generator.get_state()]), fingerprint.of_parameters([state])
+        self._record(events.RESTORED, value=value, before=f"{before:016x}", own=value in self._read)
 
 
-def _hash(state: torch.Tensor) -> int:
-    data = bytes(state.cpu().contiguous().untyped_storage()) if state.numel() else b""
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") or 1
+def _is_of_torch(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
