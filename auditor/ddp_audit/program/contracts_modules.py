@@ -88,12 +88,12 @@ def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs:
         keep_written(lw, node.func.value, grown(lw, held, bound.name, args[0]))
         return Const(value=None)
     if bound.name == "append" or (args and is_filled(args[0])):
-        _put(lw, node)
+        put(lw, node)
     return _add(lw, node, bound, args, kwargs) if the_object(bound.receiver, "module") is not None else None
 
 
-def _put(lw: Lowering, node: ast.Call) -> None:
-    """`seen.add(name)`, `found[key].append(x)`: a container that is no list has an element more."""
+def put(lw: Lowering, node: ast.Call) -> None:
+    """Take an element into a container that is not a list: `seen.add(name)`, `found[key].append(x)`."""
     place = node.func.value if isinstance(node.func, ast.Attribute) else None
     if isinstance(place, ast.Subscript):  # a default dict makes the element that it is asked for
         place = place.value
@@ -107,7 +107,7 @@ def _insert(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     if isinstance(node.func, ast.Attribute) and held is not None and (lw.loops or held.many):
         keep_written(lw, node.func.value, grown(lw, held, "append", args[1]))
         return Const(value=None)
-    _put(lw, node)
+    put(lw, node)
     return _add(lw, node, bound, args, kwargs) if bound.name == "insert" else None
 
 

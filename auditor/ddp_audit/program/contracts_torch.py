@@ -15,6 +15,7 @@ from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.knowledge.libraries import has_batchnorm
 from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
+from ddp_audit.program.contracts_modules import put
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.model import BufferSite, Guard
 from ddp_audit.program.names import called
@@ -49,6 +50,7 @@ from ddp_audit.program.values import (
     Unknown,
     Value,
     evaluate,
+    is_filled,
     join_taint,
     leaf,
     options,
@@ -418,12 +420,14 @@ def _clip_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], 
 
 
 def _update(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`scaler.update()`, and `modules.update(others)` of a ModuleDict, which holds the others from then on."""
+    """`scaler.update()`, and `update(others)` of a ModuleDict, a set or a dict, which holds the others from then on."""
     container = is_container(bound.receiver)
     if container is not None:
         for value in args:
             lookup.adopt(lw, container, value)
         return Const(value=None)
+    if kwargs or any(map(is_filled, args)):
+        put(lw, node)
     if the_object(bound.receiver, "scaler") is None:
         return None
     lw.emit(node, ScalerCall(target=bound.receiver, args=dict(kwargs), what="update"))

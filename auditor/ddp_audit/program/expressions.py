@@ -35,6 +35,7 @@ from ddp_audit.program.values import (
     Taint,
     Unknown,
     Value,
+    is_filled,
     join_deps,
     join_taint,
     options,
@@ -83,7 +84,7 @@ def _comparison(lw: Lowering, node: ast.Compare) -> Value:
 
 def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
     values: list[Value] = []
-    many = False
+    spread: list[Value] = []  # of a number of elements that is not known
     for part in node.elts:
         value = lw.eval(part.value if isinstance(part, ast.Starred) else part)
         if not isinstance(part, ast.Starred):
@@ -92,9 +93,11 @@ def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
             values += value.items
         else:
             values.append(value)
-            many = len(node.elts) == 1
+            spread.append(value)
     kind, taint, deps = type(node).__name__.lower(), join_taint(*values), join_deps(*values)
-    return bounded(Items(items=tuple(values), kind=kind, taint=taint, deps=deps, many=many))
+    many = 0 < len(spread) == len(values)
+    filled = bool(spread) and (not many or any(map(is_filled, spread)))
+    return bounded(Items(items=tuple(values), kind=kind, taint=taint, deps=deps, many=many, filled=filled))
 
 
 def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
@@ -278,16 +281,22 @@ def _dict(lw: Lowering, node: ast.Dict) -> Value:
     keys, values = node.keys, [lw.eval(v) for v in node.values]
     found_keys: list[Value] = []
     found_values: list[Value] = []
+    spread = False  # of keys that are not known
     for key, value in zip(keys, values, strict=True):
         if key is None:
             if isinstance(value, Items) and value.keys is not None:
                 found_keys += value.keys
                 found_values += value.items
+                spread |= value.many or value.filled
+            else:
+                spread = True
         else:
             found_keys.append(lw.eval(key))
             found_values.append(value)
     taint, deps = join_taint(*values), join_deps(*values)
-    return bounded(Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=taint, deps=deps))
+    if spread and not found_values:
+        return Unknown(taint=taint, deps=deps, by=Made("builtins.dict", tuple(values)))
+    return bounded(Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=taint, deps=deps, filled=spread))
 
 
 def _comprehension(lw: Lowering, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:

@@ -173,14 +173,19 @@ def after_a_loop(lw: Lowering, loop: Loop, passed: Slots, before: Slots) -> Slot
     cond, once = Unknown(taint=loop.taint), _has_a_pass(lw, loop)
 
     def joined(mine: Value, other: Value) -> Value:
-        if once and isinstance(mine, Unknown) and mine.filled:
+        if once and isinstance(mine, (Unknown, Expr)) and _was_filled(mine):
             return replace(mine, taint=mine.taint | loop.taint)
-        lists = [one for one in options(mine) if isinstance(one, Items) and one.filled]
-        if once and lists and len(lists) == len(options(mine)):
-            return Alt(options=tuple(lists), taint=mine.taint | loop.taint, deps=mine.deps, text=mine.text)
+        found = tuple(options(mine))
+        if once and found and all(map(_was_filled, found)):
+            return Alt(options=found, taint=mine.taint | loop.taint, deps=mine.deps, text=mine.text)
         return merge_value(cond, mine, other)
 
     return passed.join(before, joined)
+
+
+def _was_filled(value: Value) -> bool:
+    """Whether something was put into what a value holds, which a display with all its elements in it does not say."""
+    return value.filled if isinstance(value, (Items, Unknown)) else is_filled(value)
 
 
 def _has_a_pass(lw: Lowering, loop: Loop) -> bool:

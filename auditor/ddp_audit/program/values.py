@@ -15,6 +15,7 @@ from ddp_audit.findings import Span
 from ddp_audit.folding import TooLarge, fold
 from ddp_audit.patterns import pattern
 from ddp_audit.program.worlds import World as World
+from ddp_audit.program.worlds import option_leaf as option_leaf
 from ddp_audit.program.worlds import worlds as worlds
 
 # Why a value can differ between ranks.
@@ -273,11 +274,6 @@ def _one_of(found: Sequence[Any]) -> Any:
     return first if alike and first is not MISSING else MISSING
 
 
-def option_leaf(name: str) -> str:
-    """The name under which the atoms of a world give an option another value than its default."""
-    return f"option:{name}"
-
-
 def _switched(value: Const, default: Default, world: World) -> Any:
     """What a constant that rests on an option is in a world that may give the option another value."""
     name = option_leaf(default.name)
@@ -294,9 +290,14 @@ def _numbers(*bounds: Any) -> Any:
 
 def _thing(value: Value, world: World) -> Any:
     """What `evaluate` says, and an object or a list with elements for itself: it can be told from None, and is true."""
-    if isinstance(value, (Obj, Func, Ext)) or is_filled(value) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
+    if isinstance(value, (Obj, Func, Ext)) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
         return value
-    return evaluate(value, world)
+    return _or_filled(value, world)
+
+
+def _or_filled(value: Value, world: World) -> Any:
+    found = evaluate(value, world)
+    return value if found is MISSING and is_filled(value) else found
 
 
 def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
@@ -304,7 +305,7 @@ def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
     unknown = False
     last: Any = MISSING
     for arg in args:
-        last = arg if is_filled(arg) else evaluate(arg, world)
+        last = _or_filled(arg, world)
         if last is MISSING:
             unknown = True
         elif bool(last) == (op == "or"):
@@ -316,6 +317,8 @@ def is_filled(value: Value) -> bool:
     """Whether a value is a list or its like that has an element on every rank, whatever is in it."""
     if isinstance(value, Alt) and value.options:
         return all(map(is_filled, value.options))
+    if isinstance(value, Expr) and value.op in ("+", "|"):  # what is joined has the elements of all its parts
+        return any(map(is_filled, value.args))
     if isinstance(value, Items):
         return value.filled or (not value.many and bool(value.items))
     return isinstance(value, Unknown) and value.filled

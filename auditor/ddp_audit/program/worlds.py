@@ -44,3 +44,8 @@ def worlds(world_size: int | None = None) -> tuple[World, ...]:
     if world_size is not None and world_size > 64:
         return tuple(World(r, world_size, world_size) for r in (0, 1, world_size // 2, world_size - 1))
     return tuple(World(rank, size, local) for size, local in jobs for rank in range(size))
+
+
+def option_leaf(name: str) -> str:
+    """The name under which the atoms of a world give an option another value than its default."""
+    return f"option:{name}"
