@@ -75,6 +75,15 @@ AGREED = {
         "out = [torch.zeros(()) for _ in range(dist.get_world_size())]\n        collect(out, loss.detach())\n"
         "        if sum(o.item() for o in out) < 0:",
     ),
+    "a_copy_that_is_put_back": (
+        "",
+        "a = loss.detach().clone()\n        b = a.clone()\n        dist.all_reduce(b)\n        a.copy_(b)\n        if a.item() < 0:",
+    ),
+    "tensors_and_numbers": (
+        "",
+        "a, b = loss.detach().clone(), loss.detach() * 2\n        for t, n in zip([a, b], [1, 2]):\n"
+        "            dist.all_reduce(t)\n        if a < b:",
+    ),
     "a_lambda": ("agree = lambda t: dist.all_reduce(t)", "a = loss.detach().clone()\n        agree(a)\n        if a.item() < 0:"),
 }
 NOT_AGREED = {
@@ -101,6 +110,32 @@ NOT_AGREED = {
     "written_again_afterwards": (
         "def agree(t):\n    dist.all_reduce(t)",
         "a = loss.detach() * 2\n        agree(a)\n        a = loss.detach() * 3\n        if a.item() < 0:",
+    ),
+    "put_into_a_part": (
+        "",
+        "a = torch.stack([loss.detach(), loss.detach() * 2])\n        b = loss.detach() * 3\n        dist.all_reduce(b)\n"
+        "        a[0].copy_(b)\n        if a.sum() < 0:",
+    ),
+    "put_into_a_copy": (
+        "",
+        "a = loss.detach() * 2\n        b = loss.detach() * 3\n        dist.all_reduce(b)\n        c = a.clone()\n"
+        "        c.copy_(b)\n        if a.item() < 0:",
+    ),
+    "an_own_value_is_put_in": (
+        "",
+        "a = loss.detach() * 2\n        b = loss.detach() * 3\n        a.copy_(b)\n        if a.item() < 0:",
+    ),
+    "another_element_of_a_list_in_a_list": (
+        "def agree(groups):\n    dist.all_reduce(groups[0][1])",
+        "g = [[loss.detach() * 2, loss.detach() * 3]]\n        agree(g)\n        if g[0][0].item() < 0:",
+    ),
+    "copies_in_lists_in_a_list": (
+        "def agree(groups):\n    for group in groups:\n        for t in group:\n            t = t * 2\n            dist.all_reduce(t)",
+        "a = loss.detach().clone()\n        agree([[a], [torch.ones(1)]])\n        if a.item() < 0:",
+    ),
+    "a_slice": (
+        "def agree(t):\n    dist.all_reduce(t)",
+        "a = torch.stack([loss.detach(), loss.detach() * 2])\n        agree(a[0])\n        if a[1].item() < 0:",
     ),
     "before_the_loop_ends": (
         "def agree(tensors):\n    for t in tensors:\n        if t.ndim:\n            break\n        dist.all_reduce(t)",

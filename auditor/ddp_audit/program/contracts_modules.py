@@ -16,6 +16,7 @@ from ddp_audit.program.functions import keep_written
 from ddp_audit.program.lists import as_list, grown, shortened, with_some, without_some
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, ParameterWrite
+from ddp_audit.program.shared_memory import copy_into
 from ddp_audit.program.values import (
     Bound,
     Const,
@@ -185,6 +186,8 @@ def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
 def _write(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`parameter.data.copy_(value)` and its like; not on a gradient."""
     drawn = is_kind(bound.name, "draws-in-place")
+    if bound.name == "copy_" and args and not owners_of(bound.receiver)[0]:
+        copy_into(lw, bound.receiver, args[0])
     note_write(lw, node, bound.receiver, "drawn" if drawn else "written")
     if drawn:
         note_random(lw, node, "torch", kwargs)

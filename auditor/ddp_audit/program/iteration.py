@@ -224,7 +224,7 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
             case "zip":
                 parts = [iterate(lw, node, part) for part in target.info]
                 elements = tuple(p[0] for p in parts)
-                return Items(items=elements, kind="tuple", taint=join_taint(*elements)), None, UNIFORM
+                return Items(items=elements, kind="tuple", taint=join_taint(*elements)), _common([p[1] for p in parts]), UNIFORM
             case "module" if lw.looking is not None and is_container(target) is not None:
                 return element_of(lw, target), None, UNIFORM
             case "parameters":
@@ -250,6 +250,13 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
     text = over.text.lower()
     taint = over.taint | (frozenset({DATA}) if any(part in text for part in _LOADER_NAME) else UNIFORM)
     return Unknown(taint=taint, deps=over.deps), None, over.taint - {DATA}
+
+
+def _common(counts: Sequence[Value | None]) -> Value | None:
+    """The number of iterations that several iterables share, None where one is not known or has another."""
+    first = counts[0] if counts else None
+    shared = all(isinstance(one, Const) and isinstance(first, Const) and one.value == first.value for one in counts)
+    return first if shared else None
 
 
 def _position(node: ast.expr, start: Value, step: Value | None = None) -> Value:

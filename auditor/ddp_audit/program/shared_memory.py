@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.tensors import VIEWS
-from ddp_audit.program.values import Alt, Bound, Expr, Items, Obj, Unknown, Value, join_deps, join_taint, options
+from ddp_audit.program.values import Alt, Bound, Expr, Items, Made, Obj, Unknown, Value, join_deps, join_taint, options
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -34,6 +34,12 @@ def write_through(lw: Lowering, written: Value, change: Callable[[Value], Value]
         if changed is not value:
             lw.effects += 1
             lw.state[slot] = changed
+
+
+def copy_into(lw: Lowering, written: Value, source: Value) -> None:
+    """Put the elements of another tensor into all slots that hold `written`: it differs between ranks as these do."""
+    if isinstance(source, Unknown) and written.taint and not source.taint:
+        write_through(lw, written, lambda held: Unknown(deps=held.deps, text=held.text, by=Made("copy_", (source,))))
 
 
 def _keys(value: Value) -> list[object]:
