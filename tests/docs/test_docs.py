@@ -175,5 +175,16 @@ def test_the_picture_of_the_rooms_has_every_room(monkeypatch: pytest.MonkeyPatch
     assert rooms.keys() == packages | {"rules"}
 
 
+def test_the_audits_of_the_skill_are_accepted(example: Path) -> None:
+    text = (DOCS / "skills" / "ddp-audit" / "SKILL.md").read_text(encoding="utf-8")
+    commands = re.findall(r"`ddp-audit (train\.py [^`]*)`", text)
+    assert len(commands) > 1
+    for command in commands:
+        run = subprocess.run(
+            [sys.executable, "-m", "ddp_audit", *shlex.split(command)], cwd=example, capture_output=True, text=True, check=False
+        )
+        assert run.returncode in (0, 1), run.stderr
+
+
 def test_the_readme_is_short() -> None:
     assert 60 <= len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90
