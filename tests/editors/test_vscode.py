@@ -22,6 +22,7 @@ def test_the_manifest() -> None:
     assert MANIFEST["version"] == __version__
     readme = (EXTENSION / "README.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in readme for name in settings)
+    assert ".svg" not in readme, "the marketplace refuses such pictures, and so does vsce"
     for name in MANIFEST["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"]:
         assert settings[name]["scope"] == "machine", f"a workspace could set {name}"
     source = (EXTENSION / "src" / "extension.ts").read_text(encoding="utf-8")

@@ -61,7 +61,8 @@ async function start(): Promise<void> {
     await tellToInstall("ddp-audit is not installed in the selected Python environment.");
     return;
   }
-  const run = { command: program, args: ["server", ...settings.get<string[]>("arguments", [])] };
+  const allowed = (argument: string) => vscode.workspace.isTrusted || argument !== "--allow-project-rules";
+  const run = { command: program, args: ["server", ...settings.get<string[]>("arguments", []).filter(allowed)] };
   const serverOptions: ServerOptions = { run, debug: run };
   const clientOptions: LanguageClientOptions = {
     documentSelector: [

@@ -123,6 +123,24 @@ test("switched off, nothing is shown", async () => {
   delete editor.settings["ddp-audit.enable"];
 });
 
+test("a workspace that is not trusted loads no rules, whatever the arguments say", { skip: process.platform === "win32" }, async () => {
+  const noted = path.join(folder, "noted");
+  const noting = path.join(folder, "noting");
+  fs.writeFileSync(noting, `#!/bin/sh\necho "$@" >> '${noted}'\nexec '${program}' "$@"\n`, { mode: 0o755 });
+  Object.assign(editor.settings, { "ddp-audit.path": noting, "ddp-audit.arguments": ["--color", "never", "--allow-project-rules"] });
+  for (const trusted of [true, false]) {
+    editor.trusted = trusted;
+    await editor.commands.get("ddp-audit.restart")();
+  }
+  const started = fs.readFileSync(noted, "utf8").trim().split("\n");
+  assert.match(started[0], /^server --color never --allow-project-rules/);
+  assert.match(started[1], /^server --color never/);
+  assert.doesNotMatch(started[1], /project-rules/);
+  editor.trusted = true;
+  editor.settings["ddp-audit.path"] = program;
+  delete editor.settings["ddp-audit.arguments"];
+});
+
 test("a program that is not there is reported with what to do", async () => {
   editor.settings["ddp-audit.path"] = path.join(folder, "nowhere");
   await editor.commands.get("ddp-audit.restart")();
