@@ -12,7 +12,6 @@ import argparse
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -188,7 +187,6 @@ def main() -> None:
     print(*lines, sep="\n")
     if args.write:
         RESULT.write_text("\n".join(text))
-    sys.exit(0)
 
 
 if __name__ == "__main__":

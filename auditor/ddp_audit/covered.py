@@ -41,9 +41,11 @@ def coverage_of(program: Program, predicted: Predicted | None) -> Coverage | Non
             followed = IN_PART
         elif followed == TO_THE_END and predicted.parting is None and (predicted.run.cut or _has_short_loops(predicted)):
             followed = SEVERAL_STEPS
-    places = {(one.path, one.line, "" if one.line else one.what): one for one in reversed(left)}
-    kept = tuple(dict.fromkeys(places[one.path, one.line, "" if one.line else one.what] for one in left))
-    return Coverage((Script(program.entry, tuple(word for word in REACHED if word in seen), followed),), kept[:_MOST])
+    places: dict[tuple[str, int | None, str], NotFollowed] = {}
+    for one in left:
+        places.setdefault((one.path, one.line, "" if one.line else one.what), one)
+    script = Script(program.entry, tuple(word for word in REACHED if word in seen), followed)
+    return Coverage((script,), tuple(places.values())[:_MOST])
 
 
 def _reached(program: Program) -> Iterator[str]:

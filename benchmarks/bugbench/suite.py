@@ -16,7 +16,7 @@ SCRIPTS = ROOT / "tests" / "under_trace" / "scripts"
 PROOFS = ROOT / "benchmarks" / "wild" / "proofs"
 PARTS = {
     "blind": "whole small projects after public reports, written without a look at a tool",
-    "reports": "single files after public reports, with which this tool was mended",
+    "reports": "single files after public reports, with which this tool was improved",
     "cases": "the cases of this tool's rules: what it is to find is written from its own point of view",
     "scripts": "training programs in many styles, of which a few hang",
     "wild": "the mechanisms of hazards that were found in public projects",

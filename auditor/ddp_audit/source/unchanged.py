@@ -20,7 +20,7 @@ Held: TypeAlias = "dict[str, dict[str, list[Any]]]"
 
 
 def held(noted: Seen, began: int) -> Held:
-    """What was looked at with its guards,. `began` is when the audit did, in nanoseconds since the epoch."""
+    """What was looked at with its guards. `began` is when the audit did, in nanoseconds since the epoch."""
     found: Held = {}
     for sort, path, value in noted.rows("folders"):
         found.setdefault(sort, {})[path] = [value, _guards(sort, path, value, began)]

@@ -210,9 +210,8 @@ class State:
     works: int = 0  # calls that returned at once, counted to number their handles
     groups: Groups = field(init=False)
     handling: list[Raised] = field(default_factory=list)
-    at_exit: list[tuple[Any, list[Any], dict[str, Any], tuple[SourceFile, int]]] = field(
-        default_factory=list
-    )  # and where it was said
+    # Functions with their arguments, and where they were registered.
+    at_exit: list[tuple[Any, list[Any], dict[str, Any], tuple[SourceFile, int]]] = field(default_factory=list)
     tries: list[tuple[ast.Try, Scope]] = field(default_factory=list)  # whose bodies run
     environment: dict[str, str] = field(default_factory=dict)
     contrary: Mapping[tuple[str, int, str], int] = field(default_factory=dict)  # open conditions: when to take them otherwise
