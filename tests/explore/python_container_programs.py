@@ -233,6 +233,19 @@ try:
 except IndexError:
     send(2)
 """,
+    "heaps and bisection of pairs": """
+import bisect, heapq
+heap = []
+for cost, name in ((3, "ccc"), (1, "a"), (2, "bb"), (2, "b")):
+    heapq.heappush(heap, (cost, name))
+send(10 * heapq.heappop(heap)[0] + len(heapq.heappop(heap)[1]))
+rows = [[2, [3]], [1, [4, 5]]]
+heapq.heapify(rows)
+send(len(heapq.heapreplace(rows, [5, []])[1]) + 10 * rows[0][0])
+steps = [(1, "x"), (4, "y")]
+bisect.insort(steps, (2, "z"))
+send(len(steps) + steps.index((2, "z")))
+""",
 }
 
 TEXTS = {

@@ -35,6 +35,30 @@ for make in (lambda: Stop("a"), lambda: Sooner(4), lambda: RuntimeError("r")):
     except RuntimeError:
         send(9)
 """,
+    "own exceptions that are no Exception": """
+class Stop(BaseException):
+    pass
+class Left(Stop):
+    pass
+class Typed(KeyboardInterrupt):
+    pass
+class Gone(SystemExit):
+    pass
+class Plain(Exception):
+    pass
+for make in (Stop, Left, Typed, Gone, Plain):
+    try:
+        try:
+            raise make()
+        except Exception:
+            send(2)
+    except KeyboardInterrupt:
+        send(3)
+    except SystemExit:
+        send(4)
+    except BaseException as error:
+        send(5 + isinstance(error, Exception))
+""",
     "errors of operations": """
 def tried(action):
     try:

@@ -278,6 +278,13 @@ def test_a_condition_on_drawn_numbers_may_differ_between_ranks(made: str, local:
     assert [assumption.local for assumption in run.assumptions] == [local]
 
 
+def test_what_an_own_class_says_of_membership_may_differ_between_ranks(tmp_path: Path) -> None:
+    text = "class Chosen:\n    def __contains__(self, n):\n        return torch.rand(3).sum() > n\n\n"
+    for condition in ("2 in Chosen()", "2 not in Chosen()"):
+        run = predicted(tmp_path, f"{text}if {condition}:\n    dist.barrier()\n")
+        assert [assumption.local for assumption in run.assumptions] == [True]
+
+
 def test_what_was_reduced_is_the_same_on_all_ranks(tmp_path: Path) -> None:
     text = "x = torch.rand(2)\ny = torch.rand(2)\ndist.all_reduce(x)\ndist.broadcast(y, 0)\nif x.sum() > 1 and y.sum() > 1:\n    dist.barrier()\n"
     assert {assumption.local for assumption in predicted(tmp_path, text).assumptions} == {False}

@@ -431,6 +431,7 @@ def native_method(it: Interpreter, owner: Any, name: str) -> Any:
 
 def delete_item(it: Interpreter, owner: Any, index: Any) -> None:
     """`del owner[index]`."""
+    it.effects += 1
     method = own_dicts.own_method(owner, "__delitem__")
     if method is not None:
         call(it, method, [index], {})

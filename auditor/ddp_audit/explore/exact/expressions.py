@@ -386,8 +386,9 @@ def _same_fields(it: Interpreter, op: ast.cmpop, left: Instance, right: Any) -> 
 
 def _contains(it: Interpreter, item: Any, container: Any, wanted: bool) -> Any:
     if (method := own_dicts.own_method(container, "__contains__")) is not None:
-        known = it.known_truth(calls.call(it, method, [item], {}))
-        return Unknown("whether it is in it") if known is None else known == wanted
+        found = calls.call(it, method, [item], {})
+        known = it.known_truth(found)
+        return unknown(found) if known is None else known == wanted
     if isinstance(container, Module) and container.held is not None and not container.opaque:
         named = isinstance(item, str)
         container = list(container.held) if named else list(container.held.values())

@@ -185,7 +185,7 @@ def _checkpointed(it: Interpreter, last: str, args: list[Any], kwargs: dict[str,
     if last != "checkpoint_sequential":
         return calls.call(it, args[0], args[1:], {key: value for key, value in kwargs.items() if key not in _OF_CHECKPOINT})
     result = args[2] if len(args) > 2 else kwargs.get("input", Unknown("an input"))
-    parts = args[0] if isinstance(args[0], list) else [args[0]]
+    parts = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
     for part in parts:
         result = calls.call(it, part, [result], {})
     return result

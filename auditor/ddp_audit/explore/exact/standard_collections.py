@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.explore.exact import calls
 from ddp_audit.explore.exact.contents import is_unknown, unknown
 from ddp_audit.explore.exact.python_names import CALLS, Args, Kwargs, listed, model
-from ddp_audit.explore.exact.values import PLAIN, Native, Unknown, error
+from ddp_audit.explore.exact.values import Native, Unknown, error
 from ddp_audit.folding import weigh
 from ddp_audit.knowledge.functions import given, named
 
@@ -122,14 +122,15 @@ def _reorders(name: str, function: Callable[..., Any]) -> Callable[[Any, Args, K
         if not isinstance(held, list):
             return unknown(*args, *kwargs.values(), why=name)
         it.makes(len(held))
+        most = len(held) + named("adds-elements").get(name, 0)  # before the function fails half-way
         try:
-            if all(isinstance(value, PLAIN) for value in (*held, *args[1:], *kwargs.values()) if value is not held):
+            if not is_unknown([held, *args[1:], *kwargs.values()]):
                 return function(*args, **kwargs)
         except IndexError as wrong:
             raise error("IndexError", str(wrong)) from None
         except TypeError:
             pass
-        held[:] = [unknown(*held, *args[1:], why=name)] * max(0, len(held) + named("adds-elements").get(name, 0))
+        held[:] = [unknown(*held, *args[1:], why=name)] * max(0, most)
         return unknown(*held, *args[1:], why=name)
 
     return run

@@ -398,7 +398,7 @@ def matches(value: Any, kind: Any) -> bool:
     if isinstance(value, Instance):
         if isinstance(kind, Class):
             return kind in value.cls.lineage()
-        return isinstance(kind, Lib) and any(_is_exception(base, kind.name) for base in (*value.cls.outside_bases(), "Exception"))
+        return isinstance(kind, Lib) and any(_is_exception(base, kind.name) for base in value.cls.outside_bases() or ("Exception",))
     return isinstance(value, Error) and isinstance(kind, Lib) and _is_exception(value.name, kind.name)
 
 
