@@ -14,7 +14,7 @@ from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, gather_places, number_occurrences
 from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options, UsageError
-from ddp_audit.selection import Selection, described_by, match_rules, rule_names, stubs_note, told_by, withheld_note
+from ddp_audit.selection import Selection, described_by, match_rules, preview_note, rule_names, stubs_note, told_by, withheld_note
 from ddp_audit.source import seen, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, Tell, fits_pattern
@@ -80,6 +80,8 @@ def audit(
     result.coverage = _coverage(entries, _notebooks(project))
     if options.stubs:
         result.notes.append(stubs_note(described_by(options)))
+    if selection.unheeded:
+        result.notes.append(preview_note(selection.unheeded))
     if options.withheld_rules:
         result.notes.append(withheld_note(options.withheld_rules))
     documents = {path: text for entry in entries for path, text in entry.documents.items()}

@@ -64,6 +64,7 @@ class Options:
     per_file_ignores: Sequence[tuple[str, Sequence[str]]] = ()  # pattern and rules
     levels: Sequence[tuple[str, str]] = ()  # rule, and error, warning, info or off
     target_torch: str | None = None
+    preview: bool = False  # preview rules run too
     rule_folders: Sequence[str] = ()  # folders with rules of the project's own, which are loaded, and so executed
     withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too

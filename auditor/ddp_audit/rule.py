@@ -86,6 +86,7 @@ class Rule(ABC):
     outcome: ClassVar[str]  # what a run of `bad` on two CPU ranks shows, in the words of tests/cases/README.md
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
     good: ClassVar[str]  # the same program, mended
+    preview: ClassVar[bool] = False  # whether it runs only where preview rules are asked for
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     yields_to: ClassVar[tuple[str, ...]] = ()  # outcomes of the rules that take the place of this one, where they say why
     yields_by_place: ClassVar[bool] = True  # whether they have to name one of its places for that

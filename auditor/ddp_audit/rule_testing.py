@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ddp_audit.audit import Options, audit
@@ -23,7 +24,7 @@ def findings_in(rule: Rule | type[Rule], program: str, options: Options | None =
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "train.py")
         path.write_text(textwrap.dedent(program), encoding="utf-8")
-        result = audit([path], options or Options(min_confidence="possible"), rules=[own])
+        result = audit([path], replace(options or Options(min_confidence="possible"), preview=True), rules=[own])
     if result.errors:
         raise ValueError("; ".join(map(str, result.errors)))
     return [finding for finding in result.findings if finding.code == own.code]

@@ -27,6 +27,12 @@ def withheld_note(folders: Sequence[str]) -> str:
     return f"Rules of the project were not loaded: {named}. --allow-project-rules loads them, which executes them."
 
 
+def preview_note(codes: Sequence[str]) -> str:
+    """Return the line about preview rules that are named and do not run."""
+    what = "is a preview rule and does" if len(codes) == 1 else "are preview rules and do"
+    return f"{' and '.join(codes)} {what} not run without --preview (or `preview = true` in the settings)."
+
+
 class Selection:
     """The rules of an audit. They are loaded when something asks for one: a tree without a training script needs none.
 
@@ -70,7 +76,21 @@ class Selection:
         wanted = set(self.names) if options.select is None else match_rules(options.select, self.names, lenient, origins)
         off = [name for name, level in options.levels if level == "off"]
         late = {rule.code for rule in self.every if self._target is not None and not rule.since <= self._target}
-        return wanted - match_rules([*options.ignore, *off], self.names, lenient, origins) - late
+        return wanted - match_rules([*options.ignore, *off], self.names, lenient, origins) - late - self._preview
+
+    @property
+    def _preview(self) -> set[str]:
+        """The preview rules, where they do not run."""
+        return set() if self._options.preview else {rule.code for rule in self.every if rule.preview}
+
+    @property
+    def unheeded(self) -> list[str]:
+        """The preview rules that the options name one by one and that do not run."""
+        if not self.is_loaded:
+            return []
+        named = [*(self._options.select or ()), *(name for name, level in self._options.levels if level != "off")]
+        words = {part.strip().lower() for text in named for part in text.split(",")}
+        return sorted(code for code in self._preview if {code.lower(), self.names[code]} & words)
 
     @cached_property
     def chosen(self) -> list[Rule]:

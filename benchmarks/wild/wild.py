@@ -107,7 +107,7 @@ def findings_of(rows: Iterable[dict[str, str]]) -> list[Finding]:
 
 def audit(folder: Path, repository: str) -> Audit:
     """Audit a checkout in a process of its own, from its root."""
-    command = [sys.executable, "-m", "ddp_audit", "check", "--format", "json", "--exit-zero", "--no-cache", "."]
+    command = [sys.executable, "-m", "ddp_audit", "check", "--format", "json", "--exit-zero", "--no-cache", "--preview", "."]
     with tempfile.TemporaryFile() as report:
         process = subprocess.Popen(command, cwd=folder, stdout=report, stderr=subprocess.DEVNULL)
         try:

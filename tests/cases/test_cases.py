@@ -33,7 +33,7 @@ def told(program: Program, findings: Iterable[Finding]) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 def test_case_is_judged_as_its_header_says(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(program.path.parent)
-    result = audit([program.path.name], Options(launch=program.launch or None))
+    result = audit([program.path.name], Options(launch=program.launch or None, preview=True))
     assert not result.errors
     assert told(program, result.findings) == program.expects
     assert [finding.message for finding in result.findings if words(finding.message) > MOST_WORDS] == []

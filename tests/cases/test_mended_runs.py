@@ -70,7 +70,7 @@ def test_mended_programs_show_what_the_good_ones_do(tmp_path: Path) -> None:
     mended = {}
     bads = bad_programs(tmp_path)
     for code, bad in bads.items():
-        options = Options(select=[code], min_confidence="possible")
+        options = Options(select=[code], min_confidence="possible", preview=True)
         paths = [str(bad.path)]
         outcome = mend(partial(audited, paths, options), {}, True)
         assert outcome.changed == paths, code

@@ -61,6 +61,7 @@ class RuleAnswer:
     code: str
     name: str
     severity: str
+    preview: bool
     what: str
     why: str
     quiet: str
@@ -196,7 +197,10 @@ def rule_answers(document: Mapping[str, Any]) -> list[RuleAnswer]:
     """Return the pages of rules."""
     return [
         RuleAnswer(
-            *(rule[key] for key in ("code", "name", "severity", "what", "why", "quiet", "confirmed", "remedy", "bad", "good"))
+            *(
+                rule[key]
+                for key in ("code", "name", "severity", "preview", "what", "why", "quiet", "confirmed", "remedy", "bad", "good")
+            )
         )
         for rule in document["rules"][:3]
     ]

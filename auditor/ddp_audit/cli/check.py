@@ -59,6 +59,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help="leave out files of folders that git ignores (default: yes)",
     )
     rules.add_argument("--force-exclude", action="store_true", help="apply --exclude to files given by name too")
+    rules.add_argument(
+        "--preview",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="run preview rules too, which are new and can still change (default: no)",
+    )
     add_rules_option(rules)
     rules.add_argument("--stdin-filename", metavar="NAME", help="the name of standard input, for reports and imports")
     rules.add_argument("--trace", metavar="DIR", help="give verdicts from an earlier trace")
@@ -220,6 +226,9 @@ def options_for(args: argparse.Namespace, config: Config) -> Options:
         world_size = config.world_size
     typed = {part.strip() for text in [*(args.select or []), *(args.ignore or [])] for part in text.split(",")}
     own = project_options(config, allow_rules=args.allow_project_rules)
+    preview = getattr(args, "preview", None)
+    if preview is not None:
+        own["preview"] = preview
     own["origins"] = tuple(pair for pair in own["origins"] if pair[0] not in typed)
     return Options(
         select=args.select if args.select is not None else config.select,
@@ -256,6 +265,7 @@ def project_options(config: Config, *, allow_rules: bool = False) -> dict[str, A
         "levels": tuple(config.levels.items()),
         "origins": tuple(config.origins.items()),
         "target_torch": config.target_torch,
+        "preview": bool(config.preview),
         "rule_folders": tuple(config.rule_folders) if allow_rules else (),
         "withheld_rules": () if allow_rules else tuple(config.rule_folders),
         "roots": tuple(str(config.folder / root) for root in config.roots),

@@ -18,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "select": ["ALL"],
     "min-confidence": "likely",
     "strict": False,
+    "preview": False,
     "min-severity": "info",
     "format": "full",
 }

@@ -44,7 +44,7 @@ class {cls}(Rule):
     code = "{code}"
     name = "{name}"
     level = "warning"
-    what = "TODO: what it reports."
+{preview}    what = "TODO: what it reports."
     why = "TODO: what goes wrong, and on which ranks."
     quiet = "TODO: what it does not report, and why."
     confirmed = "TODO: what a trace shows of it."
@@ -131,12 +131,12 @@ def _refuse_taken(code: str, name: str) -> None:
         raise Usage(f"the name {name} is taken by {other}")
 
 
-def _rule(code: str, name: str) -> tuple[str, str]:
+def _rule(code: str, name: str, *, preview: bool = False) -> tuple[str, str]:
     """The class name and the text of the rule."""
     cls = "".join(part.capitalize() for part in name.split("-"))
     bad = _PROGRAM.format(docstring="TODO: what the program does wrong.", body=_BAD)
     good = _PROGRAM.format(docstring="TODO: what the program does right.", body=_FIXED)
-    return cls, _RULE.format(code=code, name=name, cls=cls, bad=bad, good=good)
+    return cls, _RULE.format(code=code, name=name, cls=cls, bad=bad, good=good, preview="    preview = True\n" * preview)
 
 
 def _files(code: str, name: str, module: str) -> dict[Path, str]:
@@ -145,7 +145,7 @@ def _files(code: str, name: str, module: str) -> dict[Path, str]:
     clean = "# expects: nothing\n# outcome: clean\n"
     programs = {"fixed": _FIXED, "alike_one": _ALIKE, "alike_two": _ALIKE}
     return {
-        RULES / FAMILIES[code[3]] / f"{module}.py": _rule(code, name)[1],
+        RULES / FAMILIES[code[3]] / f"{module}.py": _rule(code, name, preview=True)[1],
         folder / "bad.py": bad,
         **{
             folder / f"{stem}.py": clean + _PROGRAM.format(docstring="TODO: what the program does.", body=body)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, add_rules_option, project_rules
 from ddp_audit.report.columns import say
+
+if TYPE_CHECKING:
+    from ddp_audit.report.pages import Page
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -25,5 +29,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"version": 2, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0
     width = max(len(page.name) for page in pages)
-    say(f"{page.code}  {page.severity:<7}  {page.name:<{width}}  {page.to_json()['what']}" for page in pages)
+    say(f"{page.code}  {page.severity:<7}  {page.name:<{width}}  {_mark(page)}{page.to_json()['what']}" for page in pages)
     return 0
+
+
+def _mark(page: Page) -> str:
+    return "(preview) " if page.preview else ""

@@ -37,6 +37,9 @@ _OUTCOMES_WITH = {
 }
 
 
+PREVIEW = "This rule is in preview: it runs with `--preview`, and its findings can still change."
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """What there is to say about one code. Empty parts are left out of the page."""
@@ -53,6 +56,7 @@ class Page:
     good: str = ""
     remedy: str = ""
     outcome: str = ""
+    preview: bool = False
     has_site: bool = True  # a rule of a project's own has no page on the site
 
     @property
@@ -80,7 +84,7 @@ class Page:
 
     def text(self, width: int = 100) -> str:
         """The page for a terminal or a pipe."""
-        lines = [f"{self.code} {self.name} ({self.severity})"]
+        lines = [f"{self.code} {self.name} ({self.severity})", *(["", PREVIEW] if self.preview else [])]
         for heading, body, is_program in self._parts():
             shown = body if is_program else textwrap.fill(body, width - 2)
             lines += ["", heading, textwrap.indent(shown, "  ")]
@@ -90,7 +94,7 @@ class Page:
 
     def markdown(self) -> str:
         """The page for viewers that show Markdown."""
-        lines = [f"# {self.code} {self.name}", "", f"Severity: {self.severity}"]
+        lines = [f"# {self.code} {self.name}", "", f"Severity: {self.severity}", *(["", PREVIEW] if self.preview else [])]
         for heading, body, is_program in self._parts():
             lines += ["", f"## {heading}", "", *(["```python", body, "```"] if is_program else [body])]
         lines += ["", "## To keep a finding", "", f"End its line with `# ddp-audit: ignore[{self.code}]` and the reason."]
@@ -102,10 +106,10 @@ class Page:
         programs = [(heading, text, True) for heading, text in self.programs()]
         return [*prose[:3], *programs, *prose[3:]]
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str | bool]:
         """Every part by name; prose on one line."""
         prose = ("what", "why", "quiet", "confirmed", "source", "remedy", "outcome")
-        out = {key: getattr(self, key) for key in ("code", "name", "severity")}
+        out: dict[str, str | bool] = {key: getattr(self, key) for key in ("code", "name", "severity", "preview")}
         out.update({key: _flow(getattr(self, key)) for key in prose})
         out.update({key: inspect.cleandoc(getattr(self, key)) for key in ("bad", "good")})
         return out
@@ -126,6 +130,7 @@ def page_of(rule: Rule) -> Page:
         rule.good,
         rule.remedy,
         rule.outcome,
+        rule.preview,
         has_site=type(rule).__module__.partition(".")[0] == "ddp_audit_rules",
     )
 

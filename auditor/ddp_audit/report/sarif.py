@@ -74,7 +74,7 @@ def _rule(page: Page) -> dict[str, Any]:
         "fullDescription": {"text": f"{page.what} {page.why}"},
         "help": {"text": _short_help(page), "markdown": page.markdown()},
         "defaultConfiguration": {"level": _LEVELS[page.severity]},
-        "properties": {"tags": ["pytorch", "distributed"]},
+        "properties": {"tags": ["pytorch", "distributed", *(["preview"] if page.preview else [])]},
     }
 
 

@@ -48,6 +48,7 @@ class Config:
     per_file_ignores: Mapping[str, list[str]] = field(default_factory=dict)
     levels: Mapping[str, str] = field(default_factory=dict)
     target_torch: str | None = None
+    preview: bool | None = None
     roots: list[str] = field(default_factory=list)  # relative to the folder of the file
     rules: list[str] = field(default_factory=list)  # folders, relative to the folder of the file
     helpers: Mapping[str, list[str]] = field(default_factory=dict)
@@ -126,6 +127,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a version of torch, as '2.4'",
         lambda value: isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?", value) is not None,
     ),
+    "preview": ("true or false", lambda value: isinstance(value, bool)),
     "roots": ("a list of folders", _strings),
     "rules": ("a list of folders with rules", _strings),
     "stubs": (f"a list of at most {_MOST_STUBS} TOML files", lambda value: _strings(value) and len(value) <= _MOST_STUBS),
