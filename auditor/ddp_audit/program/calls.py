@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contracts, flight, long_work
+from ddp_audit.program import contracts, flight, long_work, sides
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
@@ -77,6 +77,8 @@ def dispatch(lw: Lowering, node: ast.Call, function: Value, args: list[Value], k
         stub = stub_of(lw, function)
         if stub is not None:
             return described_call(lw, node, stub, args, kwargs)
+    if sides.is_chosen_call(function):
+        return sides.call_either(lw, node, function, lambda one: dispatch(lw, node, one, args, kwargs))
     for option in options(function):
         match option:
             case Func(definition=FunctionInfo() as info, receiver=receiver):
@@ -101,7 +103,7 @@ def _call_method(
     target = the_object(receiver)
     wrapper = lw.wrapped.get(target.key) if target is not None and lw.looking is None else None
     if wrapper is None or info.name.startswith("__") or target is None:
-        return call_function(lw, info, args, kwargs, node, receiver=target)
+        return call_function(lw, info, args, kwargs, node, receiver=target, itself=receiver)
     number = lw.emit(node, Forward(target=wrapper, args=contracts.numbered(args, kwargs), through="module", method=info.name))
     result = call_function(lw, info, args, kwargs, node, receiver=target)
     if isinstance(result, (Const, Obj)):

@@ -91,8 +91,12 @@ def call_function(
     node: ast.AST,
     receiver: Obj | None = None,
     unknown_arguments: bool = False,
+    itself: Value | None = None,
 ) -> Value:
-    """Inlines a project function. Recursion and too deep a nesting give an unknown value tainted by the arguments."""
+    """Inlines a project function. Recursion and too deep a nesting give an unknown value tainted by the arguments.
+
+    `itself` is what a method's `self` is, where that may be more than the receiver: one of two objects by the rank.
+    """
     values = [*args, *kwargs.values()]
     unknown = Unknown(taint=join_taint(*values), deps=join_deps(*values), by=Made("?", tuple(values)))
     if info.node is decorators.PROBE:
@@ -127,7 +131,7 @@ def call_function(
         parent=info.frame, module=info.frame.top, receiver=receiver, owner=info.owner, guard_base=len(lw.guards),
         no_sync_base=len(lw.no_sync), loop_base=len(lw.loops),
     )  # fmt: skip
-    bound = bind(lw, info, args, kwargs, receiver, unknown_arguments)
+    bound = bind(lw, info, args, kwargs, receiver if itself is None else itself, unknown_arguments)
     saved = (lw.here, lw.grad, lw.block, lw.loops, lw.constructor_base)
     guard_depth = len(lw.guards)
     call_site = lw.span(node) if not unknown_arguments else None
@@ -321,7 +325,7 @@ def bind(
     info: FunctionInfo,
     args: Sequence[Value],
     kwargs: Mapping[str, Value],
-    receiver: Obj | None,
+    receiver: Value | None,
     unknown_arguments: bool,
 ) -> dict[str, Value]:
     """Parameters by name. One that is not given is its default, or what its name says, or unknown."""

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.program import functions, imports, names, presence
+from ddp_audit.program import functions, imports, names, presence, sides
 from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.nodes import ForcedDevice, MissingAttribute, SyncFlag
@@ -70,6 +70,9 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
     if isinstance(owner, Ext):
         return Ext(name=canonical(f"{owner.name}.{attr}"), text=attr)
     presence.read_of_none(lw, owner, attr, node)
+    of_both = sides.attribute_of_both(owner, attr, lambda target: object_attribute(lw, target, attr, node))
+    if of_both is not None:
+        return of_both
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
         held = _held_by_unknown(lw, owner, attr, node)
@@ -180,6 +183,11 @@ def assign_attribute(lw: Lowering, node: ast.Attribute, owner: Value, attr: str,
         set_requires_grad(lw, node, owner, value)
     elif attr == "data":
         note_write(lw, node, owner)
+    both = sides.both_objects(owner)
+    if both is not None:
+        for polarity, one in ((True, both[1]), (False, both[2])):
+            assign_attribute(lw, node, one, attr, sides.on_this_side(value, both[0], polarity))
+        return
     target = the_object(owner, "ddp") or the_object(owner)
     if target is None:
         _hold_by_unknown(lw, owner, attr, node, value)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ddp_audit.findings import Span
 from ddp_audit.tree.nodes import Backward, Collective, FileAccess, FileTouch, Init, Node, Program, UnfollowedCall, Wrap
-from ddp_audit.tree.questions import calls_of, differs_by_itself
-from ddp_audit.tree.values import CLOCK, FILES, RANDOM, RANK, Const, Expr, Value, World, behind, constant, operation_of, path_key
+from ddp_audit.tree.questions import differs_by_itself
+from ddp_audit.tree.values import CLOCK, FILES, RANDOM, RANK, Value, World, behind, operation_of, path_key
 from ddp_audit_rules.facts.writers import ONE, ONE_A_NODE, SEVERAL, in_turn, is_of_each_rank, passes, path_of, who
 
 _MAKES = ("write", "append", "mkdir", "download")
@@ -104,23 +104,6 @@ def downloads(program: Program) -> Iterator[Use]:
 def _is_own_name(path: Value) -> bool:
     """Whether a path holds what each process reads from its clock or draws for itself; temporary names are meant to differ."""
     return bool(path.taint & {CLOCK, RANDOM}) and not path.taint & {RANK, FILES} and differs_by_itself(_own_part(path))
-
-
-def is_asked_for(program: Program, node: Node, path: Value) -> bool:
-    """Whether a method asks if its path is there at all, in a class of several objects: those of the others may have None."""
-    owner = node.function.rpartition(".")[0].rpartition(".")[2]
-    if not owner or len(calls_of(program, owner)) < 2:
-        return False
-    parts = [part for part in behind(path) if not isinstance(part, Const)]
-    for guard in node.guards:
-        test = guard.test
-        while isinstance(test, Expr) and test.op == "not":
-            test = test.args[0]
-        if isinstance(test, Expr) and test.op in ("is", "is not", "==", "!=") and constant(test.args[1]) is None:
-            test = test.args[0]
-        if any(test == part for part in parts):
-            return True
-    return False
 
 
 def clock_text(path: Value) -> str:

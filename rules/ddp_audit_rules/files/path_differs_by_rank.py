@@ -11,7 +11,7 @@ from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import FileAccess, FileTouch, Node, Program, Seed
 from ddp_audit.tree.values import CLOCK, Value
 from ddp_audit_rules.facts.writers import is_distributed, plain
-from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, is_asked_for, is_read_after, own_names
+from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, is_read_after, own_names
 
 
 class PathDiffersByRank(Rule):
@@ -28,8 +28,7 @@ class PathDiffersByRank(Rule):
         "file, half of one, or that of the run before. Downloads at once write over each other."
     )
     quiet = (
-        "Names that come from the launcher or were broadcast; paths that only one rank uses; paths of an object "
-        "that asks for them before it uses them, where others of its class may have None; temporary files; paths with the "
+        "Names that come from the launcher or were broadcast; paths that only one rank uses; temporary files; paths with the "
         "rank in them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed "
         "before; hubs that lock their cache."
     )
@@ -115,9 +114,7 @@ dist.destroy_process_group()
             else "Processes draw different numbers unless they were seeded alike before."
         )
         drawn = "uuid" in clock_text(path) or not program.has(Seed)
-        confidence = (
-            "likely" if (CLOCK in path.taint or drawn) and node.is_called and not is_asked_for(program, node, path) else "possible"
-        )
+        confidence = "likely" if (CLOCK in path.taint or drawn) and node.is_called else "possible"
         related = guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
