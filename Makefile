@@ -17,7 +17,7 @@
 #   make bugbench           a benchmark of bugs for any tool: this one, other linters, what watches a run; writes
 #                           benchmarks/bugbench/bugbench.md; ARGS='--rules DIR ..' with checkouts of public Semgrep rules
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour); then
-#                           12 kinds on 4 positions of 2 and 8 ranks; writes benchmarks/fault_matrix.md; ARGS='--world 2 8 64' for more
+#                           12 kinds on 4 positions of 2 and 8 ranks; writes benchmarks/fault_matrix.md; ARGS='--world 64' for more
 #   make slow-ranks         how often slow ranks are found, and even runs get no verdict; writes benchmarks/slow_ranks.md
 #   make mutation PIECE=K   piece K of 200 of the mutants of interpreter, comparison and trace reading: do tests notice them;
 #                           writes benchmarks/mutation/mutation.md; without PIECE that of the day

@@ -1,22 +1,25 @@
 """Each kind of fault on each position of a job: whether the report names the rank and the line, and how soon.
 
-    python benchmarks/fault_matrix.py [KIND ...] [--world 2 8] [--until HH:MM] [--write]
+    python benchmarks/fault_matrix.py [KIND ...] [--world 2 8] [--position first ..] [--torchrun] [--until HH:MM] [--write]
 
 Positions are the first rank, the second, the middle one and the last. The report's time is that from the fault to the first thing
-that is printed about it. --write puts the table into benchmarks/fault_matrix.md. A run takes 10 to 20 seconds with two ranks.
+that is printed about it. Ranks are forked from one process that has imported torch (forked_ranks.py), or with --torchrun started
+one by one. Each outcome is kept in fault_matrix.json; --write makes fault_matrix.md of all that are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ddp_audit.cli.recorded import compared_trace
 from ddp_audit.compare.live import LiveComparison
@@ -26,7 +29,9 @@ from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import TraceError
 
 PROGRAM = Path(__file__).with_name("matrix_program.py")
+FORKED = Path(__file__).with_name("forked_ranks.py")
 RESULT = Path(__file__).with_name("fault_matrix.md")
+KEPT = RESULT.with_suffix(".json")
 KINDS = (
     "sleep",
     "exception",
@@ -46,25 +51,30 @@ STALL_AFTER = 4.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """`blamed`: the ranks that the report blames; `line`: whether the fault's line is in what it says of that rank."""
+    """`blamed`: the ranks that the report blames; `line`: whether the fault's line is in what it says of that rank; `seconds`: from
+    the fault to the first word of it; `lost`: why nothing can be said."""
 
     kind: str
     world: int
     position: str
     who: int
-    blamed: frozenset[int]
-    line: bool
-    seconds: float | None
+    way: str
+    blamed: tuple[int, ...] = ()
+    line: bool = False
+    seconds: float = 0.0
+    lost: str = ""
 
     @property
     def said(self) -> str:
         """The fault and what was said of it."""
-        line = "its line" if self.line else "another line"
-        return f"{self.kind}, {self.world} ranks, {self.position}: blames {sorted(self.blamed) or 'nobody'}, {line}"
+        what = f"{self.kind}, {self.world} ranks, {self.position} ({self.way})"
+        if self.lost:
+            return f"{what}: {self.lost}"
+        return f"{what}: blames {list(self.blamed) or 'nobody'}, {'its line' if self.line else 'another line'}"
 
     @property
     def is_right(self) -> bool:
-        return self.blamed == {self.who}
+        return self.blamed == (self.who,)
 
 
 def positions(world: int) -> dict[str, int]:
@@ -79,8 +89,15 @@ def line_of(kind: str) -> int:
     return line
 
 
-def run_one(kind: str, world: int, position: str) -> Outcome | str:
-    """Runs one fault; or why there is no outcome."""
+def started(world: int, way: str) -> list[str]:
+    """The words that start a program on so many ranks."""
+    if way == "torchrun":
+        return ["torchrun", "--nproc-per-node", str(world), "--standalone"]
+    return [sys.executable, str(FORKED), str(world)]
+
+
+def run_one(kind: str, world: int, position: str, way: str) -> Outcome:
+    """Runs one fault."""
     who = positions(world)[position]
     first: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -98,23 +115,23 @@ def run_one(kind: str, world: int, position: str) -> Outcome | str:
             first.append(time.time())
             late.update(rank for rank, one in run.ranks.items() if one.state == RUNNING)
 
-        command = ["torchrun", "--nproc-per-node", str(world), "--standalone", str(PROGRAM), kind, str(who), str(stamp)]
+        command = [*started(world, way), str(PROGRAM), kind, str(who), str(stamp)]
         trace = Path(folder) / "trace"
         ended = run_traced(
             command, directory=trace, stall_after=STALL_AFTER, on_stall="kill", on_divergence=seen, on_stall_report=stalled
         )
         now = time.time()
         if not stamp.exists():
-            return f"the program ended with {ended.exit_code} before the fault"
+            return Outcome(kind, world, position, who, way, lost=f"the program ended with {ended.exit_code} before the fault")
         try:
             _, comparison = compared_trace(trace)
         except TraceError as error:
-            return str(error)
-        began = float(stamp.read_text())
-        blamed = _blamed(comparison, late)
+            return Outcome(kind, world, position, who, way, lost=str(error))
+        blamed = tuple(sorted(_blamed(comparison, late)))
         text = comparison.ranks[who].text + comparison.ranks[who].last + str(comparison.ranks[who].raised_at)
         line = re.search(rf"{PROGRAM.name}:{line_of(kind)}\b", text) is not None
-        return Outcome(kind, world, position, who, frozenset(blamed), line, min(first, default=now) - began)
+        seconds = round(min(first, default=now) - float(stamp.read_text()), 2)
+        return Outcome(kind, world, position, who, way, blamed, line, seconds)
 
 
 def _blamed(comparison: Comparison, late: set[int]) -> set[int]:
@@ -128,65 +145,78 @@ def _blamed(comparison: Comparison, late: set[int]) -> set[int]:
     return late
 
 
-def table(outcomes: list[Outcome | str]) -> Iterator[str]:
+def table(outcomes: list[Outcome]) -> Iterator[str]:
     """A row for each kind and world, and the sums."""
-    found = [one for one in outcomes if isinstance(one, Outcome)]
     yield "| fault | ranks | runs | rank right | line right | seconds to the report: median, longest |"
     yield "|---|---|---|---|---|---|"
     for kind in KINDS:
-        for world in sorted({one.world for one in found}):
-            some = [one for one in found if (one.kind, one.world) == (kind, world)]
+        for world in sorted({one.world for one in outcomes}):
+            some = [one for one in outcomes if (one.kind, one.world) == (kind, world)]
             if some:
-                times = sorted(one.seconds for one in some if one.seconds is not None)
-                shown = f"{times[len(times) // 2]:.1f}, {times[-1]:.1f}" if times else "-"
-                right = sum(one.is_right for one in some)
-                yield f"| {kind} | {world} | {len(some)} | {right} | {sum(one.line for one in some)} | {shown} |"
-    times = sorted(one.seconds for one in found if one.seconds is not None)
-    if times:
-        late = times[min(len(times) - 1, int(0.95 * len(times)))]
-        right, lines = sum(one.is_right for one in found), sum(one.line for one in found)
-        shown = f"{times[len(times) // 2]:.1f}, {times[-1]:.1f}; 95 % within {late:.1f}"
-        yield f"| all | | {len(found)} | {right} | {lines} | {shown} |"
+                yield row(kind, str(world), some)
+    for world in sorted({one.world for one in outcomes}):
+        yield row("all", str(world), [one for one in outcomes if one.world == world])
+    yield row("all", "", outcomes)
+
+
+def row(kind: str, world: str, some: list[Outcome]) -> str:
+    times = sorted(one.seconds for one in some if not one.lost)
+    shown = f"{times[len(times) // 2]:.1f}, {times[-1]:.1f}" if times else "-"
+    if kind == "all" and times:
+        shown += f"; 95 % within {times[min(len(times) - 1, int(0.95 * len(times)))]:.1f}"
+    return f"| {kind} | {world} | {len(some)} | {sum(one.is_right for one in some)} | {sum(one.line for one in some)} | {shown} |"
+
+
+def page(outcomes: list[Outcome]) -> str:
+    """The table and what is not right in it."""
+    wrong = [f"- {one.said}" for one in outcomes if not one.is_right]
+    no_line = [f"- {one.said}" for one in outcomes if one.is_right and not one.line]
+    ways = sorted({(one.world, one.way) for one in outcomes})
+    text = [
+        "# The fault matrix",
+        "",
+        f"Made by `benchmarks/fault_matrix.py`: {len(outcomes)} runs on {os.cpu_count()} cores that other work filled, with",
+        f"`--stall-after {STALL_AFTER:.0f} --on-stall kill`. A fault is put on the first, second, middle and last rank (of two",
+        "ranks the last three are one). Ranks are forked from one process that has imported torch (`forked_ranks.py`), or started",
+        f"by torchrun: {', '.join(f'{world} ranks {way}' for world, way in ways)}. Where nothing diverges, the report waits",
+        "for the limit of a stall. A process that is killed or stopped by a signal cannot say where it was: the report has the",
+        "line of its last record. One that exits with 0 is reported without a line.",
+        "",
+        *table(outcomes),
+        "",
+        *(["The rank not right:", "", *wrong, ""] if wrong else []),
+        *(["The rank right, and another line than that of the fault:", "", *no_line, ""] if no_line else []),
+    ]
+    return "\n".join(text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", default=list(KINDS))
     parser.add_argument("--world", type=int, nargs="+", default=[2, 8])
+    parser.add_argument("--position", nargs="+", choices=tuple(positions(2)), default=list(positions(2)))
+    parser.add_argument("--torchrun", action="store_true", help="start each rank by itself")
     parser.add_argument("--until", metavar="HH:MM", help="begin no run after that time")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if set(args.kinds) - set(KINDS):
         parser.error(f"no fault is called {', '.join(sorted(set(args.kinds) - set(KINDS)))}")
-    planned = [(kind, world, position) for world in args.world for kind in args.kinds for position in positions(world)]
-    outcomes: list[Outcome | str] = []
-    for kind, world, position in planned:
+    way = "torchrun" if args.torchrun else "forked"
+    kept = {key: Outcome(**{**one, "blamed": tuple(one["blamed"])}) for key, one in _kept().items()}
+    for kind, world, position in [(kind, world, p) for world in args.world for kind in args.kinds for p in args.position]:
         if args.until and time.strftime("%H:%M") >= args.until:
             break
-        outcome = run_one(kind, world, position)
-        outcomes.append(outcome)
-        print(kind, world, position, outcome, flush=True)
-    lines = list(table(outcomes))
-    lost = [f"- {one}" for one in outcomes if isinstance(one, str)]
-    wrong = [f"- {one.said}" for one in outcomes if isinstance(one, Outcome) and not (one.is_right and one.line)]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=PROGRAM.parent)
-    text = [
-        "# The fault matrix",
-        "",
-        f"Made by `benchmarks/fault_matrix.py` at {commit.stdout.strip()}: {len(outcomes)} of {len(planned)} planned runs, on "
-        f"{os.cpu_count()} cores at a load of {os.getloadavg()[0]:.0f},",
-        f"with `--stall-after {STALL_AFTER:.0f} --on-stall kill`. A fault is put on the first, second, middle and last rank. Where",
-        "nothing diverges, the report waits for the limit of a stall. The line of a rank that was killed can only be that of its",
-        "last record.",
-        "",
-        *lines,
-        "",
-        *(["Not right:", "", *wrong, ""] if wrong else []),
-        *(["Without an outcome:", "", *lost, ""] if lost else []),
-    ]
-    print(*lines, sep="\n")
+        outcome = run_one(kind, world, position, way)
+        kept[f"{kind} {world} {position}"] = outcome
+        print(f"{outcome.said}, {outcome.seconds} s", flush=True)
+        KEPT.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(asdict(one))}' for key, one in kept.items()) + "\n}\n")
     if args.write:
-        RESULT.write_text("\n".join(text))
+        RESULT.write_text(page(list(kept.values())))
+
+
+def _kept() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return found
 
 
 if __name__ == "__main__":

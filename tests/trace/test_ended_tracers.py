@@ -62,6 +62,7 @@ def test_a_hang_that_no_tracer_sees_is_told_and_ended(tmp_path: Path) -> None:
     line = next(number for number, text in enumerate(SCRIPT.splitlines(), 1) if text.endswith("# LONELY"))
     assert "Tracing of ranks 0 and 1 has ended: what comes then is not recorded." in said(outcome)
     assert f"it stood at train.py:{line} last" in said(outcome)
+    assert "The ranks go on" not in said(outcome), "they were ended"
     assert outcome.returncode not in (0, 2)
     ranks = load_run(tmp_path / "ddp-trace").ranks
     assert [rank.untraced for rank in ranks.values()] == [True, True]

@@ -290,7 +290,8 @@ class _Session:
         self._ended_looks += looks
         if self._ended_looks >= _ENDED_LOOKS:
             self._stalled = None
-            if self._on_stall_end is not None and all(one.state in (RUNNING, WAITING, EXITED) for one in run.ranks.values()):
+            ended_well = not self.killed and all(one.state in (RUNNING, WAITING, EXITED) for one in run.ranks.values())
+            if self._on_stall_end is not None and ended_well:
                 self._on_stall_end()
 
     def _ask(self, run: RecordedRun) -> None:
