@@ -112,8 +112,9 @@ def run_one(kind: str, world: int, position: str, way: str) -> Outcome:
             return bool(found)
 
         def stalled(run: RecordedRun) -> None:
-            first.append(time.time())
-            late.update(rank for rank, one in run.ranks.items() if one.state == RUNNING)
+            if stamp.exists():
+                first.append(time.time())
+                late.update(rank for rank, one in run.ranks.items() if one.state == RUNNING)
 
         command = [*started(world, way), str(PROGRAM), kind, str(who), str(stamp)]
         trace = Path(folder) / "trace"

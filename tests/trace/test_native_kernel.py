@@ -15,7 +15,7 @@ from ddp_audit import events
 from ddp_audit.cli.parser import Usage
 from ddp_audit.cli.traced import choose_kernel
 from ddp_audit.events import Event
-from ddp_audit.trace.build import ensure_built
+from ddp_audit.trace.build import ensure_built, start_in_background
 from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import FollowRun, load_run
 from ddp_audit.trace.worker import layout
@@ -329,6 +329,54 @@ def test_a_build_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monke
     assert not is_built(build_path())
 
 
+COMPILER = """\
+#!/bin/sh
+echo call >> "$CALLS"
+[ -n "$BUILD" ] || { echo "kernel.cpp:1: error: no such thing" >&2; exit 1; }
+while [ "$1" != -o ]; do shift; done
+cp "$BUILD" "$2"
+"""
+
+
+def build_in_background(folder: Path, monkeypatch: pytest.MonkeyPatch, build: str) -> Path:
+    """Where a build of a compiler that only copies a build belongs; without a build it fails."""
+    compiler = folder / "compiler"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    for name, value in (("XDG_CACHE_HOME", folder), ("CXX", compiler), ("CALLS", folder / "calls"), ("BUILD", build)):
+        monkeypatch.setenv(name, str(value))
+    return Path(build_path())
+
+
+def appears(path: Path) -> bool:
+    end = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    return path.exists()
+
+
+def test_auto_builds_once_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], native_build: str
+) -> None:
+    target = build_in_background(tmp_path, monkeypatch, native_build)
+    assert choose_kernel("off", sys.stdout) == "off" and capsys.readouterr().out == ""
+    assert choose_kernel("auto", sys.stdout) == "auto"
+    assert capsys.readouterr().out == ("ddp-audit: the native kernel is being built in the background; later runs record with it\n")
+    assert appears(target) and is_built(str(target))
+    assert choose_kernel("auto", sys.stdout) == "auto" and capsys.readouterr().out == ""
+    assert (tmp_path / "calls").read_text() == "call\n"
+
+
+def test_what_failed_in_the_background_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = build_in_background(tmp_path, monkeypatch, "")
+    assert start_in_background()
+    why = target.with_name("not-built")
+    assert appears(why)
+    assert why.read_text() == "it does not compile: kernel.cpp:1: error: no such thing\n"
+    assert not start_in_background()
+    assert (tmp_path / "calls").read_text() == "call\n"
+
+
 def test_the_watch_rests_while_the_program_goes_on() -> None:
     pytest.importorskip("torch")
     from ddp_audit.trace.worker.watch import Watch
@@ -345,7 +393,10 @@ def test_the_watch_rests_while_the_program_goes_on() -> None:
     assert pause(SimpleNamespace(last_time=now - 5)) == pause(None, last=now) == 0.1
 
 
-def test_which_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")  # no compiler: nothing begins in the background
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("DDP_AUDIT_NATIVE", raising=False)
     assert choose_kernel(None, sys.stdout) == "auto"
     monkeypatch.setenv("DDP_AUDIT_NATIVE", "off")

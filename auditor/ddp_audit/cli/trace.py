@@ -35,7 +35,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--native",
         choices=("auto", "on", "off"),
-        help="the kernel that records: auto the native one where it is built (default), on builds it, off the Python one",
+        help="the kernel that records: auto the native one where it is built, else the Python one while "
+        "it is built in the background for later runs (default), on builds it first, off the Python one",
     )
     parser.add_argument(
         "--format", choices=("text", "json", "html"), default="text", help="json and html: COMMAND's output goes to stderr"

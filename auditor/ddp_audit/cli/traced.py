@@ -189,7 +189,8 @@ def trace_command(
 
 
 def choose_kernel(wanted: str | None, stream: IO[str]) -> str:
-    """Which kernel records, from the option or else DDP_AUDIT_NATIVE; builds the native one where it is asked for.
+    """Which kernel records, from the option or else DDP_AUDIT_NATIVE; builds the native one where it is asked for, and in the
+    background for later runs where nothing is said.
 
     What cannot be built is reported in one line, and the answer is then "off". Raises Usage for an invalid value.
     """
@@ -198,10 +199,14 @@ def choose_kernel(wanted: str | None, stream: IO[str]) -> str:
     mode = wanted or os.environ.get(layout.ENV_NATIVE) or native.AUTO
     if mode not in native.MODES:
         raise Usage(f"{layout.ENV_NATIVE} is auto, on or off, not '{mode}'")
-    if mode == native.ON:
-        from ddp_audit.trace.build import ensure_built
+    if mode == native.OFF:
+        return mode
+    from ddp_audit.trace.build import ensure_built, start_in_background
 
+    if mode == native.ON:
         return native.ON if ensure_built(lambda line: tell(stream, line)) else native.OFF
+    if start_in_background():
+        tell(stream, "ddp-audit: the native kernel is being built in the background; later runs record with it")
     return mode
 
 

@@ -2,10 +2,16 @@
 
 Needs a C++ compiler that knows C++20 ($CXX, c++, g++ or clang++) and the headers of Python. A build that was made is tried in a
 process of its own before it gets its place, so that none that crashes is ever loaded into a rank.
+
+`start_in_background` is what `trace` does by itself: once for a torch, a Python and a state of the sources, in a process that gives
+way to all others and outlives the run.
 """
 
 from __future__ import annotations
 
+import ast
+import fcntl
+import importlib.util
 import os
 import shlex
 import shutil
@@ -20,6 +26,9 @@ from ddp_audit.trace.worker import native
 
 _TRY = "--try"
 _ENSURE = "--ensure"
+_BACKGROUND = "--background"
+_WHY_NOT = "not-built"  # beside the place of a build: why it could not be made in the background
+_LOCK = "building"
 _NO_KERNEL = "ddp-audit: no native kernel, the Python kernel records"
 _MOST_SECONDS = 600
 
@@ -41,6 +50,59 @@ def ensure_built(tell: Callable[[str], None]) -> bool:
     except OSError as error:
         tell(f"{_NO_KERNEL}: {_one_line(str(error))}")
         return False
+
+
+def start_in_background() -> bool:
+    """Begins a build for the next runs where there is none and what it needs is there. Whether it did.
+
+    What has failed so is not tried again for the same torch, Python and sources. Does not import torch.
+    """
+    try:
+        target = _expected()
+        if target is None or native.is_built(str(target)) or target.with_name(_WHY_NOT).exists():
+            return False
+        if find_compiler() is None or not _python_header().is_file():
+            return False
+        words = [sys.executable, "-m", "ddp_audit.trace.build", _BACKGROUND]
+        quiet = subprocess.DEVNULL
+        # Not from the folder of the command, whose modules `-m` would find first.
+        subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, cwd=native.folder())
+    except OSError:
+        return False
+    return True
+
+
+def _expected() -> Path | None:
+    """Where the build for the torch of this interpreter belongs, read from torch's files; None where they do not say."""
+    spec = None if sysconfig.get_config_var("Py_GIL_DISABLED") else importlib.util.find_spec("torch")
+    found: dict[str, str] = {}
+    for folder in (spec and spec.submodule_search_locations) or ():
+        text = (Path(folder) / "version.py").read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+                found[target.id] = value.value
+    if "__version__" not in found or "git_version" not in found:
+        return None
+    return Path(native.path_of(found["__version__"], found["git_version"]))
+
+
+def _build_for_later() -> None:
+    """Builds unless another process does, and leaves word where that fails."""
+    os.nice(19)
+    target = Path(native.build_path())
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with target.with_name(_LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        try:
+            if not native.is_built(str(target)):
+                build()
+        except BuildError as error:
+            target.with_name(_WHY_NOT).write_text(f"{error}\n", encoding="utf-8")
 
 
 def build() -> Path:
@@ -65,13 +127,13 @@ def _compile_command(made: Path) -> list[str]:
     compiler = find_compiler()
     if compiler is None:
         raise BuildError("no C++ compiler ($CXX, c++, g++ or clang++)")
-    headers = sysconfig.get_paths()["include"]
-    if not (Path(headers) / "Python.h").is_file():
-        raise BuildError(f"the headers of Python are not in {headers}")
+    header = _python_header()
+    if not header.is_file():
+        raise BuildError(f"the headers of Python are not in {header.parent}")
     root = Path(torch.__file__).parent
     if not (root / "include" / "torch" / "library.h").is_file():
         raise BuildError(f"the headers of torch are not in {root / 'include'}")
-    includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", headers]
+    includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", header.parent]
     libraries = ["torch_python", "torch_cpu", "torch", "c10"]
     return [
         *compiler,
@@ -82,6 +144,10 @@ def _compile_command(made: Path) -> list[str]:
         f"-L{root / 'lib'}",
         *(f"-l{name}" for name in libraries),
     ]
+
+
+def _python_header() -> Path:
+    return Path(sysconfig.get_paths()["include"]) / "Python.h"
 
 
 def find_compiler() -> list[str] | None:
@@ -129,9 +195,12 @@ def try_build(path: str) -> None:
 
 def main(words: list[str]) -> int:
     """Without arguments: builds and prints the path. For the rest of this module: `--ensure` builds where there is no build,
-    `--try FILE` tries one."""
+    `--background` does so without a word, `--try FILE` tries one."""
     if words[:1] == [_TRY]:
         try_build(words[1])
+        return 0
+    if words == [_BACKGROUND]:
+        _build_for_later()
         return 0
     try:
         if words == [_ENSURE]:

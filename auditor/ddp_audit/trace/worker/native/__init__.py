@@ -31,14 +31,19 @@ def build_path() -> str:
     """Where the build for this interpreter and its torch belongs. Imports torch; raises OSError where a source is missing."""
     import torch
 
+    return path_of(str(torch.__version__), str(torch.version.git_version))
+
+
+def path_of(version: str, commit: str) -> str:
+    """Where the build for this interpreter and a version of torch belongs."""
     about = hashlib.sha256()
     for name in _SOURCES:
         with open(os.path.join(folder(), name), "rb") as file:
             about.update(file.read())
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
-    about.update(f"{torch.version.git_version} {platform.machine()} {suffix}".encode())
+    about.update(f"{commit} {platform.machine()} {suffix}".encode())
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    name = f"{sys.implementation.cache_tag}-torch{torch.__version__}-{about.hexdigest()[:16]}"
+    name = f"{sys.implementation.cache_tag}-torch{version}-{about.hexdigest()[:16]}"
     return os.path.join(cache, "ddp-audit", "native", name, MODULE + suffix)
 
 
