@@ -5,10 +5,12 @@
 #   make test-fast          two minutes of tests that start no training: rules, cases, launches, reports, fixes, words
 #   make test-native        the tests that trace real runs, with the native kernel; make test-python: with the Python kernel
 #   make nightly            everything that takes hours: all tests, with those marked nightly, both kernels, the cases on real ranks,
-#                           scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz, one piece of mutants
+#                           the forms, scripts under trace, 20,000 oracle programs, 10,000 for the machine, 20 pieces of fuzz, one piece of mutants
 #   make lint               ruff and mypy
 #   make agree N=10000      random programs on the machine and on real DDP; writes the result under benchmarks/
 #   make oracle N=1000      random programs under CPython against the two interpreters; CORPUS=DIR takes shapes of scripts from there
+#   make forms              the cases and pages rewritten in over 180 forms: what is still found; writes benchmarks/forms/forms.md; a twelfth
+#                           of the programs, ARGS='--share 1' for all; make forms-run: a sample of them on two real ranks
 #   make ledger CORPUS=DIR  what the readings of public scripts do not know and had to know, by its first cause
 #   make agreement          scripts in many styles under trace, and how far their predictions agree; with CORPUS=DIR public ones too
 #   make cases              every case and every example of a page on two real ranks; make cases NAMES='DDP401 tests/cases/ddp101'
@@ -39,7 +41,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs playground vscode pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle forms forms-run ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs playground vscode pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -58,7 +60,7 @@ test-native test-python: $(STAMP)
 # Each part runs, also after one that failed; the exit code tells whether all passed.
 nightly: $(STAMP)
 	failed=; for part in "test ARGS=--nightly" "test-native ARGS=--nightly" "test-python ARGS=--nightly" \
-	  "oracle N=20000" "agree N=10000" "cases" "agreement" "fuzz PIECES=20" "mutation"; do \
+	  "oracle N=20000" "agree N=10000" "cases" "forms ARGS=--share=1" "forms-run" "agreement" "fuzz PIECES=20" "mutation"; do \
 	  echo "nightly: make $$part"; $(MAKE) $$part || failed="$$failed [$$part]"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 
@@ -76,6 +78,12 @@ agree: $(STAMP)
 
 oracle: $(STAMP)
 	$(BIN)/python benchmarks/oracle/oracle.py $(or $(N),1000) $(if $(CORPUS),--corpus $(CORPUS)) $(ARGS)
+
+forms: $(STAMP)
+	$(BIN)/python benchmarks/forms/forms.py --share 12 --write $(ARGS)
+
+forms-run: $(STAMP)
+	$(BIN)/python benchmarks/forms/meaning.py $(ARGS)
 
 ledger: $(STAMP)
 	$(BIN)/python benchmarks/ledger/ledger.py --corpus $(CORPUS) $(ARGS)
