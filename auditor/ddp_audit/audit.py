@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.budget import bounded_memory
-from ddp_audit.collection import no_collection
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, gather_places, number_occurrences
+from ddp_audit.gc_pause import gc_paused
 from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options, UsageError
-from ddp_audit.selection import Selection, described_by, match_rules, preview_note, rule_names, stubs_note, told_by, withheld_note
-from ddp_audit.source import seen, suppress
+from ddp_audit.selection import Selection, described_by, hints_of, match_rules, preview_note, rule_names, stubs_note, withheld_note
+from ddp_audit.source import dependency_log, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.project import Project, Tell, fits_pattern
 from ddp_audit.source.suppress_documents import document_suppressions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddp_audit.rule import Rule
     from ddp_audit.source.notebook import Notebook
 
-__all__ = ["AuditResult", "Options", "UsageError", "audit", "installed_rules", "match_rules", "rule_names", "told_by"]
+__all__ = ["AuditResult", "Options", "UsageError", "audit", "hints_of", "installed_rules", "match_rules", "rule_names"]
 
 
 def audit(
@@ -48,15 +48,15 @@ def audit(
     """
     options = options or Options()
     selection = Selection(lambda: installed_rules(options.rule_folders) if rules is None else list(rules), options)
-    with seen.part() as asked:
+    with dependency_log.nested_recording() as asked:
         launch = launch_of(options)
         explicit = explicit_overrides(options)
-    with no_collection(), bounded_memory():
+    with gc_paused(), bounded_memory():
         project = project_of(paths, options, overlay, memory, tell)
         known = {} if memory is None else memory.recall(project)
         needed = selection.chosen if any(entry.abspath not in known for entry in project.entries) else []
-        told = told_by(options)
-        job = Job(project, needed, launch, explicit, options.defaults_hold, lower, told, lambda: selection.every)
+        hints = hints_of(options)
+        job = Job(project, needed, launch, explicit, options.defaults_hold, lower, hints, lambda: selection.every)
         gc.freeze()  # the trees are passed over by the searches for cycles that the entries cause
     try:
         entries = audit_entries(job, options.jobs, known, tell)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit import budget
 from ddp_audit.carried import as_object, carry
 from ddp_audit.findings import Finding
-from ddp_audit.source import seen
-from ddp_audit.source.deep import with_room
+from ddp_audit.source import dependency_log
+from ddp_audit.source.deep_stack import run_with_deep_stack
+from ddp_audit.source.dependency_log import DependencyLog
 from ddp_audit.source.files import SourceError, SourceFile
 from ddp_audit.source.problems import said_of
 from ddp_audit.source.project import Project, Tell
-from ddp_audit.source.seen import Seen
+from ddp_audit.source.project_hints import ProjectHints
 from ddp_audit.source.suppress import MARK
-from ddp_audit.source.told import Told
 
 if TYPE_CHECKING:
     from ddp_audit.explore.proof import Predicted
@@ -47,7 +47,7 @@ class Job:
     explicit: Mapping[str, Override] = field(default_factory=dict)
     defaults_hold: bool = False
     lower: Lower | None = None
-    told: Told = field(default_factory=Told)
+    hints: ProjectHints = field(default_factory=ProjectHints)
     every: Callable[[], Sequence[Rule]] | None = None  # all rules, those that do not run too
 
 
@@ -67,7 +67,7 @@ class EntryResult:
     documents: dict[str, str] = field(default_factory=dict)
     predicted: dict[str, Any] | None = None
     coverage: Coverage | None = None
-    seen: Seen | None = None  # where something is being noted
+    seen: DependencyLog | None = None  # where something is being noted
 
 
 def audit_entries(
@@ -83,14 +83,14 @@ def audit_entries(
     results = {number: known[entry.abspath] for number, entry in enumerate(entries) if entry.abspath in known}
     done = len(results)
 
-    def told(number: int) -> None:
+    def advance(number: int) -> None:
         if tell is not None:
             tell("auditing", done, len(entries), entries[number].path)
 
     processes = min(processes, len(fresh))
     if processes < 2 or len(fresh) < _WORTH_PROCESSES or not hasattr(os, "fork"):
         for number in fresh:
-            told(number)
+            advance(number)
             results[number] = _noted(job, entries[number])
             done += 1
     else:
@@ -101,7 +101,7 @@ def audit_entries(
             for number, result in zip(fresh, _in_processes(fresh, processes), strict=True):
                 tried.append(result)
                 done += 1
-                told(number)
+                advance(number)
             # A process that ends takes others' work with it: what is missing is tried again one by one, to name the right entry.
             for number, result in zip(fresh, tried, strict=True):
                 results[number] = result or _alone(number) or _lost(entries[number])
@@ -110,7 +110,7 @@ def audit_entries(
     for number in range(len(entries)):  # what other processes read is read here too: reports and suppressions need its text
         result = results[number]
         if result.seen is not None:
-            seen.add(result.seen)
+            dependency_log.add(result.seen)
         for path in result.paths:
             job.project.load(path)
     return [results[number] for number in range(len(entries))]
@@ -154,9 +154,9 @@ def _audit_number(number: int) -> EntryResult:
 
 def _noted(job: Job, entry: SourceFile) -> EntryResult:
     """The result of an entry, with all that it rests on where that is being noted."""
-    if not seen.is_noting():
+    if not dependency_log.is_recording():
         return _audit_entry(job, entry)
-    with seen.noting() as noted:
+    with dependency_log.recording() as noted:
         result = _audit_entry(job, entry)
     result.seen = noted
     return result
@@ -166,7 +166,7 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
     """The audit of an entry, or what kept it from one."""
     try:
         with budget.bounded_memory(), budget.bounded_time():
-            return with_room(lambda: _audited(job, entry))
+            return run_with_deep_stack(lambda: _audited(job, entry))
     except RecursionError:
         why = "is nested too deeply to be audited"
     except MemoryError:
@@ -222,7 +222,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
             from ddp_audit.program import lower as installed
 
             lower = installed
-        told: dict[str, Any] = {} if job.told == Told() else {"told": job.told}
+        hints: dict[str, Any] = {} if job.hints == ProjectHints() else {"hints": job.hints}
         lowered = functools.partial(
             lower,
             job.project,
@@ -230,7 +230,7 @@ def context_of(job: Job, entry: SourceFile, failures: list[SourceError]) -> Cont
             overrides=overrides,
             world_size=None if job.launch is None else job.launch.world_size,
             defaults_hold=job.defaults_hold,
-            **told,
+            **hints,
         )
         program = lowered()
     except (RecursionError, MemoryError):
@@ -259,7 +259,7 @@ def _observed(lowered: Lower, program: Program) -> Observer:
 def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -> Predicted:
     from ddp_audit.explore.proof import job_of_script, predicted
 
-    return predicted(job_of_script(job.project, entry, job.launch, overrides, told=job.told))
+    return predicted(job_of_script(job.project, entry, job.launch, overrides, hints=job.hints))
 
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.audit import Options, UsageError, explicit_overrides, launch_of, project_of, told_by
+from ddp_audit.audit import Options, UsageError, explicit_overrides, hints_of, launch_of, project_of
 from ddp_audit.compare.endings import ABORTS, EXITS, FAILS, RETURNS, UNKNOWN, WAITS, End
 from ddp_audit.compare.predicted import Agreement, difference_of, hold_against
 from ddp_audit.entries import launch_overrides
@@ -42,7 +42,7 @@ def job_of(
     entry = project.entries[0]
     launch = launch_of(options)
     overrides = {**launch_overrides(launch, entry), **explicit_overrides(options)}
-    return job_of_script(project, entry, launch, overrides, bounds or Bounds(), told_by(options))
+    return job_of_script(project, entry, launch, overrides, bounds or Bounds(), hints_of(options))
 
 
 def against_record(run: Run, recorded: RecordedRun) -> Agreement:

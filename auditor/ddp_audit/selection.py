@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.findings import CONFIDENCES
 from ddp_audit.outcome import Options, UsageError
 from ddp_audit.source import suppress
-from ddp_audit.source.told import Told
+from ddp_audit.source.project_hints import ProjectHints
 
 if TYPE_CHECKING:
     from ddp_audit.knowledge.stubs import Described
@@ -43,7 +43,7 @@ class Selection:
         if options.min_confidence not in CONFIDENCES:
             raise UsageError(f"no confidence is called '{options.min_confidence}': it is one of {', '.join(CONFIDENCES)}")
         self._load, self._options = load, options
-        self._target = told_by(options).torch
+        self._target = hints_of(options).torch
         named = (options.select, options.ignore, options.levels, options.per_file_ignores, options.rule_folders)
         if any(names not in (None, (), []) for names in named) or self._target is not None:
             _ = self.codes
@@ -135,18 +135,18 @@ def match_rules(
     return codes
 
 
-def told_by(options: Options) -> Told:
+def hints_of(options: Options) -> ProjectHints:
     """What the settings tell of the project and its torch. Raises UsageError."""
     names = {name: kind for kind, own in options.helpers for name in own}
     files = described_by(options)
     stubs = {name: stub for file in files for name, stub in file.stubs.items()}
-    told = Told(names, stubs=stubs, frameworks=tuple(file.framework for file in files if file.framework is not None))
+    hints = ProjectHints(names, stubs=stubs, frameworks=tuple(file.framework for file in files if file.framework is not None))
     if options.target_torch is None:
-        return told
+        return hints
     parts = options.target_torch.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         raise UsageError(f"'{options.target_torch}' is not a version of torch")
-    return replace(told, torch=(int(parts[0]), int(parts[1])))
+    return replace(hints, torch=(int(parts[0]), int(parts[1])))
 
 
 def described_by(options: Options) -> list[Described]:

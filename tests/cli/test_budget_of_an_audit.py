@@ -20,7 +20,7 @@ from ddp_audit.cli import main
 from ddp_audit.explore import proof
 from ddp_audit.folding import Effort
 from ddp_audit.program import lower
-from ddp_audit.source.deep import with_room
+from ddp_audit.source.deep_stack import run_with_deep_stack
 from ddp_audit.source.files import MOST_TOKENS
 
 PREAMBLE = """\
@@ -130,17 +130,17 @@ def test_nothing_is_raised_once_the_work_is_done(monkeypatch: pytest.MonkeyPatch
         except budget.GaveUp:
             pass
         time.sleep(0.002)
-    assert with_room(lambda: sum(range(1_000_000))) == 499999500000
+    assert run_with_deep_stack(lambda: sum(range(1_000_000))) == 499999500000
 
 
 def test_time_that_is_spent_leaves_no_thread_standing_still() -> None:
     """Under a debugger or a coverage tool: see `_let_arrive`. In a process of its own, since one that stands still stays so."""
     program = (
-        "import sys, threading, time\nfrom ddp_audit import budget\nfrom ddp_audit.source.deep import with_room\n"
+        "import sys, threading, time\nfrom ddp_audit import budget\nfrom ddp_audit.source.deep_stack import run_with_deep_stack\n"
         "budget.SECONDS, budget._LOOKS = 0.0, 0.001\n"
         "def work():\n    time.sleep(0.01)\n"
         "for _ in range(20):\n"
-        "    try:\n        with budget.bounded_time():\n            with_room(work) if _ % 2 else work()\n"
+        "    try:\n        with budget.bounded_time():\n            run_with_deep_stack(work) if _ % 2 else work()\n"
         "    except budget.GaveUp:\n        pass\n"
         "def traced():\n    sys.settrace(lambda *_: None)\n    exec(compile('x = 1', 'x.py', 'exec'), {})\n"
         "thread = threading.Thread(target=traced, daemon=True)\nthread.start()\nthread.join(30)\nprint(thread.is_alive())\n"

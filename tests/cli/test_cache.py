@@ -16,7 +16,7 @@ from ddp_audit import entries
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.config import FORMATS
 
 
@@ -27,7 +27,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = entries._audit_entry
 
     def noted(job: entries.Job, entry: entries.SourceFile) -> entries.EntryResult:
-        if seen.is_noting():
+        if dependency_log.is_recording():
             made.append(entry.path)
         return real(job, entry)
 
@@ -237,11 +237,11 @@ def watched(path, *args, **options):
         asked.add(os.path.abspath(path))
     return stat(path, *args, **options)
 from ddp_audit.audit import Options, audit
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 import ddp_audit.program, ddp_audit.rule, ddp_audit.explore, ddp_audit.launch.notes
 sys.addaudithook(lambda event, args: opened.add(os.path.abspath(args[0])) if event == "open" and isinstance(args[0], str) else None)
 os.stat = watched
-with seen.noting() as noted:
+with dependency_log.recording() as noted:
     result = audit(["."], Options(launch=sys.argv[1], jobs=int(sys.argv[2])))
 os.stat = stat
 assert not result.errors, result.errors

@@ -19,7 +19,7 @@ from ddp_audit.audit import Options, audit
 from ddp_audit.cache.entries import Memory
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = entries._audit_entry
 
     def noted(job: entries.Job, entry: entries.SourceFile) -> entries.EntryResult:
-        if seen.is_noting():
+        if dependency_log.is_recording():
             made.append(entry.path)
         return real(job, entry)
 
@@ -203,7 +203,7 @@ def rows_of(path: Path, jobs: int, leave_out: set[str] | None = None) -> dict[st
     memory = Memory(path)
     for key in leave_out or set():
         del memory._kept[key]
-    with seen.noting():
+    with dependency_log.recording():
         result = audit(["."], Options(jobs=jobs), memory=memory)
     assert not result.errors
     memory.save()

@@ -14,7 +14,7 @@ import ddp_audit_rules
 from ddp_audit.cache import reports
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cli import main
-from ddp_audit.source import unchanged
+from ddp_audit.source import freshness
 
 SCRIPT = "import torch.distributed\nimport helper\nimport missing\na = 'GRAVE'\n"
 
@@ -30,7 +30,7 @@ def printed(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(code is not None)
         return code
 
-    monkeypatch.setattr(unchanged, "_TICK", -(10**18))
+    monkeypatch.setattr(freshness, "_TICK", -(10**18))
     monkeypatch.setattr(reports, "again", told)
     return found
 
@@ -150,7 +150,7 @@ def test_a_change_of_a_rule_counts(
 def test_what_was_written_a_moment_ago_is_not_kept(
     project: Path, printed: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unchanged, "_TICK", 10**18)
+    monkeypatch.setattr(freshness, "_TICK", 10**18)
     write(train=SCRIPT, helper="")
     first = report(capsys, "train.py")
     assert report(capsys, "train.py") == first

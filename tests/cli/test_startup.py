@@ -68,7 +68,7 @@ def test_a_folder_without_a_training_script_needs_no_rule(tmp_path: Path) -> Non
 # What a run from the cache has no need of: no room in which code is understood, and no rule.
 COLD_ROOMS = ("program", "explore", "machine", "compare", "launch", "folding", "tree", "rule", "trace", "fix", "preflight")
 TRUSTING = (
-    "from ddp_audit.source import unchanged\nunchanged._TICK = -(10**18)\n"  # files that were written just now are old enough
+    "from ddp_audit.source import freshness\nfreshness._TICK = -(10**18)\n"  # files that were written just now are old enough
 )
 
 

@@ -1,9 +1,9 @@
 """The results of single entries, kept from one audit to the next: after a change only what depends on it is audited again.
 
-One file holds those of one working directory and set of options. What an entry looked at (source/seen.py) are rows of a table that
-all entries share; an entry is used where each of its rows still holds, so a file or folder that an import or a launch would find
-only now counts as well. Beside them stand facts about contents (source/facts.py), with which files need not be parsed again.
-The files are for one machine and one user: a hash in them is no protection against malice.
+One file holds those of one working directory and set of options. What an entry looked at (source/dependency_log.py) are rows of a
+table that all entries share; an entry is used where each of its rows still holds, so a file or folder that an import or a launch
+would find only now counts as well. Facts about contents (source/facts.py) are stored with them, so that files need not be parsed
+again. The cache is per user and per machine; its hashes are not a security boundary.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.tool import key_of
 from ddp_audit.entries import EntryResult
 from ddp_audit.outcome import AuditResult, Coverage, Options
-from ddp_audit.source import seen, unchanged
+from ddp_audit.source import dependency_log, freshness
+from ddp_audit.source.dependency_log import DependencyLog, recording
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceFile
 from ddp_audit.source.project import Project, Tell
-from ddp_audit.source.seen import Seen, noting
 
 _MOST_ENTRIES = 5_000
 _MOST_FACTS = 100_000
@@ -33,7 +33,7 @@ Row = tuple[str, str, str]
 
 
 def cached_audit(
-    paths: Sequence[str], options: Options, tell: Tell | None = None, held: unchanged.Held | None = None
+    paths: Sequence[str], options: Options, tell: Tell | None = None, fingerprints: freshness.Fingerprints | None = None
 ) -> AuditResult:
     """What `audit` gives, as far as possible from the cache. Where it went without errors, `held` takes up what it rests on.
 
@@ -41,11 +41,11 @@ def cached_audit(
     """
     began = time.time_ns()
     memory = Memory(cache_folder() / f"parts-{key_of(options.rule_folders, _of_entries(options))}.json")
-    with noting() as seen_now:
+    with recording() as log:
         result = audit(paths, options, memory=memory, tell=tell)
     memory.save()
-    if not result.errors and held is not None:
-        held.update(unchanged.held(seen_now, began))
+    if not result.errors and fingerprints is not None:
+        fingerprints.update(freshness.fingerprints(log, began))
     return result
 
 
@@ -91,7 +91,7 @@ class Memory:
                 continue
             for row in rows:
                 if row not in holds:
-                    holds[row] = seen.again(row[0], row[1]) == row[2]
+                    holds[row] = dependency_log.current_value(row[0], row[1]) == row[2]
                 if not holds[row]:
                     break
             else:
@@ -102,7 +102,9 @@ class Memory:
                 self._used.append(key)
         return found
 
-    def keep(self, project: Project, results: Sequence[EntryResult], known: Mapping[str, EntryResult], asked: Seen) -> None:
+    def keep(
+        self, project: Project, results: Sequence[EntryResult], known: Mapping[str, EntryResult], asked: DependencyLog
+    ) -> None:
         """Takes up the results that were not known and are whole. `asked` is what the options of all entries rest on."""
         for entry, result in zip(project.entries, results, strict=True):
             if entry.abspath in known or result.seen is None or result.failures or any(map(project.failed, result.paths)):

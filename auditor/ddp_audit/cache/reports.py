@@ -1,7 +1,7 @@
 """Whole reports, kept: where nothing changed, what was printed is printed again.
 
 A report is a file of its own for a command line, a working directory and a tool. It holds what came out, the exit code, and what
-stat tells of everything that they rest on (source/unchanged.py): what the audit looked at, the settings, and the sources of the
+stat tells of everything that they rest on (source/freshness.py): what the audit looked at, the settings, and the sources of the
 tool and its rules. It is only kept where stat can be trusted for all of that; any other run is the business of `entries`.
 
 A run that ends here takes little more than the start of Python: this module imports nothing that Python has not imported by then,
@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # as type checkers read it; the import of typing is a ten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ddp_audit.source.unchanged import Guard, Held
+    from ddp_audit.source.freshness import Fingerprint, Fingerprints
 
 _SHAPING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TERM")  # variables that change how a report looks
 _DAMAGE = (OSError, ValueError, TypeError, EOFError)
@@ -65,7 +65,13 @@ def again(words: Sequence[str]) -> int | None:
 
 
 def keep(
-    words: Sequence[str], held: Held, settings: Iterable[str], folders: Sequence[str], text: str, code: int, began: int
+    words: Sequence[str],
+    fingerprints: Fingerprints,
+    settings: Iterable[str],
+    folders: Sequence[str],
+    text: str,
+    code: int,
+    began: int,
 ) -> None:
     """Keeps what a command printed, where stat can be trusted for all of it.
 
@@ -75,12 +81,12 @@ def keep(
     from pathlib import Path
 
     from ddp_audit.cache import files
-    from ddp_audit.source.seen import kind_of
-    from ddp_audit.source.unchanged import guard_of, is_old
+    from ddp_audit.source.dependency_log import kind_of
+    from ddp_audit.source.freshness import fingerprint_of, is_old
 
-    guards: dict[str, Guard] = {}
+    guards: dict[str, Fingerprint] = {}
     kinds: dict[str, str] = {}
-    for sort, rows in held.items():
+    for sort, rows in fingerprints.items():
         for path, (value, own) in rows.items():
             if sort == "kinds":
                 kinds[path] = value
@@ -90,9 +96,9 @@ def keep(
                 kinds[path.removesuffix("*")] = kind
             else:
                 return
-    more = {path: guard_of(path) for path in (*tool_paths(), *tool_paths(folders), *installed_paths())}
+    more = {path: fingerprint_of(path) for path in (*tool_paths(), *tool_paths(folders), *installed_paths())}
     for path in settings:
-        guard = guard_of(path)
+        guard = fingerprint_of(path)
         if guard is None:
             kinds[path] = ""
         else:

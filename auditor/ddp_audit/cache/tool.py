@@ -12,8 +12,8 @@ from ddp_audit import __version__
 from ddp_audit.cache import files
 from ddp_audit.cache.files import cache_folder
 from ddp_audit.cache.reports import SOURCES, installed_paths, tool_paths
-from ddp_audit.source import unchanged
-from ddp_audit.source.seen import digest_of
+from ddp_audit.source import freshness
+from ddp_audit.source.dependency_log import digest_of
 
 
 def key_of(folders: Sequence[str], *parts: str) -> str:
@@ -36,7 +36,7 @@ def _state_of_tool(folders: Sequence[str]) -> str:
 
     roots = [*ddp_audit.__path__, *ddp_audit_rules.__path__, *folders]
     sources = {root: [path for path in tool_paths([root]) if path.endswith(SOURCES)] for root in roots}
-    states = [(path, unchanged.guard_of(path)) for path in (*itertools.chain(*sources.values()), *installed_paths())]
+    states = [(path, freshness.fingerprint_of(path)) for path in (*itertools.chain(*sources.values()), *installed_paths())]
     kept = cache_folder() / f"tool-{_hash(repr((list(sources), states)))}.json"
     try:
         return str(files.read(kept)["hash"])

@@ -21,7 +21,7 @@ from ddp_audit.report.console import is_coloured
 from ddp_audit.source.config import Config, ConfigError, find_config, settings_paths
 
 if TYPE_CHECKING:
-    from ddp_audit.source.unchanged import Held
+    from ddp_audit.source.freshness import Fingerprints
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -102,7 +102,7 @@ def _processes(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Audits and reports. Raises Usage."""
     began = time.time_ns()
-    held: Held = {}
+    fingerprints: Fingerprints = {}
     fixing.check_options(args)
     paths, overlay = _inputs(args)
     explained.check_options(args)
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
                 else:
                     from ddp_audit.cache.entries import cached_audit
 
-                    result = cached_audit(paths, options, tell, held)
+                    result = cached_audit(paths, options, tell, fingerprints)
             baseline.hold(result)
             result.notes += config.unread
             return result
@@ -156,12 +156,12 @@ def run(args: argparse.Namespace) -> int:
     code = result.exit_code(strict)
     code = 0 if code == 1 and args.exit_zero else code
     ways = reporting.ways_of(args, strict)
-    if held and args.output is None and _is_the_same_again(args, chosen, baseline):
+    if fingerprints and args.output is None and _is_the_same_again(args, chosen, baseline):
         text = io.StringIO()
         reporting.write_report(result, chosen, text, ways)
         sys.stdout.write(text.getvalue())
         looked_at = map(str, (*settings_paths(Path(paths[0])), *config.stub_files))
-        reports.keep(args.command_line, held, looked_at, options.rule_folders, text.getvalue(), code, began)
+        reports.keep(args.command_line, fingerprints, looked_at, options.rule_folders, text.getvalue(), code, began)
     else:
         _write(args.output, lambda stream: reporting.write_report(result, chosen, stream, ways, run=run))
     return code

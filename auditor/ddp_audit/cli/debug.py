@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit import budget
-from ddp_audit.audit import UsageError, explicit_overrides, installed_rules, launch_of, told_by
+from ddp_audit.audit import UsageError, explicit_overrides, hints_of, installed_rules, launch_of
 from ddp_audit.cli.check import add_job_options, options_for
 from ddp_audit.cli.parser import Subparsers, Usage, add_rules_option
 from ddp_audit.entries import Job, context_of
@@ -19,7 +19,7 @@ from ddp_audit.report.columns import say
 from ddp_audit.report.summary import count
 from ddp_audit.selection import withheld_note
 from ddp_audit.source.config import ConfigError, find_config
-from ddp_audit.source.deep import with_room
+from ddp_audit.source.deep_stack import run_with_deep_stack
 from ddp_audit.source.files import SourceError, display_path
 from ddp_audit.source.paths import place_of
 from ddp_audit.source.project import Project
@@ -70,7 +70,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Ru
     """The files that were read, the script as the rules are given it, and what went wrong. Raises Usage."""
     try:
         options = options_for(args, find_config(Path(args.path)))
-        launch, explicit, hints = launch_of(options), explicit_overrides(options), told_by(options)
+        launch, explicit, hints = launch_of(options), explicit_overrides(options), hints_of(options)
         rules = installed_rules(options.rule_folders)
         if options.withheld_rules:
             print(withheld_note(options.withheld_rules))
@@ -80,10 +80,10 @@ def _lowered(args: argparse.Namespace) -> tuple[Project, Context | None, list[Ru
     failures: list[SourceError] = []
     context = None
     if project.entries:
-        job = Job(project, rules, launch, explicit, told=hints)
+        job = Job(project, rules, launch, explicit, hints=hints)
         try:
             with budget.bounded_memory(), budget.bounded_time():
-                context = with_room(lambda: context_of(job, project.entries[0], failures))
+                context = run_with_deep_stack(lambda: context_of(job, project.entries[0], failures))
         except RecursionError:
             failures.append(SourceError(project.entries[0].path, None, "is nested too deeply to be audited"))
         except MemoryError:

@@ -40,9 +40,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares and reports. Raises Usage without a trace."""
-    from ddp_audit.collection import no_collection
+    from ddp_audit.gc_pause import gc_paused
 
-    with no_collection():
+    with gc_paused():
         return _run(args)
 
 

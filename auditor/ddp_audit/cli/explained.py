@@ -68,7 +68,7 @@ def explained(
     from ddp_audit.explore.proof import CHECKED, predicted
     from ddp_audit.predicted import job_of
     from ddp_audit.report.run_findings import beyond, of_runs
-    from ddp_audit.source.deep import with_room
+    from ddp_audit.source.deep_stack import run_with_deep_stack
 
     if any(error.message in (budget.TOO_MUCH_MEMORY, budget.too_slow()) for error in result.errors):
         return None  # the audit spent the run's share too
@@ -79,7 +79,7 @@ def explained(
             if job is None:
                 return None
             found = predicted(job, both_ways=True)
-            return Explained(path, found, with_room(lambda: list(beyond(found, of_runs(result.findings, rules), result))))
+            return Explained(path, found, run_with_deep_stack(lambda: list(beyond(found, of_runs(result.findings, rules), result))))
     except RecursionError:
         why = "it is nested too deeply"
     except MemoryError:

@@ -57,8 +57,8 @@ def check_prediction(command: Sequence[str], recorded: RecordedRun) -> Predictio
         return None
     if job is None:
         return None
-    hints = replace(job.told, torch=torch_of(recorded) or job.told.torch)
-    job = replace(job, world_size=recorded.world_size, told=hints, machine=machine_of(recorded))
+    hints = replace(job.hints, torch=torch_of(recorded) or job.hints.torch)
+    job = replace(job, world_size=recorded.world_size, hints=hints, machine=machine_of(recorded))
     run = predict(job)
     assumed = [f"{a.path}:{a.line} {a.text}: {a.taken}" for a in run.assumptions]
     found = PredictionCheck(against_record(run, recorded), assumed=[*assumed, *run.notes])

@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping
 
 from ddp_audit.compare.run import EXITED, KILLED, RAISED, RankRun, last_of
 from ddp_audit.events import EXCEPTION
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 # Signals that a launcher or a user sends to stop a healthy process, as exit codes of subprocess and of a shell.
 _STOPPED = frozenset({None, -15, -2, 143, 130})
 
 # Texts and types of the errors that a rank gets because another one is gone (gloo 2.13 from runs; NCCL from its sources).
-_PEER = pattern(
+_PEER = lazy_compile(
     r"closed by peer|reset by peer|read error|broken pipe|timed out waiting|application timeout|socket ?timeout|"
     r"monitoredbarrier|nccl|watchdog|remote process|gloo.*(timeout|timed out)|wait timeout|unbound_buffer|pair\.cc",
     re.IGNORECASE,

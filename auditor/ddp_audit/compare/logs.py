@@ -12,14 +12,14 @@ from ddp_audit.compare.log_texts import TEXTS
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import DEFAULT_GROUP
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 if TYPE_CHECKING:
     from ddp_audit.compare.verdict import RankState
 
 # `[rank1]:` of torch, `[default1]:` and `[trainer1]:` of torchrun's --tee, `[Rank 1]` and `Rank 1]` of the watchdog.
-_RANK = pattern(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")
-_ESCAPES = pattern(r"\x1b\[[0-9;]*[A-Za-z]")
+_RANK = lazy_compile(r"\[[a-zA-Z_]*?(\d+)\]:|\bRank (\d+)\]")
+_ESCAPES = lazy_compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST = 4000  # characters of a line that are looked at
 _LOGS = ("*.log", "*.err", "*.out", "*.txt", "stderr*", "stdout*")
 

@@ -18,7 +18,7 @@ from ddp_audit.explore.exact.state import ALWAYS, ASSUMED, BOUNDED, OPAQUE, Doub
 from ddp_audit.explore.main_line import Flip, main_line
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS
-from ddp_audit.source.told import Told
+from ddp_audit.source.project_hints import ProjectHints
 
 if TYPE_CHECKING:
     from ddp_audit.launch import Launch
@@ -84,12 +84,12 @@ def job_of_script(
     launch: Launch | None,
     overrides: Mapping[str, Override],
     bounds: Bounds = CHECKED,
-    told: Told | None = None,
+    hints: ProjectHints | None = None,
 ) -> Job:
     """The job of a script: that of a launch, or two ranks where nobody says how many. `told` is what the settings say of it."""
     world_size = None if launch is None else launch.world_size
     arguments = () if launch is None else launch.script_args
-    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds, world_size is None, told or Told())
+    return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds, world_size is None, hints or ProjectHints())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, has_run, names_in, scope_of
 from ddp_audit.fix.tree import Refused, Step, Tree, dotted, quoted, walk, written
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 TEXT = "text"  # detail of a fix: the device is a text with the rank in it, not the number
-_KIND = pattern(r"(cuda|xpu|npu|hip|mtia):$")
+_KIND = lazy_compile(r"(cuda|xpu|npu|hip|mtia):$")
 
 
 def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:

@@ -9,9 +9,9 @@ import tokenize
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
-_LINE = pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINE = lazy_compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ddp_audit.findings import Span
 from ddp_audit.launch.documents import prose_lines
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
-_ON = pattern(r"\b([A-Z][A-Z0-9_]+)\s*=\s*[\"']?1\b")
+_ON = lazy_compile(r"\b([A-Z][A-Z0-9_]+)\s*=\s*[\"']?1\b")
 
 
 @dataclass(frozen=True, slots=True)

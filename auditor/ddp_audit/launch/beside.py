@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, Launch
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.project import ROOT_MARKS
 
@@ -85,7 +85,7 @@ def _root_of(entry: str) -> str:
     folder = top = os.path.dirname(entry)
     cwd = os.getcwd()
     for _ in range(_MAX_LEVELS):
-        if any(seen.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS):
+        if any(dependency_log.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS):
             return folder
         if folder == cwd and os.path.dirname(cwd) != cwd:
             return folder
@@ -96,10 +96,10 @@ def _root_of(entry: str) -> str:
 def _candidates(folder: str, root: str) -> Iterator[tuple[str, bytes]]:
     """The files that may be documents, those nearest to the script first."""
     for _ in range(_MAX_LEVELS):
-        yield from seen.documents_in(folder)
+        yield from dependency_log.documents_in(folder)
         for name in _FOLDERS:
             below = os.path.join(folder, name)
-            yield from seen.documents_in(below, name in _CONFIG_FOLDERS)
+            yield from dependency_log.documents_in(below, name in _CONFIG_FOLDERS)
         if folder == root or os.path.dirname(folder) == folder:
             return
         folder = os.path.dirname(folder)
@@ -119,7 +119,7 @@ def _starts(launch: Launch, document: str, entry: str, root: str) -> bool:
     folder = os.path.dirname(document)
     while True:
         for start in dict.fromkeys((os.path.join(folder, launch.folder), folder)):
-            if seen.is_file(os.path.join(start, script)):
+            if dependency_log.is_file(os.path.join(start, script)):
                 return os.path.realpath(os.path.join(start, script)) == os.path.realpath(entry)
         if folder == root or os.path.dirname(folder) == folder:
             break

@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from ddp_audit.launch import launchers
 from ddp_audit.launch.model import PYTHON, TORCH_LAUNCH, TORCH_RUN, WORLD_SIZE, Launch, LaunchError
 from ddp_audit.launch.words import segments, split_words
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
-_ASSIGNMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*=")
-_PYTHON = pattern(r"python(\d+(\.\d+)*)?(\.exe)?$|\$\{?PYTHON\w*\}?$")
+_ASSIGNMENT = lazy_compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PYTHON = lazy_compile(r"python(\d+(\.\d+)*)?(\.exe)?$|\$\{?PYTHON\w*\}?$")
 
 # Commands that run another command; each with the options of its own that take a value in the next word.
 _WRAPPERS: dict[str, set[str]] = {

@@ -14,11 +14,11 @@ from ddp_audit.launch.launchers import UNSTATED
 from ddp_audit.launch.model import PYTHON, SRUN, Launch, LaunchError, ProseClaim
 from ddp_audit.launch.prose import claim_in
 from ddp_audit.launch.shell import BatchJob, Setting, Variables, batch_job, makefile_as_shell
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.source.documents import is_makefile
 from ddp_audit.source.tokens import tokens_of
 
-_WORTH_READING = pattern(
+_WORTH_READING = lazy_compile(
     r"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric) run"
     r"|python\d?\s+\S+\.py|python\d?\s+-m"
 )
@@ -28,14 +28,16 @@ _LAUNCHER = (
     r"(?:torchrun|accelerate\s+launch|deepspeed|srun|mpirun|mpiexec|horovodrun|(?:lightning|fabric)\s+run"
     r"|(?:[\w./$}{]*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch))"
 )
-_COMMAND = pattern(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")
-_PYTHON_COMMAND = pattern(rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)")
+_COMMAND = lazy_compile(rf"(?<![\w./-]){_ASSIGNMENTS}{_WRAPPER}{_LAUNCHER}(?=\s)")
+_PYTHON_COMMAND = lazy_compile(
+    rf"{_ASSIGNMENTS}{_WRAPPER}(?:[\w./]*/)?python[\d.]*\s+(?:-u\s+)?(?:-m\s+[\w.]+|[\w./-]+\.py)(?=\s|$)"
+)
 _MANIFESTS = (".yaml", ".yml", ".json")
-_LEAD = pattern(r"\s*(?:(?:[-*+•]|\d+[.)])\s+)?(?:(?:[$%>#]\s+)|!\s*|>>>\s+)*")
+_LEAD = lazy_compile(r"\s*(?:(?:[-*+•]|\d+[.)])\s+)?(?:(?:[$%>#]\s+)|!\s*|>>>\s+)*")
 _MARKDOWN = (".md", ".markdown", ".rst", ".txt")
-_SETTING = pattern(r"(?:export\s+)?[A-Za-z_]\w*=\S*(?:\s+[A-Za-z_]\w*=\S*)*\s*(?:#.*)?$|export\s+[A-Za-z_]\w*=")
-_OPEN_VALUE = pattern(r"\s*(?:(?:export|local|readonly|declare(?:\s+-\w+)*)\s+)?[A-Za-z_]\w*\+?=([\"'(])")
-_FENCE = pattern(r"\s*(?:```|~~~|\.\. code|::\s*$)")
+_SETTING = lazy_compile(r"(?:export\s+)?[A-Za-z_]\w*=\S*(?:\s+[A-Za-z_]\w*=\S*)*\s*(?:#.*)?$|export\s+[A-Za-z_]\w*=")
+_OPEN_VALUE = lazy_compile(r"\s*(?:(?:export|local|readonly|declare(?:\s+-\w+)*)\s+)?[A-Za-z_]\w*\+?=([\"'(])")
+_FENCE = lazy_compile(r"\s*(?:```|~~~|\.\. code|::\s*$)")
 
 
 @dataclass(frozen=True, slots=True)

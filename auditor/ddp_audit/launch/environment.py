@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from ddp_audit.findings import Span
 from ddp_audit.launch.model import Launch
 from ddp_audit.launch.scaling import starts
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.model import Node, Program, first_of_each_place
 from ddp_audit.program.nodes import EnvironmentSet, Spawn
 from ddp_audit.program.values import CLOCK, FILES, RANDOM, Const, Value, constant
 from ddp_audit.source.paths import place_of
 
 # A port that the statement itself looks for, and not one that was found before and handed on.
-_DRAWN_HERE = pattern(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
+_DRAWN_HERE = lazy_compile(r"\b\w*(?:rand|port|sock|choice|sample)\w*\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

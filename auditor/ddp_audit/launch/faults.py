@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from ddp_audit.launch.jobs import Fault, Lines
 from ddp_audit.launch.model import DEEPSPEED, PYTHON, SPAWN, SRUN, TORCH_LAUNCH, WORLD_SIZE, Launch
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
-_QUAD = pattern(r"\d+(?:\.\d+){3,}")
-_LOCAL = pattern(r"(?:localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0)$")
-_ONE_MACHINE = pattern(
+_QUAD = lazy_compile(r"\d+(?:\.\d+){3,}")
+_LOCAL = lazy_compile(r"(?:localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0)$")
+_ONE_MACHINE = lazy_compile(
     r"\b(?:same|single|one|this) (?:machine|node|host|server|computer)\b|\blocal(?:ly| test)\b|\bsimulat\w+|\bemulat\w+",
     re.IGNORECASE,
 )
-_EXAMPLE = pattern(r"\b(?:example|e\.g\.|placeholder|replace|your|dummy|fake|sample)\b", re.IGNORECASE)
-_NO_GPU = pattern(r"\bcpu\b|\bgloo\b", re.IGNORECASE)
+_EXAMPLE = lazy_compile(r"\b(?:example|e\.g\.|placeholder|replace|your|dummy|fake|sample)\b", re.IGNORECASE)
+_NO_GPU = lazy_compile(r"\bcpu\b|\bgloo\b", re.IGNORECASE)
 
 
 def launch_faults(launch: Launch, lines: Lines) -> Iterator[Fault]:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ddp_audit.launch.model import Launch
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 Lines = Callable[[str], Sequence[str]]
 
 _NEAR = 14  # lines between the commands of two nodes
-_GOES_ON = pattern(
+_GOES_ON = lazy_compile(
     r"\.\.\.|…|\betc\b|\band so on\b|\bsimilar(?:ly)?\b|\brepeat\b|\bother (?:nodes?|machines?|hosts?|workers?)\b|\bremaining\b"
     r"|\beach (?:node|machine|host)\b|\bevery (?:node|machine|host)\b|\brest of\b|\bchange\b|\bincrement\b",
     re.IGNORECASE,
 )
-_ANOTHER_NODE = pattern(r"\b(?:second|other|next|another|worker|slave|(?:node|machine|host) ?[12]|rank ?1)\b", re.IGNORECASE)
+_ANOTHER_NODE = lazy_compile(r"\b(?:second|other|next|another|worker|slave|(?:node|machine|host) ?[12]|rank ?1)\b", re.IGNORECASE)
 # Options of a script that may well differ between nodes.
-_OF_NODE = pattern(r"rank|node|host|machine|addr|port|url|name|dir|log|out|device|gpu|seed|shard|part|id$|save|cache", re.I)
+_OF_NODE = lazy_compile(r"rank|node|host|machine|addr|port|url|name|dir|log|out|device|gpu|seed|shard|part|id$|save|cache", re.I)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from ddp_audit.launch.model import (
     LaunchError,
 )
 from ddp_audit.launch.shell import gpus_in
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 Inner = Callable[[Sequence[str]], Launch]
 UNSTATED = "unstated"
@@ -34,7 +34,7 @@ UNSTATED = "unstated"
 _DEVICE_WORDS = {"gpu", "cpu", "auto", "xpu"}
 
 # A whole word that the shell replaces: `$ARGS`, `${ARGS}`, `${ARGS[@]}`.
-_VARIABLE = pattern(r"\$\w+|\$\{[^}]*\}")
+_VARIABLE = lazy_compile(r"\$\w+|\$\{[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)

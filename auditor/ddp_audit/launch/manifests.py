@@ -19,7 +19,7 @@ from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import script_launches
 from ddp_audit.launch.model import ACCELERATE, KUBERNETES, PYTHON, TORCH_LAUNCH, TORCH_RUN, TORCHRUN, Launch, LaunchError
 from ddp_audit.launch.shell import Setting
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.reading import read_text
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,7 +40,7 @@ def manifest_launches(text: str, path: str) -> list[Launch]:
 
 def config_values(path: Path) -> dict[str, tuple[Any, int]]:
     """The leaves of a YAML or JSON file by dotted name, each with its line; empty where it cannot be read."""
-    seen.content(path)
+    dependency_log.content(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
             return {}
@@ -72,7 +72,7 @@ def with_accelerate_config(launch: Launch, folders: list[Path]) -> Launch:
     """A launch by accelerate with what the config file that it names says, where the command does not."""
     if launch.kind != ACCELERATE or launch.config_file is None:
         return launch
-    file = next((folder / launch.config_file for folder in folders if seen.is_file(folder / launch.config_file)), None)
+    file = next((folder / launch.config_file for folder in folders if dependency_log.is_file(folder / launch.config_file)), None)
     if file is None:
         return launch
     values = config_values(file)

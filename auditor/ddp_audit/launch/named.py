@@ -9,10 +9,10 @@ from pathlib import Path
 from ddp_audit.launch.command import read_command
 from ddp_audit.launch.documents import documented_launches
 from ddp_audit.launch.model import ACCELERATE, PYTHON, Launch, LaunchError
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.source.reading import read_text
 
-_SCRIPTED = pattern(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
+_SCRIPTED = lazy_compile(r"\s*(?:(?:sbatch|bash|sh|source|\.)\s+(?:-\S+\s+)*)?(\S+\.(?:sh|bash|slurm|sbatch|job))\b")
 
 
 def named_launch(command: str) -> Launch:

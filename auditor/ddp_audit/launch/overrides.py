@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.launch.model import Launch
-from ddp_audit.patterns import pattern
-from ddp_audit.source import seen
+from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.source import dependency_log
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.reading import read_text
 
 _MAX_BYTES = 1_000_000
 _CONFIG_SUFFIXES = (".py", ".json", ".toml", ".yaml", ".yml")
-_NAME = pattern(r"[A-Za-z_][\w.-]*$")
+_NAME = lazy_compile(r"[A-Za-z_][\w.-]*$")
 
 
 class Unknown:
@@ -87,13 +87,13 @@ def missing_config_files(launch: Launch, cwd: Path | Sequence[Path]) -> list[str
                 named.append(word)
         elif equals and _names_config(name) and text.endswith(_CONFIG_SUFFIXES):
             named.append(text)
-    return [name for name in named if not seen.is_file(_located(name, cwd))]
+    return [name for name in named if not dependency_log.is_file(_located(name, cwd))]
 
 
 def _located(name: str, folders: Path | Sequence[Path]) -> Path:
     """A file below the first of some folders that has it, else below the first one."""
     candidates = [folder / name for folder in ([folders] if isinstance(folders, Path) else folders)]
-    return next((candidate for candidate in candidates if seen.is_file(candidate)), candidates[0])
+    return next((candidate for candidate in candidates if dependency_log.is_file(candidate)), candidates[0])
 
 
 def config_file_values(path: Path, shown: str) -> dict[str, Override]:
@@ -103,7 +103,7 @@ def config_file_values(path: Path, shown: str) -> dict[str, Override]:
 
         leaves = config_values(path)
         return _with_last_names({name: Override(value, f"{shown}:{line}", shown, line) for name, (value, line) in leaves.items()})
-    seen.content(path)
+    dependency_log.content(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
             return {}

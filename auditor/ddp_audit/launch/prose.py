@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ddp_audit.launch.model import PYTHON, WORLD_SIZE, Launch, ProseClaim
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 _WORDS = {
     **{"single": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9},
@@ -19,18 +19,18 @@ _WORDS = {
 _COUNT = r"(?<![\w.:/=$-])(?P<count>\d{1,5}|" + "|".join(_WORDS) + r")"
 _KIND = r"(?:nvidia|amd|tesla|cuda|local|physical|geforce|rtx|[ahvbptl]\d{2,4}s?|\d{2,3}\s?gb|mi\d{3}x?)"
 _OTHER = r"(?:hours?|days?|memory|ram|ids?|nodes|machines|hosts|servers)"
-_GPUS = pattern(
+_GPUS = lazy_compile(
     _COUNT + r"[\s-]*(?:[x×]\s*)?(?:" + _KIND + r"[\s-]+){0,3}(?:gpus?|processes|ranks)\b(?![\s-]*" + _OTHER + r"\b)",
     re.IGNORECASE,
 )
-_NODES = pattern(
+_NODES = lazy_compile(
     _COUNT + r"(?:[\s-]*(?:(?:compute|cluster)[\s-]+)?(?:nodes?|machines?|hosts?|servers?)|\s+gpu\s+(?:nodes|machines))\b",
     re.IGNORECASE,
 )
-_RANGE = pattern(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
+_RANGE = lazy_compile(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
 
 # Words with which a sentence speaks of limits, of the past or of conditions and not of the command beside it.
-_HEDGE = pattern(
+_HEDGE = lazy_compile(
     r"\b(?:up to|at least|at most|more than|less than|fewer than|or more|or fewer|or less|minimum|maximum|requires?"
     r"|required|needs?|needed|trained|tested|was|were|took|takes|assum\w+|has|have|had|multiples? of|instead of|not|cannot"
     r"|without|except|unless|default|change|replace|adjust|modify|depending|ignored?|unused|paper|only)\b|n't\b|[<>≤≥~]",

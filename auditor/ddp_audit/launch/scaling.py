@@ -17,7 +17,7 @@ from ddp_audit.program.code import code_within
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem, first_of_each_place
 from ddp_audit.program.nodes import Check, FloorDivision
 from ddp_audit.program.values import MISSING, Const, Default, Expr, Unknown, Value, World, defaults_in, evaluate
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.paths import place_of
 
 if TYPE_CHECKING:
@@ -171,7 +171,9 @@ def starts(launch: Launch, entry: str) -> bool:
         return True
     name = launch.script.rpartition(".")[2] + ".py" if launch.is_module else PurePosixPath(launch.script).name
     own = PurePosixPath(entry)
-    return name == own.name or (launch.path == entry and not seen.exists(Path(own.parent, name)) and not seen.exists(launch.script))
+    return name == own.name or (
+        launch.path == entry and not dependency_log.exists(Path(own.parent, name)) and not dependency_log.exists(launch.script)
+    )
 
 
 def launch_span(context: Context, launch: Launch) -> Span:

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 from ddp_audit.launch.model import LaunchError
 from ddp_audit.launch.words import segments, split_words
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
-_OPENS = pattern(r"(?:^|;|&&|\|\||\bthen\b|\bdo\b|\belse\b|\{)\s*(?:if|for|while|until|case|select)\b")
-_CLOSES = pattern(r"(?:^|;|\s)(?:fi|done|esac)\b(?!=)")
-_FUNCTION = pattern(r"\s*(?:function\s+[\w:-]+|[\w:-]+\s*\(\))\s*(?:\(\))?\s*\{?\s*$")
-_ALTERNATIVE = pattern(r"\s*(?:else|elif\b.*)\s*$|.*;;\s*$")
-_LOOP_NAME = pattern(r"(?:^|;)\s*for\s+(\w+)\s+in\b|(?:^|;|\|)\s*(?:while\s+)?read\s+(?:-\w+\s+)*(\w+)")
-_PARAMETER = pattern(r"\$\{(\w+)(?:\[[@*]\])?(?:(:?[-=+?])([^{}]*))?\}|(?<!\\)\$(\w+)")
-_ARITHMETIC = pattern(r"\$\(\(([^()]*)\)\)")
-_BATCH = pattern(r"#(?:SBATCH)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S+))?")
-_GPU_COUNT = pattern(r"(?:^|,)(?:gpu(?::[\w.-]+)?:|[A-Za-z][\w.-]*:)?(\d+)$")
+_OPENS = lazy_compile(r"(?:^|;|&&|\|\||\bthen\b|\bdo\b|\belse\b|\{)\s*(?:if|for|while|until|case|select)\b")
+_CLOSES = lazy_compile(r"(?:^|;|\s)(?:fi|done|esac)\b(?!=)")
+_FUNCTION = lazy_compile(r"\s*(?:function\s+[\w:-]+|[\w:-]+\s*\(\))\s*(?:\(\))?\s*\{?\s*$")
+_ALTERNATIVE = lazy_compile(r"\s*(?:else|elif\b.*)\s*$|.*;;\s*$")
+_LOOP_NAME = lazy_compile(r"(?:^|;)\s*for\s+(\w+)\s+in\b|(?:^|;|\|)\s*(?:while\s+)?read\s+(?:-\w+\s+)*(\w+)")
+_PARAMETER = lazy_compile(r"\$\{(\w+)(?:\[[@*]\])?(?:(:?[-=+?])([^{}]*))?\}|(?<!\\)\$(\w+)")
+_ARITHMETIC = lazy_compile(r"\$\(\(([^()]*)\)\)")
+_BATCH = lazy_compile(r"#(?:SBATCH)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S+))?")
+_GPU_COUNT = lazy_compile(r"(?:^|,)(?:gpu(?::[\w.-]+)?:|[A-Za-z][\w.-]*:)?(\d+)$")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
 
 

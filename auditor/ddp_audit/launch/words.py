@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Sequence
 
 from ddp_audit.launch.model import LaunchError
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 _SEPARATORS = {"&&", "||", ";", "|", "&", ";;"}
-_REDIRECTION = pattern(r"(\d|&)?>{1,2}|<{1,3}$")
+_REDIRECTION = lazy_compile(r"(\d|&)?>{1,2}|<{1,3}$")
 
 
 def split_words(text: str) -> list[str]:

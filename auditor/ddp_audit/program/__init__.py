@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
     from ddp_audit.program.observation import Observer
     from ddp_audit.source.project import Project
-    from ddp_audit.source.told import Told
+    from ddp_audit.source.project_hints import ProjectHints
 
 
 def lower(
@@ -25,7 +25,7 @@ def lower(
     world_size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     defaults_hold: bool = False,
-    told: Told | None = None,
+    hints: ProjectHints | None = None,
     observer: Observer | None = None,
 ) -> Program:
     """Lowers one entry script with the project files that it imports.
@@ -40,7 +40,7 @@ def lower(
     from ddp_audit.program.leftovers import run_leftovers
     from ddp_audit.program.lowering import Lowering
 
-    lowering = Lowering(project, world_size, overrides or {}, defaults_hold, told, observer)
+    lowering = Lowering(project, world_size, overrides or {}, defaults_hold, hints, observer)
     program = lowering.program
     program.entry = entry.path
     lowering.run_module(entry, main=True)
@@ -52,7 +52,7 @@ def lower(
     program.contents = contents(lowering)
     program.buffer_writes = buffer_writes(lowering)
     program.frameworks = answers_of(
-        lowering.libraries, lambda name: _uses(lowering, name), (*frameworks().values(), *lowering.told.frameworks)
+        lowering.libraries, lambda name: _uses(lowering, name), (*frameworks().values(), *lowering.hints.frameworks)
     )
     return program
 

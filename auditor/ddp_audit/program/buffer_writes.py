@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.code import calls_of, names_in, speaks_of
 from ddp_audit.program.model import BufferWrite
 from ddp_audit.program.sites import sites_of_modules
@@ -15,7 +15,7 @@ from ddp_audit.program.state import ClassInfo
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_IN_PLACE = pattern(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
+_IN_PLACE = lazy_compile(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
 _SHARES = ("gather", "all_reduce", "reduce_", "broadcast", "all_to_all", "scatter_object")
 
 

@@ -9,7 +9,7 @@ from ddp_audit.program import contracts, flight, long_work, sides
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
-from ddp_audit.program.helpers import told_call
+from ddp_audit.program.helpers import hinted_call
 from ddp_audit.program.nodes import Forward
 from ddp_audit.program.state import ClassInfo, FunctionInfo
 from ddp_audit.program.stub_lookup import stub_of
@@ -39,8 +39,8 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     function = lw.eval(node.func)
     args, kwargs = arguments(lw, node)
     long_work.note(lw, node, function, args)
-    told = told_call(lw, node, args, kwargs) if lw.told.names else None
-    result = dispatch(lw, node, function, args, kwargs) if told is None else told
+    hinted = hinted_call(lw, node, args, kwargs) if lw.hints.names else None
+    result = dispatch(lw, node, function, args, kwargs) if hinted is None else hinted
     flight.after_call(lw, node, function, (*args, *kwargs.values()))
     return result
 
@@ -73,7 +73,7 @@ def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Valu
 
 def dispatch(lw: Lowering, node: ast.Call, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Calls a value."""
-    if lw.told.stubs:
+    if lw.hints.stubs:
         stub = stub_of(lw, function)
         if stub is not None:
             return described_call(lw, node, stub, args, kwargs)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale
 from ddp_audit.program.operations import bounded
@@ -16,7 +16,7 @@ from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Va
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_RANKS = pattern(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
+_RANKS = lazy_compile(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
 
 
 def inside_wrapper(lw: Lowering, value: Value | None) -> Obj | None:

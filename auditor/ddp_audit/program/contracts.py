@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given, reasons, returned
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import names
 from ddp_audit.program.nodes import DeviceChoice, UnfollowedCall, Wrap
 from ddp_audit.program.state import ClassInfo
@@ -121,7 +121,7 @@ def _runs_the_job(name: str) -> bool:
     return any(kind.prepares and kind.makes(name) for framework in frameworks().values() for kind in framework.objects)
 
 
-_MAKES_EQUAL = pattern(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
+_MAKES_EQUAL = lazy_compile(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
 _NO_RANKS = ("torch.", "functools.", "einops.", "numpy.", "jax.", "tensorflow.", "builtins.", "asyncio.")
 
 

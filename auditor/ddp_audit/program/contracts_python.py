@@ -37,7 +37,7 @@ from ddp_audit.program.values import (
     options,
     the_object,
 )
-from ddp_audit.source.told import has_name
+from ddp_audit.source.project_hints import has_name
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -233,7 +233,7 @@ def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str,
         return Const(value=answer, text=lw.text(node))
     if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and names.called(node) == "hasattr":
         name = f"{args[0].name}.{args[1].value}"
-        has = has_name(lw.told, name)
+        has = has_name(lw.hints, name)
         return Expr(op="hasattr", args=(Const(value=name),), text=lw.text(node)) if has is None else Const(value=has)
     # What kind of thing a value is, is no matter of the numbers in it.
     taint = UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import named
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.contracts import Contract, Contracts, generic, numbered
 from ddp_audit.program.contracts_files import printed
 from ddp_audit.program.nodes import ReportedValue
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_BEST = pattern(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
+_BEST = lazy_compile(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
 _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
 

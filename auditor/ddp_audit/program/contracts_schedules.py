@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.contracts import Contracts
 from ddp_audit.program.nodes import SchedulerMade
 from ddp_audit.program.operations import operation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_FUNCTION = pattern(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
+_FUNCTION = lazy_compile(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
 _FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
 
 

@@ -50,7 +50,7 @@ def described_call(lw: Lowering, node: ast.Call, stub: Stub, args: list[Value], 
 
 def described_value(lw: Lowering, node: ast.expr, value: Value) -> Value:
     """What a name of a library stands for where it is read."""
-    stub = lw.told.stubs.get(value.name) if isinstance(value, Ext) else None
+    stub = lw.hints.stubs.get(value.name) if isinstance(value, Ext) else None
     if stub is None or stub.value is None or id(stub) in lw.active:
         return value
     lw.frame_count += 1

@@ -11,7 +11,7 @@ from ddp_audit.program import flight, guard_functions, names
 from ddp_audit.program.calls import call
 from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
 from ddp_audit.program.described import described_value
-from ddp_audit.program.helpers import told_value
+from ddp_audit.program.helpers import hinted_value
 from ddp_audit.program.iteration import iterate, subscript
 from ddp_audit.program.lists import listed, says_of_number
 from ddp_audit.program.lookup import attribute, name
@@ -54,14 +54,14 @@ def _attribute(lw: Lowering, node: ast.Attribute) -> Value:
     return attribute(lw, lw.eval(node.value), node.attr, node)
 
 
-def _told_name(lw: Lowering, node: ast.Name) -> Value:
-    told = told_value(lw, node)
-    return described_value(lw, node, name(lw, node)) if told is None else told
+def _hinted_name(lw: Lowering, node: ast.Name) -> Value:
+    hinted = hinted_value(lw, node)
+    return described_value(lw, node, name(lw, node)) if hinted is None else hinted
 
 
-def _told_attribute(lw: Lowering, node: ast.Attribute) -> Value:
-    told = told_value(lw, node)
-    return described_value(lw, node, _attribute(lw, node)) if told is None else told
+def _hinted_attribute(lw: Lowering, node: ast.Attribute) -> Value:
+    hinted = hinted_value(lw, node)
+    return described_value(lw, node, _attribute(lw, node)) if hinted is None else hinted
 
 
 def _operator(lw: Lowering, node: ast.BinOp) -> Value:
@@ -335,4 +335,4 @@ KINDS: dict[type, Callable[[Lowering, Any], Value]] = {
     ast.NamedExpr: _named, ast.YieldFrom: _yield_from, ast.Yield: _yield, ast.Slice: _slice,
     **dict.fromkeys((ast.Starred, ast.Await), lambda lw, node: lw.eval(node.value)),
 }  # fmt: skip
-TOLD = KINDS | {ast.Name: _told_name, ast.Attribute: _told_attribute}  # where the settings tell of helpers by their names
+HINTED = KINDS | {ast.Name: _hinted_name, ast.Attribute: _hinted_attribute}  # where the settings tell of helpers by their names

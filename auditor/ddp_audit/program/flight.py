@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.nodes import EarlyUse, Wait
 from ddp_audit.program.slots import Key
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, options, the_object
@@ -27,8 +27,8 @@ _BUFFERS = (
     "tensor", "tensors", "tensor_list", "output_tensor", "input_tensor", "output", "input", "input_list", "gather_list",
     "scatter_list", "output_tensor_list", "input_tensor_list", "output_tensor_lists",
 )  # fmt: skip
-_MAKES_LIKE = pattern(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
-_WAITS = pattern(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
+_MAKES_LIKE = lazy_compile(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
+_WAITS = lazy_compile(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
 _READING_BUILTINS = frozenset(
     {"builtins.sum", "builtins.float", "builtins.int", "builtins.print", "builtins.bool", "builtins.max", "builtins.min"}
 )

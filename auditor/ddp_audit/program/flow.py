@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import (
     contexts,
     contracts_reports,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
-_JOIN = pattern(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
+_JOIN = lazy_compile(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 

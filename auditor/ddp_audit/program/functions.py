@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import contexts, decorators, exits, names
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.model import CallItem, Guard
@@ -50,7 +50,7 @@ _CONSTRUCTORS = ("__init__", "__post_init__")
 _MAX_DEPTH = 14  # calls of project functions within one another
 _MAX_CALLS_OF_ONE = 40
 # In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
-_EVENS_OUT = pattern(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
+_EVENS_OUT = lazy_compile(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
 
 
 @dataclass(slots=True)
@@ -299,9 +299,9 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
             lw.grad = effect == "enable_grad"
         text = decorator.text or (decorator.name if isinstance(decorator, Ext) else "")
         name = text.split(".")[-1]
-        stub = stub_of(lw, decorator) if lw.told.stubs else None
-        told = "main-process" in (lw.told.names.get(name), lw.told.names.get(text)) or (stub is not None and stub.main_process)
-        if told or name in _RANK_ZERO_DECORATORS:
+        stub = stub_of(lw, decorator) if lw.hints.stubs else None
+        is_main = "main-process" in (lw.hints.names.get(name), lw.hints.names.get(text)) or (stub is not None and stub.main_process)
+        if is_main or name in _RANK_ZERO_DECORATORS:
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             name, size = f"@{text.split('.')[-1]}", lw.program.world_size
             lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))

@@ -1,4 +1,4 @@
-"""The values and calls of a project's own helpers, as its settings tell of them (source/told.py)."""
+"""The values and calls of a project's own helpers, as its settings tell of them (source/project_hints.py)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ddp_audit.program.values import (
     Value,
     leaf,
 )
-from ddp_audit.source.told import kind_of
+from ddp_audit.source.project_hints import kind_of
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
-def told_value(lw: Lowering, node: ast.expr) -> Value | None:
+def hinted_value(lw: Lowering, node: ast.expr) -> Value | None:
     """The value of a name or attribute that was told to hold a rank, a world size or a main-process flag."""
-    match kind_of(lw.told, node):
+    match kind_of(lw.hints, node):
         case "rank" | "local-rank" | "world-size" as kind:
             return leaf(kind.replace("-", "_"))
         case "main-process":
@@ -28,11 +28,11 @@ def told_value(lw: Lowering, node: ast.expr) -> Value | None:
     return None
 
 
-def told_call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def hinted_call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The value of a call of a helper, after its effects; None where nothing was told of it."""
-    kind = kind_of(lw.told, node)
+    kind = kind_of(lw.hints, node)
     if kind == "wrap":
         return contracts.wrap(lw, node, args, kwargs, "ddp")
     if kind == "barrier":
         return lw.contracts.names["torch.distributed.barrier"](lw, node, [], {})
-    return told_value(lw, node) if kind else None
+    return hinted_value(lw, node) if kind else None

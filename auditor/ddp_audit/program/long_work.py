@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import named
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.code import names_in
 from ddp_audit.program.nodes import LongWork
 from ddp_audit.program.state import FunctionInfo
@@ -23,12 +23,12 @@ _METHODS = {
     "snapshot_download": "downloads a repository",
 }
 # By the name of a function of the project, or of one that could not be followed.
-_NAMED = pattern(
+_NAMED = lazy_compile(
     r"^_?((pre_?process|token(ize|ise)|encode)_?(all|data\w*|corpus|files|shards|and_\w+)|download(_(all|data\w*|corpus|and_\w+))?|prepare_data(set)?|"
     r"(build|create|make)_?(cache|index|vocab(ulary)?|lmdb)|extract_features)$"
 )
-_DONE = pattern(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
-_FIRST = pattern(r"main_process_first|main_first|rank_zero_first|rank0_first|torch_distributed_zero_first")
+_DONE = lazy_compile(r"exist|cached|is_?file|is_?dir", re.IGNORECASE)
+_FIRST = lazy_compile(r"main_process_first|main_first|rank_zero_first|rank0_first|torch_distributed_zero_first")
 
 
 def note(lw: Lowering, node: ast.Call, function: Value, args: list[Value]) -> None:

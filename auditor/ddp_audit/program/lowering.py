@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import (
     changes,
     conditions,
@@ -57,7 +57,7 @@ from ddp_audit.program.values import (
     worlds,
 )
 from ddp_audit.source.files import SourceFile
-from ddp_audit.source.told import Told
+from ddp_audit.source.project_hints import ProjectHints
 
 if TYPE_CHECKING:
     from ddp_audit.program.observation import Observer
@@ -68,7 +68,7 @@ MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
 
-_MIGHT_COMMUNICATE = pattern(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
+_MIGHT_COMMUNICATE = lazy_compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
 
 
@@ -90,7 +90,7 @@ class Lowering:
         world_size: int | None,
         overrides: Mapping[str, Any],
         defaults_hold: bool = False,
-        told: Told | None = None,
+        hints: ProjectHints | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.project = project
@@ -98,9 +98,9 @@ class Lowering:
         self.program = Program(entry="", world_size=world_size)
         self.worlds = worlds(world_size)
         self.overrides = overrides
-        self.told = told or Told()
+        self.hints = hints or ProjectHints()
         self.contracts = CONTRACTS
-        self.expressions = expressions.TOLD if self.told.names or self.told.stubs else expressions.KINDS
+        self.expressions = expressions.HINTED if self.hints.names or self.hints.stubs else expressions.KINDS
         self.defaults_hold = defaults_hold
         self.state = self.root = Slots()
         self.block: list[Item] = self.program.tree

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.values import RANK, Alt, Bound, Const, Expr, Items, Obj, Value, options
 
 Key = tuple[Any, ...]
 
-_WITH_PARAMETERS = pattern(
+_WITH_PARAMETERS = lazy_compile(
     r"torch\.nn\.(Lazy)?(Linear|Bilinear|Conv\w+|BatchNorm\w+|SyncBatchNorm|LayerNorm|GroupNorm|RMSNorm|Embedding\w*|RNN\w*|"
     r"LSTM\w*|GRU\w*|MultiheadAttention|Transformer\w*|Parameter|PReLU|AdaptiveLogSoftmaxWithLoss)$"
 )

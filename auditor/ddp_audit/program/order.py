@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.made import behind
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
 
@@ -27,8 +27,8 @@ _KEEP = (
     "itertools.chain",
 )
 _OF_SETS = ("intersection", "union", "difference", "symmetric_difference")
-_TEXTS = pattern(r"name|key|metric|field|module|param|layer|stat|domain|task", re.IGNORECASE)
-_NUMBERS = pattern(r"ids?$|rank|ind(ex|ices)|num|class|length|size|epoch|step", re.IGNORECASE)
+_TEXTS = lazy_compile(r"name|key|metric|field|module|param|layer|stat|domain|task", re.IGNORECASE)
+_NUMBERS = lazy_compile(r"ids?$|rank|ind(ex|ices)|num|class|length|size|epoch|step", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

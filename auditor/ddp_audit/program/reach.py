@@ -14,7 +14,7 @@ from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
 from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
 from ddp_audit.program.switched_options import the_option
@@ -44,11 +44,11 @@ from ddp_audit.program.values import (
     worlds,
 )
 
-_COUNTER = pattern(
+_COUNTER = lazy_compile(
     r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",
     re.IGNORECASE,
 )
-_MEASURE = pattern(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
+_MEASURE = lazy_compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,6 @@ def stub_of(lw: Lowering, function: Value) -> Stub | None:
                 full = f"{operation_of(receiver)}.{name}"
             case _:
                 continue
-        if full in lw.told.stubs:
-            return lw.told.stubs[full]
+        if full in lw.hints.stubs:
+            return lw.hints.stubs[full]
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.code import calls_of
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.nodes import Backward, Forward, SyncFlag
@@ -20,7 +20,7 @@ from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown,
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000
-_LENGTH = pattern(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
+_LENGTH = lazy_compile(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

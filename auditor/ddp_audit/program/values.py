@@ -13,7 +13,7 @@ from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.folding import TooLarge, fold
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.worlds import World as World
 from ddp_audit.program.worlds import option_leaf as option_leaf
 from ddp_audit.program.worlds import worlds as worlds
@@ -191,7 +191,7 @@ _FOLDED = frozenset({
     "not", "neg", "int", "bool", "str", "float", "len", "abs", "ceil", "floor", "[]",
 })  # fmt: skip
 _MOST_NUMBERS = 4_096  # of a range
-_CONSTRUCTED = pattern(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
+_CONSTRUCTED = lazy_compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 
 
 def folded(op: str, parts: Sequence[Any]) -> Any:

@@ -12,12 +12,12 @@ from itertools import groupby
 from xml.etree import ElementTree
 
 from ddp_audit.findings import Finding
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.outcome import AuditResult
-from ddp_audit.patterns import pattern
 from ddp_audit.report.summary import one_line
 from ddp_audit.report.text import finding_lines
 
-_NOT_XML = pattern(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = lazy_compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(result: AuditResult, *, strict: bool = False) -> str:

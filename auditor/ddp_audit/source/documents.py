@@ -11,16 +11,16 @@ import json
 import os
 import re
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 SUFFIXES = (".md", ".markdown", ".rst", ".txt", ".sh", ".bash", ".slurm", ".sbatch", ".job", ".pbs", ".yaml", ".yml", ".mk")
 _EDITOR_FILES = ("launch.json", "tasks.json")
-_LAUNCHERS = pattern(
+_LAUNCHERS = lazy_compile(
     rb"torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed|srun|mpirun|mpiexec|horovodrun|python[\d.]* "
     rb"|PyTorchJob|(?:lightning|fabric) run"
 )
 _PROSE = (".md", ".markdown", ".rst")  # may show what the tool prints among text of their own
-_OWN_LINES = pattern(rb"^(?:ddp-audit: |\S.*?:\d+:\d+: DDP\d{3} (?:error|warning|info) |No hazards found in \d)", re.MULTILINE)
+_OWN_LINES = lazy_compile(rb"^(?:ddp-audit: |\S.*?:\d+:\d+: DDP\d{3} (?:error|warning|info) |No hazards found in \d)", re.MULTILINE)
 _RUN_FILE = "run.json"
 _MAX_BYTES = 400_000
 _MAX_FILES = 200  # of one folder

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
@@ -56,7 +56,7 @@ class Facts:
         return self.known.get(self._of_path.get(file.abspath, ""))
 
     def _key(self, path: str, data: bytes) -> str:
-        key = seen.digest(data) + ("n" if path.endswith(".ipynb") else "")
+        key = dependency_log.digest(data) + ("n" if path.endswith(".ipynb") else "")
         self._of_path[path] = key
         self.used[key] = None
         return key

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
-from ddp_audit.source import seen
-from ddp_audit.source.deep import with_room
+from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.source import dependency_log
+from ddp_audit.source.deep_stack import run_with_deep_stack
 from ddp_audit.source.notebook import SUFFIX, Notebook, read_notebook
 from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
@@ -103,7 +103,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file. Raises SourceError."""
     try:
         data = read_regular(path)
-        seen.content(path, data)
+        dependency_log.content(path, data)
         return data
     except FileNotFoundError:
         raise SourceError(display_path(path), None, "no such file or directory") from None
@@ -160,7 +160,7 @@ def parse_text(text: str, shown: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are other tools' business
-            return with_room(lambda: ast.parse(text, filename=shown))
+            return run_with_deep_stack(lambda: ast.parse(text, filename=shown))
     except SyntaxError as error:  # IndentationError and TabError too
         message = error.msg or "invalid syntax"
         if "null bytes" in message:
@@ -179,7 +179,9 @@ def parse_text(text: str, shown: str) -> ast.Module:
 
 
 MOST_TOKENS = 500_000  # a tree takes about a kilobyte for each
-_TOKEN = pattern(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|\'(?:[^\'\\\n]|\\.)*\'|\"(?:[^\"\\\n]|\\.)*\"|#[^\n]*|\w+|[^\w\s]", re.DOTALL)
+_TOKEN = lazy_compile(
+    r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|\'(?:[^\'\\\n]|\\.)*\'|\"(?:[^\"\\\n]|\\.)*\"|#[^\n]*|\w+|[^\w\s]", re.DOTALL
+)
 
 
 def _check_size(text: str, shown: str) -> None:

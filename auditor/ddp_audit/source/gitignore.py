@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.reading import read_regular
 
 NAME = ".gitignore"
@@ -67,7 +67,7 @@ class Ignored:
     def of(cls, folder: str) -> Ignored:
         """Return the rules for a folder given by its absolute path, with those of the folders above it in its repository."""
         above, current = [folder], folder
-        while not seen.exists(os.path.join(current, ".git")):
+        while not dependency_log.exists(os.path.join(current, ".git")):
             if os.path.dirname(current) == current:
                 above = [folder]  # not in a repository
                 break
@@ -102,13 +102,13 @@ class Ignored:
 
 
 def _read(path: str) -> list[Pattern]:
-    if not seen.is_file(path):
+    if not dependency_log.is_file(path):
         return []
     try:
         data = read_regular(path, _MOST_BYTES)
     except OSError:
         return []
-    seen.content(path, data)
+    dependency_log.content(path, data)
     return parse(data)
 
 

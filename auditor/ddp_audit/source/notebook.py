@@ -12,15 +12,15 @@ from operator import itemgetter
 from typing import Any
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.source.paths import CellLine
 from ddp_audit.source.problems import SourceError
 
 SUFFIX = ".ipynb"
-_CELL_MAGIC = pattern(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
-_LINE_END = pattern(r"\r\n|\r|\n")  # as Python's grammar ends lines
-_TOKEN = pattern(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{},:]|[^][{},:"\s]+')  # of JSON that is known to be valid
-_LINE_MAGIC = pattern(r"(\s*)[%!?](.*)|(\s*)(\w+\s*=\s*[%!].*)|(\s*)(.*\?)$")
+_CELL_MAGIC = lazy_compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)")
+_LINE_END = lazy_compile(r"\r\n|\r|\n")  # as Python's grammar ends lines
+_TOKEN = lazy_compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{},:]|[^][{},:"\s]+')  # of JSON that is known to be valid
+_LINE_MAGIC = lazy_compile(r"(\s*)[%!?](.*)|(\s*)(\w+\s*=\s*[%!].*)|(\s*)(.*\?)$")
 
 
 @dataclass(frozen=True, slots=True)

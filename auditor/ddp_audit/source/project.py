@@ -16,15 +16,15 @@ from pathlib import Path
 from ddp_audit.budget import TOO_MUCH_MEMORY
 from ddp_audit.graphs import parts_of
 from ddp_audit.knowledge.framework import marks
-from ddp_audit.source import seen
+from ddp_audit.source import dependency_log
 from ddp_audit.source.binding import binds
+from ddp_audit.source.dependency_log import DependencyLog
 from ddp_audit.source.facts import Facts
 from ddp_audit.source.files import SourceError, SourceFile, check_text, decode, display_path, parse_file, read_bytes
-from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test, matters
 from ddp_audit.source.gitignore import Ignored
 from ddp_audit.source.notebook import SUFFIX
 from ddp_audit.source.paths import leads_out
-from ddp_audit.source.seen import Seen
+from ddp_audit.source.prefilter import PACKAGE, import_words, is_plain_test, mentions_distributed
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 Tell = Callable[[str, int, int, str], None]  # what is done, how many are done, of how many, and a path at hand
@@ -71,11 +71,11 @@ class Project:
         self._own_roots = [os.path.abspath(root) for root in roots]
         self._files: dict[str, SourceFile | None] = {}
         self._bytes: dict[str, bytes] = {}  # read by the gate, dropped once parsed
-        self._loading: dict[str, Seen] = {}  # what the loading of each file looked at
+        self._loading: dict[str, DependencyLog] = {}  # what the loading of each file looked at
         self._wanted: dict[str, None] = {}  # files asked for since `begin`
-        self._modules: dict[tuple[str, str], tuple[str | None, Seen]] = {}
-        self._roots: dict[str, tuple[tuple[str, ...], Seen]] = {}
-        self._frameworks: dict[str, tuple[bool, Seen]] = {}
+        self._modules: dict[tuple[str, str], tuple[str | None, DependencyLog]] = {}
+        self._roots: dict[str, tuple[tuple[str, ...], DependencyLog]] = {}
+        self._frameworks: dict[str, tuple[bool, DependencyLog]] = {}
         self._script_folders: dict[str, None] = {}
         self._folders: set[str] = set()  # absolute paths of the folders that the user named
         self.given: set[str] = set()  # absolute paths that the user named, or that lie in a folder named
@@ -121,9 +121,9 @@ class Project:
         self._wanted[absolute] = None
         if absolute in self._files:
             if absolute in self._loading:
-                seen.add(self._loading[absolute])
+                dependency_log.add(self._loading[absolute])
             return self._files[absolute]
-        with seen.part() as noted:
+        with dependency_log.nested_recording() as noted:
             self._files[absolute] = self._loaded(absolute, module)
         self._loading[absolute] = noted
         return self._files[absolute]
@@ -135,7 +135,7 @@ class Project:
             if data is None:
                 data = self._read(absolute)
             else:
-                seen.content(absolute, data)
+                dependency_log.content(absolute, data)
             file = parse_file(Path(absolute), name, data, parses=self._facts.parses(absolute, data))
         except SourceError as error:
             self.errors.append(error)
@@ -166,7 +166,7 @@ class Project:
     def _project_folder(self, folder: str) -> str:
         found, current = "", folder
         while True:
-            marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
+            marks = [mark for mark in ROOT_MARKS if dependency_log.exists(os.path.join(current, mark))]
             if marks:
                 found = current
             if ".git" in marks or os.path.dirname(current) == current:
@@ -224,14 +224,14 @@ class Project:
         ignored = {given: Ignored.of(given) if self._respect_gitignore else Ignored()}
         for top, folders, names in os.walk(folder, followlinks=False):
             here = os.path.abspath(top)
-            seen.folder(here)
+            dependency_log.folder(here)
             rules = ignored.pop(here, None) or Ignored()
             folders[:] = sorted(
                 name
                 for name in folders
                 if not name.startswith(".")
                 and name not in _SKIPPED_FOLDERS
-                and not seen.exists(os.path.join(top, name, "pyvenv.cfg"))
+                and not dependency_log.exists(os.path.join(top, name, "pyvenv.cfg"))
                 and not self._excluded(os.path.join(top, name), home)
                 and not self._ignored(rules, os.path.join(here, name), True)
             )
@@ -266,7 +266,7 @@ class Project:
                 self._tell("reading", number, len(files), absolute)
             try:
                 data = self._read(absolute)
-                if matters(data):
+                if mentions_distributed(data):
                     matter[absolute] = None
                     self._bytes[absolute] = data
                 elif absolute.endswith(SUFFIX):
@@ -323,7 +323,7 @@ class Project:
                 folder = os.path.dirname(folder)
             return self._inside(self._in_folder(folder, module), importer)
         key = (module, folder)
-        return seen.remembered(self._modules, key, lambda: self._inside(self._search(module, folder), importer))
+        return dependency_log.remembered(self._modules, key, lambda: self._inside(self._search(module, folder), importer))
 
     def _inside(self, path: str | None, importer: str) -> str | None:
         """A file that an import leads to; None where it is a link out of everything that imports are looked up in."""
@@ -347,7 +347,7 @@ class Project:
         top = os.path.join(root, package)
         if os.path.join(importer, "").startswith(os.path.join(top, "")):
             return False
-        return seen.remembered(self._frameworks, top, lambda: self._has_mark(top, mark))
+        return dependency_log.remembered(self._frameworks, top, lambda: self._has_mark(top, mark))
 
     def _has_mark(self, top: str, mark: str) -> bool:
         package = os.path.join(top, "__init__.py")
@@ -362,14 +362,14 @@ class Project:
 
     def _roots_of(self, folder: str) -> tuple[str, ...]:
         """Folders that an absolute import is looked up in: a script's own, the ones above it up to the repository, the cwd."""
-        return seen.remembered(self._roots, folder, lambda: self._find_roots(folder))
+        return dependency_log.remembered(self._roots, folder, lambda: self._find_roots(folder))
 
     def _find_roots(self, folder: str) -> tuple[str, ...]:
         # A script's own folder, then the folder its package starts in, then the sys.path of the scripts that may run it.
         roots = dict.fromkeys((folder, *self._own_roots, self._above_packages(folder), *self._script_folders))
         current = folder
         while True:
-            marks = [mark for mark in ROOT_MARKS if seen.exists(os.path.join(current, mark))]
+            marks = [mark for mark in ROOT_MARKS if dependency_log.exists(os.path.join(current, mark))]
             if marks:
                 roots.update(dict.fromkeys((current, os.path.join(current, "src"))))
             if ".git" in marks or os.path.dirname(current) == current:
@@ -383,7 +383,7 @@ class Project:
         package = os.path.join(base, "__init__.py")
         if package in self._overlay:
             return package
-        found = seen.module(base)
+        found = dependency_log.module(base)
         return found or (base + ".py" if base + ".py" in self._overlay else None)
 
     def _above_packages(self, folder: str) -> str:
@@ -394,7 +394,7 @@ class Project:
 
     def _is_package(self, folder: str) -> bool:
         mark = os.path.join(folder, "__init__.py")
-        return mark in self._overlay or seen.exists(mark)
+        return mark in self._overlay or dependency_log.exists(mark)
 
     def _module_name(self, path: Path) -> str:
         """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem where there is none."""

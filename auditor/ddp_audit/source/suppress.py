@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ddp_audit.findings import Finding, Fix, Span
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.source.files import SourceFile
 from ddp_audit.source.tokens import tokens_of
 
@@ -26,7 +26,7 @@ UNUSED = ("DDP903", "unused-suppression")
 
 MARK = "ddp-audit:"
 _BETWEEN = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)  # statements
-_COMMENT = pattern(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
+_COMMENT = lazy_compile(r"#\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?")
 
 _MOST_NAMES = 256  # of one comment, more than there are rules; each that is wrong is a finding with the line in it
 

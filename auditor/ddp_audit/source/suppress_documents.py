@@ -10,13 +10,13 @@ blank line.
 from __future__ import annotations
 
 from ddp_audit.findings import Span
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.source.suppress import MARK, Suppression, suppression_of
 
-_COMMENT = pattern(
+_COMMENT = lazy_compile(
     r"(?:^|(?<=\s))(?P<opening>#+|<!--|//|\.\.)\s*ddp-audit:\s*(?P<verb>ignore-file|ignore)\b(?P<codes>\s*\[(?P<list>[^\]]*)\])?"
 )
-_FENCE = pattern(r"\s*(```+|~~~+)")
+_FENCE = lazy_compile(r"\s*(```+|~~~+)")
 _YAML = (".yaml", ".yml")
 
 

@@ -7,10 +7,10 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 # The expression that the standard library finds numbers with keeps 500 bytes for each of their digits.
-_LONG = pattern(r"[0-9A-Za-z_]{5000,}")
+_LONG = lazy_compile(r"[0-9A-Za-z_]{5000,}")
 
 
 def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:

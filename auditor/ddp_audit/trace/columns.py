@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from ddp_audit import events
-from ddp_audit.collection import no_collection
 from ddp_audit.compare.bulk import Places, Tracks
 from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
+from ddp_audit.gc_pause import gc_paused
 from ddp_audit.trace.book import Book, Definition, Odd
 from ddp_audit.trace.headers import FIRST_SLOT, PER_CHUNK, Header, TraceError, is_gone, rank_of, read_header
 from ddp_audit.trace.locked import stands_locked
@@ -77,7 +77,7 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     run.meta = read_meta(folder) or {}
     book = Book()
     readers: dict[int, Reader] = {}
-    with no_collection():
+    with gc_paused():
         for number, (rank, name) in enumerate(names.items()):
             readers[rank] = _read(f"{folder}/{name}", rank, book)
             if progress is not None:

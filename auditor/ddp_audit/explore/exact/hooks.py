@@ -12,16 +12,16 @@ from ddp_audit.explore.exact import calls, tensors
 from ddp_audit.explore.exact.contents import tensors_in, unknown
 from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Module, Native, Raised, Tensor, Unknown, error
 from ddp_audit.knowledge import functions
+from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
 from ddp_audit.machine.module import ParamSpec
-from ddp_audit.patterns import pattern
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
 
-_COLLECTIVE = pattern(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
-_DIVIDES = pattern(r"/|\bdiv|AVG|\bmul|\*")
+_COLLECTIVE = lazy_compile(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
+_DIVIDES = lazy_compile(r"/|\bdiv|AVG|\bmul|\*")
 
 
 @dataclass(slots=True, eq=False)

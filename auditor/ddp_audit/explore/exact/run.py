@@ -15,7 +15,7 @@ from ddp_audit.explore.exact.interpreter import Interpreter
 from ddp_audit.explore.exact.state import ASSUMED_TORCH, RANK, VERSION, Assumption, Doubt, Limits, Machine, Taken
 from ddp_audit.machine.join import JoinBlock
 from ddp_audit.machine.matching import ABORTS, COMPLETES, HANGS, Outcome, match
-from ddp_audit.source.told import Told
+from ddp_audit.source.project_hints import ProjectHints
 
 if TYPE_CHECKING:
     from ddp_audit.source.files import SourceFile
@@ -126,7 +126,7 @@ class Run:
             for key, answer in said.items():
                 moment = self.moments[rank][key]
                 if max(since, latest) <= moment <= stops[rank]:
-                    others = (told.get(key, answer) for other, told in self.answers.items() if other != rank)
+                    others = (answered.get(key, answer) for other, answered in self.answers.items() if other != rank)
                     if any(other != answer for other in others):
                         latest, found = moment, Taken(*key, answer)
         return found
@@ -164,7 +164,7 @@ class Job:
     arguments: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     is_open: bool = False  # whether nobody said how many ranks there are
-    told: Told = field(default_factory=Told)  # what the settings say of torch and of libraries
+    hints: ProjectHints = field(default_factory=ProjectHints)  # what the settings say of torch and of libraries
     without: frozenset[tuple[str, int]] = frozenset()  # lines of forwards through a wrapper that send nothing, for a what-if
     settings: Mapping[str, Any] = field(default_factory=dict)  # options that are taken otherwise than their defaults
     contrary: Contrary = field(default_factory=dict)  # open conditions that are
@@ -180,8 +180,8 @@ class Job:
         settings = {name: rank if value is RANK else value for name, value in self.settings.items()}
         overrides = {**self.overrides, **settings}
         it = Interpreter(self.project, rank, self.world_size, self.limits, overrides, list(self.arguments))
-        it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.told.torch, self.without
-        it.stubs = self.told.stubs
+        it.contrary, it.torch, it.without = {**self.contrary, **(contrary or {})}, self.hints.torch, self.without
+        it.stubs = self.hints.stubs
         it.blocks, it.machine = blocks, self.machine
         for other in before:
             it.rebuilds = {**other.rebuilds, **it.rebuilds}

@@ -9,10 +9,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from re import compile as pattern
+    from re import compile as lazy_compile
 else:
 
-    class pattern:
+    class lazy_compile:
         """What `re.compile` gives, for what is written at the top of a module."""
 
         def __init__(self, text: str | bytes, flags: int = 0) -> None:
@@ -26,4 +26,4 @@ else:
             return found
 
 
-__all__ = ["pattern"]
+__all__ = ["lazy_compile"]

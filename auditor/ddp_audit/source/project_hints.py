@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProjectHints:
     """`names` maps a helper's name to rank, local-rank, world-size, main-process, wrap or barrier; `torch` is (major, minor).
 
     `stubs` are the descriptions of libraries by full name, and `frameworks` those of training frameworks.
@@ -31,17 +31,17 @@ class Told:
     frameworks: tuple[Framework, ...] = ()
 
 
-def kind_of(told: Told, node: ast.expr) -> str:
+def kind_of(hints: ProjectHints, node: ast.expr) -> str:
     """What a name, an attribute or a decorator was told to be; empty where nothing was told of it."""
     expression = node.func if isinstance(node, ast.Call) else node
     if isinstance(expression, ast.Name):
-        return told.names.get(expression.id, "")
+        return hints.names.get(expression.id, "")
     if isinstance(expression, ast.Attribute):
-        return told.names.get(expression.attr, "") or told.names.get(ast.unparse(expression), "")
+        return hints.names.get(expression.attr, "") or hints.names.get(ast.unparse(expression), "")
     return ""
 
 
-def has_name(told: Told, name: str) -> bool | None:
+def has_name(hints: ProjectHints, name: str) -> bool | None:
     """Whether the torch that was named has a name; None where that is not known."""
     first = since(name)
-    return None if told.torch is None or first is None else told.torch >= first
+    return None if hints.torch is None or first is None else hints.torch >= first

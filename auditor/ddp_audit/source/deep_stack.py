@@ -17,7 +17,7 @@ _DEPTH = 30_000  # calls inside each other; Python itself gives up on parsing wh
 _STACK = 512 * 1024 * 1024  # bytes of address space; what is not used takes no memory
 
 
-def with_room(call: Callable[[], _Result]) -> _Result:
+def run_with_deep_stack(call: Callable[[], _Result]) -> _Result:
     """What a call returns; where it runs out of the usual depth it is made once more, in a thread with a deep stack.
 
     Raises what the call raises: RecursionError where that is not deep enough either.

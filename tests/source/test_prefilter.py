@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_audit.source.gate import PACKAGE, import_words, is_plain_test
+from ddp_audit.source.prefilter import PACKAGE, import_words, is_plain_test
 
 STATEMENTS = {
     "import a": {b"a"},

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Switches the search off: syntax trees and the events of a run have no cycles, and it would go through all of them again."""
     was_on = gc.isenabled()
     gc.disable()

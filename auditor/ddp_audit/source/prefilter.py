@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_audit.patterns import pattern
+from ddp_audit.lazy_regex import lazy_compile
 
 # Names, not stems: the stem "distributed" stands in most licence headers. Substring tests run at gigabytes per second, a
 # regular expression over bytes about a hundred times slower.
@@ -23,13 +23,13 @@ _RUNNERS = (b"pytest", b"unittest", b"absltest")
 _SEVERAL = (b"world_size", b"spawn", b"torchrun", b"_rank", b"Distributed", b"multi_gpu", b"multigpu", b"_launcher")
 PACKAGE = b"."  # stands for the package itself, which `from . import a` does not name
 
-_WORD = pattern(rb"[\w\x80-\xff]+")
-_PARENTHESES = pattern(rb"(?:[ \t\f]|\\\r?\n|\\\r)*\((?:[^()#]|#[^\r\n]*)*")
-_TO_THE_END = pattern(rb"(?:\\\r?\n|\\\r|[^\r\n])*")
-_ONLY_DOTS = pattern(rb"\bfrom(?:\s|\\)*\.[.\s\\]*import")
+_WORD = lazy_compile(rb"[\w\x80-\xff]+")
+_PARENTHESES = lazy_compile(rb"(?:[ \t\f]|\\\r?\n|\\\r)*\((?:[^()#]|#[^\r\n]*)*")
+_TO_THE_END = lazy_compile(rb"(?:\\\r?\n|\\\r|[^\r\n])*")
+_ONLY_DOTS = lazy_compile(rb"\bfrom(?:\s|\\)*\.[.\s\\]*import")
 
 
-def matters(data: bytes) -> bool:
+def mentions_distributed(data: bytes) -> bool:
     """Whether a file's bytes name something of distributed training."""
     return b"torch" in data and any(name in data for name in _NAMES)
 

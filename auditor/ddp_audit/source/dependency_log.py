@@ -1,8 +1,8 @@
 """What an audit looked at on the disk, for its cache: contents that were read, paths asked about, folders searched for modules.
 
-The functions here stand where the audit reads or asks. They note something only inside `noting()`, and ask the disk once a path
-there. What several entries share (a parsed file, a module that was found) is made under `part()` or `remembered`, so that each
-entry has all that it rests on in its own notes.
+The functions here stand where the audit reads or asks. They note something only inside `recording()`, and ask the disk once a path
+there. What several entries share (a parsed file, a module that was found) is made under `nested_recording()` or `remembered`, so
+that each entry has all that it rests on in its own notes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class Seen:
+class DependencyLog:
     """Everything that the outcome of an audit can depend on besides its options. All paths are absolute.
 
     `files` holds a hash of each content that was read, `kinds` what stood at a path that was asked about, `documents` a hash of
@@ -40,7 +40,7 @@ class Seen:
     documents: dict[str, str] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: DependencyLog) -> None:
         """Takes over what another part or process looked at."""
         self.files |= other.files
         self.kinds |= other.kinds
@@ -49,14 +49,14 @@ class Seen:
         self.modules |= other.modules
 
     def rows(self, imports: str) -> Iterator[tuple[str, str, str]]:
-        """All of it as (sort, path, value), of imports the `modules` or the `folders`; `again` asks for what holds now."""
+        """All of it as (sort, path, value), of imports the `modules` or the `folders`; `current_value` asks for what holds now."""
         for sort in ("files", "kinds", imports, "documents"):
             for path, value in getattr(self, sort).items():
                 yield sort, path, value
 
 
 _Documents = list[tuple[str, bytes]]
-_seen: Seen | None = None
+_log: DependencyLog | None = None
 _names: dict[str, str] = {}  # asked once a run
 _kinds: dict[str, str] = {}
 _documents: dict[str, tuple[_Documents, str]] = {}
@@ -64,58 +64,58 @@ _modules: dict[str, str] = {}
 
 
 @contextmanager
-def noting() -> Iterator[Seen]:
-    """Notes what is looked at inside the block, and nothing of it outside."""
-    global _seen
-    before = _seen
+def recording() -> Iterator[DependencyLog]:
+    """Record what is looked at inside the block, and nothing of it outside."""
+    global _log
+    before = _log
     if before is None:
         for known in (_names, _kinds, _documents, _modules):
             known.clear()
-    _seen = Seen()
+    _log = DependencyLog()
     try:
-        yield _seen
+        yield _log
     finally:
-        _seen = before
+        _log = before
 
 
 @contextmanager
-def part() -> Iterator[Seen]:
+def nested_recording() -> Iterator[DependencyLog]:
     """Notes what is looked at inside the block by itself too, where something is being noted."""
-    if _seen is None:
-        yield Seen()
+    if _log is None:
+        yield DependencyLog()
         return
-    with noting() as own:
+    with recording() as own:
         yield own
     add(own)
 
 
-def remembered(store: dict[K, tuple[V, Seen]], key: K, make: Callable[[], V]) -> V:
+def remembered(store: dict[K, tuple[V, DependencyLog]], key: K, make: Callable[[], V]) -> V:
     """What `make` gives, made once. What it looked at is noted each time that it is asked for."""
     if key in store:
         add(store[key][1])
     else:
-        with part() as own:
+        with nested_recording() as own:
             value = make()
         store[key] = (value, own)
     return store[key][0]
 
 
-def is_noting() -> bool:
+def is_recording() -> bool:
     """Whether something is being noted."""
-    return _seen is not None
+    return _log is not None
 
 
-def add(other: Seen) -> None:
+def add(other: DependencyLog) -> None:
     """Takes over what was noted elsewhere, where something is being noted here."""
-    if _seen is not None:
-        _seen.add(other)
+    if _log is not None:
+        _log.add(other)
 
 
 def content(path: str | os.PathLike[str], data: bytes | None = None) -> None:
     """Notes that a file was read: `data`, or what it holds now."""
-    if _seen is not None:
+    if _log is not None:
         absolute = os.path.abspath(path)
-        _seen.files[absolute] = digest_of(absolute) if data is None else digest(data)
+        _log.files[absolute] = digest_of(absolute) if data is None else digest(data)
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
@@ -130,35 +130,35 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 def folder(path: str) -> None:
     """Notes that a module was looked for in a folder, which need not be there: then the nearest one above it is noted."""
-    if _seen is None:
+    if _log is None:
         return
-    while path not in _seen.folders:
+    while path not in _log.folders:
         names = _names.get(path)
         if names is None:
             names = _names[path] = names_in(path)
         if names or os.path.dirname(path) == path:
-            _seen.folders[path] = names
+            _log.folders[path] = names
             return
         path = os.path.dirname(path)
 
 
 def module(base: str) -> str:
     """The file that an import of the module at a path without suffix would load, empty where there is none; noted."""
-    if _seen is None:
+    if _log is None:
         return module_at(base)
     return _module(base).partition(_LEADS_TO)[0]
 
 
 def _module(base: str) -> str:
     """What is noted of such a file: its path, and where that leads over symbolic links."""
-    assert _seen is not None
+    assert _log is not None
     if base not in _modules:
         found = module_at(base)
         real = os.path.realpath(found) if found else found
         _modules[base] = found if real == found else found + _LEADS_TO + real
         folder(base)  # once: whoever asks next is noted in the same run
         folder(os.path.dirname(base))
-    return _seen.modules.setdefault(base, _modules[base])
+    return _log.modules.setdefault(base, _modules[base])
 
 
 def module_at(base: str) -> str:
@@ -172,28 +172,28 @@ def module_at(base: str) -> str:
 def documents_in(folder: str, python: bool = False) -> list[tuple[str, bytes]]:
     """The documents of a folder (source/documents.py), noted."""
     key = os.path.abspath(folder) + "*" * python
-    if _seen is None:
+    if _log is None:
         return _documents_of(key)
     if key not in _documents:
         found = _documents_of(key)
         _documents[key] = (found, documents_digest(key, found))
-    _seen.documents[key] = _documents[key][1]
+    _log.documents[key] = _documents[key][1]
     return list(_documents[key][0])
 
 
-def again(sort: str, path: str) -> str:
+def current_value(sort: str, path: str) -> str:
     """What of a row holds now, noted. A file that was read in this run is not read again."""
-    assert _seen is not None
+    assert _log is not None
     if sort == "kinds":
         return _kind(path)
     if sort == "modules":
         return _module(path)
     if sort == "documents":
         documents_in(path.removesuffix("*"), path.endswith("*"))
-        return _seen.documents[path]
-    if path not in _seen.files:
+        return _log.documents[path]
+    if path not in _log.files:
         content(path)
-    return _seen.files[path]
+    return _log.files[path]
 
 
 def _documents_of(key: str) -> _Documents:
@@ -210,12 +210,12 @@ def documents_digest(key: str, found: _Documents | None = None) -> str:
 
 
 def _kind(path: str | os.PathLike[str]) -> str:
-    if _seen is None:
+    if _log is None:
         return kind_of(path)
     absolute = os.path.abspath(path)
     if absolute not in _kinds:
         _kinds[absolute] = kind_of(absolute)
-    return _seen.kinds.setdefault(absolute, _kinds[absolute])
+    return _log.kinds.setdefault(absolute, _kinds[absolute])
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
