@@ -74,9 +74,10 @@ def _holder(receiver: Value) -> Obj | None:
 def _collective(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     kind = _owner(lw, bound.receiver)
     what = None if kind is None else kind.collective.get(bound.name)
-    if what is None and kind is not None and _may_shard_parameters(lw):
+    sharded = what is None and kind is not None and _may_shard_parameters(lw)
+    if sharded and kind is not None:
         what = kind.if_sharded.get(bound.name)
-    return None if what is None else _issued(lw, node, bound.name, what, args, kwargs)
+    return None if what is None else _issued(lw, node, bound.name, what, args, kwargs, sharded)
 
 
 def _function(name: str, what: str) -> Contract:
@@ -88,8 +89,11 @@ def _function(name: str, what: str) -> Contract:
     return contract
 
 
-def _issued(lw: Lowering, node: ast.Call, op: str, what: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    lw.emit(node, Collective(target=args[0] if args else None, args=kwargs, op=op, hidden=True, what=what))
+def _issued(
+    lw: Lowering, node: ast.Call, op: str, what: str, args: list[Value], kwargs: dict[str, Value], if_sharded: bool = False
+) -> Value:
+    target = args[0] if args else None
+    lw.emit(node, Collective(target=target, args=kwargs, op=op, hidden=True, what=what, if_sharded=if_sharded))
     deps = args[0].deps if args else frozenset()
     return Unknown(deps=deps, text=lw.text(node))
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge.functions import given, named, parameters
 from ddp_audit.knowledge.kinds import is_kind, kinds
 from ddp_audit.program import lookup
-from ddp_audit.program.changes import inside_wrapper, joined_parameters, note_scale, note_write, set_requires_grad
+from ddp_audit.program.changes import (
+    element_of_parameters,
+    inside_wrapper,
+    joined_parameters,
+    note_scale,
+    note_write,
+    set_requires_grad,
+)
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.contracts_random import note_random
 from ddp_audit.program.functions import keep_written
@@ -20,8 +27,10 @@ from ddp_audit.program.shared_memory import copy_into
 from ddp_audit.program.values import (
     Bound,
     Const,
+    Ext,
     Func,
     Items,
+    Made,
     Obj,
     Unknown,
     Value,
@@ -172,8 +181,36 @@ def _apply(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs
     module = the_object(bound.receiver, "module", "ddp")
     function = args[0] if args else kwargs.get("fn")
     if module is not None and isinstance(function, Func):
-        dispatch(lw, node, function, [module], {})
+        part = Obj(key=("modules", module.key), kind="parameters", info=module, cls=None, text=lw.text(node))
+        dispatch(lw, node, function, [element_of_parameters(part)], {})
     return bound.receiver
+
+
+def _of_library(lw: Lowering, bound: Bound) -> tuple[Obj, str] | None:
+    """The module whose library base `super()` stands for, and that base."""
+    target = the_object(bound.receiver.receiver, "module") if isinstance(bound.receiver, Bound) else None
+    if target is None or not isinstance(bound.receiver, Bound) or bound.receiver.name != "super" or lw.here.owner is None:
+        return None
+    found = [option.name for base in lw.here.owner.bases for option in options(base) if isinstance(option, Ext)]
+    return (target, found[0]) if found else None
+
+
+def _made_by_library(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`super().__init__(..)` of a class that adds to a layer or a loss function of a library."""
+    base = _of_library(lw, bound)
+    if base is not None:
+        lw.given_to_base[base[0].key] = given(base[1], args, kwargs)
+    return None
+
+
+def _run_by_library(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`super().forward(..)`: what the layer of the library gives with what it was made with."""
+    base = _of_library(lw, bound)
+    if base is None or lw.looking is not None:
+        return None
+    by = Made(base[1], tuple(args), tuple({**lw.given_to_base.get(base[0].key, {}), **kwargs}.items()))
+    values = generic(args, kwargs)
+    return Unknown(taint=values.taint, deps=values.deps, text=lw.text(node), by=by)
 
 
 def _reset(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -206,7 +243,8 @@ def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
 CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
-    apply=_apply, reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
+    apply=_apply, __init__=_made_by_library, forward=_run_by_library,
+    reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
     **dict.fromkeys(("pop", "popleft", "popitem", "remove", "discard", "clear"), _shrink),
     **dict.fromkeys(kinds()["writes-parameter"] | kinds()["draws-in-place"], _write), **dict.fromkeys(_ADDS, _add),
     **dict.fromkeys(("insert", "add", "setdefault"), _insert),

@@ -273,7 +273,7 @@ def by_prefix(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
 
 
 def _layer(lw: Lowering, node: ast.Call, name: str, key: tuple[object, ...], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    made = Obj(key=key, kind="module", cls=name, made=lw.span(node), info=kwargs, text=lw.text(node))
+    made = Obj(key=key, kind="module", cls=name, made=lw.span(node), info=given(name, args, kwargs), text=lw.text(node))
     lw.program.modules.objects[made.key] = made
     lw.program.modules.arguments[made.key] = (*args, *kwargs.values())
     last = name.rsplit(".", 1)[-1]

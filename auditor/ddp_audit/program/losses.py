@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ddp_audit.knowledge.functions import given
 from ddp_audit.program.code import calls_of, calls_of_kind, hints_at, is_given, names_in, written
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.meaning import is_kind, says
@@ -74,6 +75,8 @@ def _read(value: Value, loss: Loss, depth: int) -> None:
             _sum_of(alternatives, loss, depth)
         case Unknown(by=Made() as by):
             _call(by, loss, depth)
+        case Items(keys=None, items=terms) if terms:  # a list of losses, which are added up
+            _sum_of(terms, loss, depth, together=True)
         case _:
             loss.opaque = loss.opaque or not loss.reduced
 
@@ -83,10 +86,13 @@ def _call(by: Made, loss: Loss, depth: int) -> None:
     if is_kind(by.name, "loss-functions"):
         how = by.argument("reduction")
         loss.reduced = loss.reduced or (str(how.value) if isinstance(how, Const) else MEAN if how is None else "")
-        loss.named = dict(by.named)
+        # A class was made with its settings, which are named; a function is given them behind the tensors.
+        loss.named = given(by.name, by.args, dict(by.named)) if by.name.rsplit(".", 1)[-1].islower() else dict(by.named)
         loss.function, loss.labels = by.name, by.argument("target") or (rest[1] if len(rest) > 1 else None)
         if loss.reduced == MEAN:
             loss.averaged += rest[:1]
+    elif by.name == "builtins.sum" and rest and isinstance(rest[0], Items):
+        _read(rest[0], loss, depth + 1)
     elif is_kind(by.name, "mean", "sum") and rest:
         operand, whole = rest[0], len(rest) == 1 and by.argument("dim") is None
         mean = is_kind(by.name, "mean")

@@ -132,6 +132,7 @@ class Lowering:
         self.parsers: dict[tuple[Any, ...], dict[str, Value]] = {}  # argparse options by parser
         self.refused: set[str] = set()  # the kinds of results that were too large to be computed
         self.flags: dict[tuple[Any, ...], list[str]] = {}  # the spellings of those options
+        self.given_to_base: dict[tuple[Any, ...], dict[str, Value]] = {}  # what a library's base was made with, by object
         self.frame_count = 0
         self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
         self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition
@@ -154,8 +155,8 @@ class Lowering:
     # ---- places and nodes
 
     def way(self) -> object:
-        """The last four calls that lead here, as an object that is equal to itself alone; keys of objects have it as a part."""
-        return self.ways.setdefault(tuple(self.calls[-4:]), _Way())
+        """The calls that lead here, as an object that is equal to itself alone; keys of objects have it as a part."""
+        return self.ways.setdefault(tuple(self.calls), _Way())
 
     def span(self, node: Any) -> Span:
         """The place of an ast node in the running file."""

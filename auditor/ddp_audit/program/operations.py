@@ -142,8 +142,11 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         views = [Const(value=False) if view.compiled is None else view.compiled for view in both]
         return replace(both[0], compiled=merge(cond, *views))
     if then == orelse:
-        if not (_made_otherwise(then, orelse) and RANK in cond.taint and isinstance(cond, Expr)):
+        by_rank = RANK in cond.taint and isinstance(cond, Expr)
+        if not ((by_rank or then.deps) and _made_otherwise(then, orelse)):
             return orelse if is_filled(then) else then
+        if not by_rank:  # two ways to a loss
+            return Alt(options=(then, orelse), taint=then.taint, deps=then.deps, text=then.text)
         return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
     taint = then.taint | orelse.taint | cond.taint
     deps = then.deps | orelse.deps

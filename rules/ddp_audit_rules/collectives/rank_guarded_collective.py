@@ -94,6 +94,8 @@ dist.destroy_process_group()
             who = guard.ranks() if RANK in part.taint else "some ranks"
             reason = "" if RANK in part.taint else f", by a condition on {' and '.join(sorted(part.taint))}"
             message = f"{who[:1].upper()}{who[1:]} can reach {here}{reason}; the others issue no matching collective."
+        if node.if_sharded:
+            message = f"Where the parameters are sharded: {message[:1].lower()}{message[1:]}"
         explanation = (
             f"Guard: {guard.describe()}. The ranks in the collective wait there until the timeout of the group, or meet a "
             "later collective of the others: one of equal size mixes values in silence, any other ends in an abort or a hang."
@@ -112,7 +114,10 @@ dist.destroy_process_group()
         fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
         # The ranks were compared with the option as it is named. Conditions that are not known may ask for it too.
         switched = [g for g in node.guards if g.against_default or isinstance(g.test, Unknown)]
-        return self.finding(span, message, explanation, related=related, confidence=_confidence(part), guards=switched, fix=fix)
+        severity = "warning" if node.if_sharded else None
+        return self.finding(
+            span, message, explanation, related=related, confidence=_confidence(part), severity=severity, guards=switched, fix=fix
+        )
 
     def _against(self, part: OneSided, here: str) -> str:
         other = part.counterpart

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddp_audit.tree.questions import Loss, comes_from, is_kind, says
-from ddp_audit.tree.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value, behind, operation_of
+from ddp_audit.tree.values import DATA, RANDOM, Bound, Const, Expr, Made, Unknown, Value, behind, operation_of, options
 
 _IGNORED = -100  # the default of ignore_index
 
@@ -13,17 +13,30 @@ def local_count(loss: Loss) -> tuple[Value, bool] | None:
     for divisor in loss.divisors:
         if (loss.summed or loss.reduced == "sum") and _counts_selected(divisor):
             return divisor, True
-    for operand in loss.averaged:
-        if isinstance(operand, Unknown) and operand.by is not None and is_kind(operand, "selected-part"):
-            index = operand.by.args[-1]
-            if _is_selection(index):
+    for averaged in loss.averaged:
+        for operand in options(averaged):
+            index = _selected_by(operand)
+            if index is not None:
                 return index, True
     if loss.reduced == "mean" and _leaves_out(loss):
         return Const(value=None, text="labels that are not left out"), True
     ignored = loss.named.get("ignore_index")
     if ignored is not None and loss.reduced == "mean":
-        return Const(value=None, text="labels without ignore_index"), False
+        return Const(value=None, text="labels without ignore_index"), _may_be_read(ignored)
     return None
+
+
+def _may_be_read(ignored: Value) -> bool:
+    """Whether labels hold the number that is left out as they are stored: a class, or padding. A negative one has to be put in."""
+    return isinstance(ignored, Const) and type(ignored.value) is int and ignored.value >= 0
+
+
+def _selected_by(value: Value) -> Value | None:
+    """What says of each element whether it is in a part of a tensor; None for a part that is taken otherwise."""
+    if not isinstance(value, Unknown) or value.by is None or not is_kind(value, "selected-part"):
+        return None
+    index = value.by.args[-1]
+    return index if _is_selection(index) else None
 
 
 def _leaves_out(loss: Loss) -> bool:
@@ -42,9 +55,18 @@ def _leaves_out(loss: Loss) -> bool:
     return False
 
 
+def _measured(value: Value) -> tuple[Value, ...]:
+    """What `len(x)`, `x.numel()` and `x.shape` tell the extent of."""
+    if isinstance(value, Bound):
+        return (value.receiver,)
+    return value.by.args[:1] if isinstance(value, Unknown) and value.by is not None else ()
+
+
 def _counts_selected(divisor: Value) -> bool:
     """Whether a divisor counts elements by what is in them: a sum over a mask or a comparison, of all dimensions."""
     for value in behind(divisor):
+        if is_kind(value, "extent", "length") and any(_selected_by(owner) is not None for owner in _measured(value)):
+            return True
         if not is_kind(value, "count") or not isinstance(value, Unknown) or value.by is None:
             continue
         by: Made = value.by

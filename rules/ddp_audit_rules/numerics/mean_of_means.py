@@ -33,8 +33,8 @@ class MeanOfMeans(Rule):
     quiet = (
         "Counts that are all-reduced; counts that are equal on all ranks (the size of a batch, of a tensor); means of each "
         "sequence; values that are only printed; losses that the wrapped module computes itself, whose counts are not followed. "
-        "The default mean of a loss function with ignore_index is only possible where nothing is seen to put that number into the "
-        "labels: most sets are packed so that the counts agree."
+        "The default mean of a loss function with a negative ignore_index is only possible where nothing is seen to put it into "
+        "the labels: most sets are packed so that the counts agree. Labels hold a class such as 0 or 255 as they are stored."
     )
     confirmed = (
         "Backward passes of `cross_entropy` or `nll_loss` that were looked at: means over numbers of labels that differ between "

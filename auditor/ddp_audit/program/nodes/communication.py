@@ -32,6 +32,7 @@ class Traffic(CallNode):
 
     hidden: bool = False  # issued by a call whose name does not say it
     what: str = ""  # in words, where it is hidden
+    if_sharded: bool = False  # one where parameters are sharded alone, which nothing but the job's configuration may say
 
     @property
     def called(self) -> str:
