@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import described, given, named
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made
 from ddp_audit.program.names import called
 from ddp_audit.program.nodes import FileAccess, FileContent
@@ -111,6 +112,25 @@ def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     return generic(args, kwargs, lw.text(node))
 
 
+@CONTRACTS.of("shutil.copyfileobj")
+def _copy_content(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One open file, or what the network gives, into another."""
+    arguments = given("shutil.copyfileobj", args, kwargs)
+    target = arguments.get("fdst")
+    if target is not None and _is_open_file(target):
+        lw.emit(node, FileContent(target=target, content=arguments.get("fsrc")))
+    return Const(value=None)
+
+
+def _unpack(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`archive.extractall(folder)`; without a folder it is the working one."""
+    by = bound.receiver.by if isinstance(bound.receiver, Unknown) else None
+    if by is None or not is_kind(by.name, "archives"):
+        return None
+    note(lw, node, "unpack", _given(args, kwargs, 0, "path") if args or "path" in kwargs else Const(value="."))
+    return Const(value=None)
+
+
 def _touching(name: str) -> Contract:
     """The contract of a function that touches a file, as its description says."""
     table = described()[name]
@@ -208,7 +228,7 @@ def is_path(value: Value) -> bool:
 
 
 CONTRACTS.methods.update(
-    save_pretrained=_save_pretrained, savefig=_save_figure,
+    save_pretrained=_save_pretrained, extractall=_unpack, savefig=_save_figure,
     writerow=_write_row, writerows=_write_row, write=_write, writelines=_write,
     mkdir=_path_method("mkdir", "exist_ok"), write_text=_path_method("write"),
     write_bytes=_path_method("write"), unlink=_path_method("remove", "missing_ok"), rename=_path_method("move"),

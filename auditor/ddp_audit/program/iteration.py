@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import imports, lists, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.functions import keep_written
@@ -249,7 +250,8 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
         return (Unknown(taint=over.taint) if isinstance(merged, Const) and len(elements) > 1 else merged), count, taint
     text = over.text.lower()
     taint = over.taint | (frozenset({DATA}) if any(part in text for part in _LOADER_NAME) else UNIFORM)
-    return Unknown(taint=taint, deps=over.deps), None, over.taint - {DATA}
+    by = over.by if isinstance(over, Unknown) and over.by is not None and is_kind(over.by.name, "from-network") else None
+    return Unknown(taint=taint, deps=over.deps, by=by), None, over.taint - {DATA}
 
 
 def _common(counts: Sequence[Value | None]) -> Value | None:

@@ -88,7 +88,7 @@ def downloads(program: Program) -> Iterator[Use]:
     for node in program.nodes:
         if _meets(node):
             met |= fetched
-        if not isinstance(node, FileAccess) or node.what != "download":
+        if not isinstance(node, FileAccess) or node.what not in ("download", "unpack"):
             continue
         name = node.name
         if name in met or in_turn(program, node):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ddp_audit.findings import Fix
 from ddp_audit.tree.nodes import FileAccess, FileTouch, Guard, Init, Node, Program, Save
-from ddp_audit.tree.questions import always_runs
+from ddp_audit.tree.questions import always_runs, comes_from
 from ddp_audit.tree.values import CLOCK, DATA, ERROR, FILES, RANDOM, RANK, Const, Value, path_key
 from ddp_audit_rules.facts.writers import SEVERAL, contents, is_checked, path_of
 
@@ -41,7 +41,10 @@ def fault_of(program: Program, node: FileTouch) -> Fault | None:
                 return Fault("warning", True, f"looks for and {verb}", then)
             return Fault("error", True, verb, "all but one end with FileNotFoundError")
         case "write" | "append":
-            return _fault_of_text(contents(program, node), what)
+            written = contents(program, node)
+            if any(comes_from(content, "from-network") for content in written):
+                return Fault("warning", True, "downloads", "some may read a file that others are still writing")
+            return _fault_of_text(written, what)
     return None
 
 

@@ -138,13 +138,13 @@ dist.destroy_process_group()
 
     def _download(self, node: FileTouch, path: Value) -> Finding:
         name = node.name if isinstance(node, FileAccess) else ""
-        message = (
-            f"Every rank downloads {name.rsplit('.', 1)[-1]} into {plain(path)} at the same time, so some may read files that "
-            "others are still writing."
-        )
+        does = "unpacks an archive" if node.touch == "unpack" else f"downloads {name.rsplit('.', 1)[-1]}"
+        message = f"Every rank {does} into {plain(path)} at the same time, so some may read files that others are still writing."
         explanation = (
-            "The first run on a machine fails with a damaged archive, or downloads once for each rank. It works where the data "
-            "exists already."
+            "A rank that is done reads what a slower one has opened anew and not yet filled."
+            if node.touch == "unpack"
+            else "The first run on a machine fails with a damaged archive, or downloads once for each rank. It works where the "
+            "data exists already."
         )
         confidence = "likely" if node.is_called else "possible"
         related = guard_relations(node)
