@@ -32,9 +32,9 @@ from torch.utils.data import dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit.trace.worker import native, patches
+from ddp_audit.trace.worker.api_hooks import ApiHooks
 from ddp_audit.trace.worker.hook import Hook
 from ddp_audit.trace.worker.tracer import Tracer
-from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.watch import Watch
 from ddp_audit_trainer import train as trainer
 from ddp_audit_trainer.config import parse_config
@@ -43,7 +43,7 @@ BACKWARD = "backward: event, gradients, labels"
 PARTS = {  # what is told of a method
     (patches.Patches, "_forward_event"): "forward: event, fingerprint of its input, draws",
     (patches.Patches, "_backward"): BACKWARD,
-    (Uses, "_clipped"): "clipping of gradients: event",
+    (ApiHooks, "_clipped"): "clipping of gradients: event",
     (patches.Patches, "_before_step"): "before an optimizer's step: event",
     (patches.Patches, "_after_step"): "after it: hash of the parameters now and then",
     (patches.Patches, "_batch_event"): "batch of a loader",

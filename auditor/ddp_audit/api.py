@@ -67,11 +67,11 @@ __all__ = [
 
 def open_trace(folder: str | os.PathLike[str]) -> RecordedRun:
     """Return the run that a trace folder, or a folder of the Flight Recorder's dumps, holds. Raise TraceError."""
-    from ddp_audit.trace import flight
+    from ddp_audit.trace import flight_recorder
     from ddp_audit.trace.store import load_run
 
-    if flight.is_dump_folder(folder):
-        return flight.run_of(flight.load_dumps(folder))
+    if flight_recorder.is_dump_folder(folder):
+        return flight_recorder.run_of(flight_recorder.load_dumps(folder))
     return load_run(folder)
 
 

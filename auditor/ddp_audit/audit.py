@@ -13,7 +13,7 @@ from ddp_audit.budget import bounded_memory
 from ddp_audit.entries import EntryResult, Job, Lower, audit_entries
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding, gather_places, number_occurrences
 from ddp_audit.gc_pause import gc_paused
-from ddp_audit.outcome import AuditResult, Coverage, Late, NotFollowed, Options, UsageError
+from ddp_audit.outcome import AuditResult, Coverage, LazyMapping, NotFollowed, Options, UsageError
 from ddp_audit.selection import Selection, described_by, hints_of, match_rules, preview_note, rule_names, stubs_note, withheld_note
 from ddp_audit.source import dependency_log, suppress
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
@@ -93,11 +93,11 @@ def audit(
     result.errors = sorted(project.errors + failures, key=lambda error: (error.path, error.cell or 0, error.line or 0))
     result.sources, result.notebooks = _sources(project, documents, result.findings), _notebooks(project)
     result.left_out = outside
-    result.looked_at = {*(file.path for file in project.files), *map(display_path, project.passed_by)}
+    result.files_read = {*(file.path for file in project.files), *map(display_path, project.passed_by)}
     if selection.is_loaded:
         result.rules, result.codes = selection.by_code, selection.codes
     else:
-        result.rules, result.codes = Late(lambda: selection.by_code), Late(lambda: dict.fromkeys(selection.codes))
+        result.rules, result.codes = LazyMapping(lambda: selection.by_code), LazyMapping(lambda: dict.fromkeys(selection.codes))
     return result
 
 

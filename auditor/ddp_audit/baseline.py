@@ -108,7 +108,7 @@ def _at(entry: Entry, path: str) -> Entry:
 def compare(
     findings: Sequence[Finding],
     entries: Sequence[Entry],
-    looked_at: Collection[str],
+    files_read: Collection[str],
     codes: Collection[str],
     *,
     baseline: str = "",
@@ -125,7 +125,7 @@ def compare(
     prints = [finding.fingerprint_at(_path_from(home, finding.span.path)) for finding in findings]
     matched = {entry.fingerprint for entry in entries}.intersection(prints)
     left = [entry for entry in entries if entry.fingerprint not in matched]
-    seen = {_path_from(home, path) for path in looked_at}
+    seen = {_path_from(home, path) for path in files_read}
     moved = [entry for entry in left if entry.path not in seen and not Path(home, entry.path).exists()]
     whole = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
     renamed = Counter((entry.code, entry.text) for entry in moved)

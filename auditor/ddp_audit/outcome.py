@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class Late(Mapping[str, V]):
+class LazyMapping(Mapping[str, V]):
     """A mapping that is made when something of it is asked for."""
 
     def __init__(self, make: Callable[[], Mapping[str, V]]) -> None:
@@ -153,7 +153,7 @@ class AuditResult:
     sources: Mapping[str, list[str]] = field(default_factory=dict)
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    looked_at: set[str] = field(default_factory=set)
+    files_read: set[str] = field(default_factory=set)
     codes: Collection[str] = frozenset()
     left_out: Set[str] = frozenset()
     coverage: Coverage | None = None
@@ -162,7 +162,7 @@ class AuditResult:
     @property
     def files(self) -> int:
         """How many Python files were read."""
-        return len(self.looked_at)
+        return len(self.files_read)
 
     def lines_of(self, path: str, cell: int | None) -> Sequence[str]:
         """The lines that a place's line numbers count in: those of a file, or of a cell of a notebook; empty where not known."""

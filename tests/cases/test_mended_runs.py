@@ -17,7 +17,7 @@ from run import judgement, page_programs, run_all
 
 from ddp_audit.audit import AuditResult, Options, audit
 from ddp_audit.fix.catalogue import FIXES
-from ddp_audit.fix.rounds import mend
+from ddp_audit.fix.rounds import apply_fixes
 
 # A case in another style than the rule's page, where there is one that a fix mends; the page's example for the others.
 CHOSEN = {
@@ -72,7 +72,7 @@ def test_mended_programs_show_what_the_good_ones_do(tmp_path: Path) -> None:
     for code, bad in bads.items():
         options = Options(select=[code], min_confidence="possible", preview=True)
         paths = [str(bad.path)]
-        outcome = mend(partial(audited, paths, options), {}, True)
+        outcome = apply_fixes(partial(audited, paths, options), {}, True)
         assert outcome.changed == paths, code
         outcome.write()
         mended[code] = replace(bad, kind="fixed", outcomes=good_outcomes(code, bad))

@@ -125,9 +125,9 @@ def test_hover_shows_the_page_and_quick_fixes_mend(folder: Path) -> None:
         flag = next(d for d in client.last[uri] if d.code == "DDP112")
         asked = types.CodeActionParams(identifier, flag.range, types.CodeActionContext([flag]))
         actions = await client.text_document_code_action_async(asked)
-        mend, keep = [a for a in actions or [] if isinstance(a, types.CodeAction) and a.title.startswith("DDP112")]
-        assert mend.edit is not None and mend.edit.changes is not None
-        text = apply(SCRIPT, mend.edit.changes[uri])
+        fix, keep = [a for a in actions or [] if isinstance(a, types.CodeAction) and a.title.startswith("DDP112")]
+        assert fix.edit is not None and fix.edit.changes is not None
+        text = apply(SCRIPT, fix.edit.changes[uri])
         assert text.index("require_backward_grad_sync") < text.index("loss = model(")
         assert keep.edit is not None and keep.edit.changes is not None
         assert "# ddp-audit: ignore[DDP112]" in apply(SCRIPT, keep.edit.changes[uri])

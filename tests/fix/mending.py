@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_audit.audit import Options, audit
-from ddp_audit.fix.rounds import Mended, mend
+from ddp_audit.fix.rounds import FixResult, apply_fixes
 
 HEAD = """\
 import torch
@@ -22,16 +22,16 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
 
-def mended(text: str, code: str, unsafe: bool = True) -> Mended:
+def mended(text: str, code: str, unsafe: bool = True) -> FixResult:
     Path("train.py").write_bytes(text.encode())
     options = Options(select=[code], min_confidence="possible")
-    return mend(lambda overlay: audit(["train.py"], options, overlay=overlay), {}, unsafe)
+    return apply_fixes(lambda overlay: audit(["train.py"], options, overlay=overlay), {}, unsafe)
 
 
-def text_after(outcome: Mended) -> str:
+def text_after(outcome: FixResult) -> str:
     (path,) = outcome.changed
     return outcome.after[path].decode()
 
 
-def refusals(outcome: Mended) -> Sequence[str]:
+def refusals(outcome: FixResult) -> Sequence[str]:
     return list(outcome.refused.values())

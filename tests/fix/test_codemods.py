@@ -12,7 +12,7 @@ from mending import HEAD, mended, refusals, text_after
 
 from ddp_audit.audit import Options, audit
 from ddp_audit.fix.catalogue import CATALOGUE, FIXES
-from ddp_audit.fix.rounds import mend
+from ddp_audit.fix.rounds import apply_fixes
 from ddp_audit.report import sarif
 from ddp_audit.rule import load_rules
 from ddp_audit.server.documents import Document
@@ -313,7 +313,7 @@ def test_all_other_bytes_stay(change: object) -> None:
 def test_latin_1_stays_latin_1() -> None:
     text = "# coding: latin-1\n" + epochs("sampler = DistributedSampler(data)  # é")
     Path("train.py").write_bytes(text.encode("latin-1"))
-    outcome = mend(lambda overlay: audit(["train.py"], Options(select=["DDP302"]), overlay=overlay), {}, False)
+    outcome = apply_fixes(lambda overlay: audit(["train.py"], Options(select=["DDP302"]), overlay=overlay), {}, False)
     (path,) = outcome.changed
     assert "# é\n" in outcome.after[path].decode("latin-1")
     assert len(outcome.after[path]) == len(text) + len("    sampler.set_epoch(epoch)\n")

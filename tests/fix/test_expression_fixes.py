@@ -6,7 +6,7 @@ import pytest
 from mending import HEAD, mended, text_after
 
 from ddp_audit.fix.imports import Imports
-from ddp_audit.fix.tree import Refused, Tree
+from ddp_audit.fix.tree import FixNotApplicable, Tree
 
 # DDP107
 
@@ -355,6 +355,6 @@ def test_what_a_name_means_is_asked_before_it_is_used() -> None:
     assert imports.name_of("torch.distributed.get_rank") == "dist.get_rank"
     assert imports.is_name_of("DL", "torch.utils.data.DataLoader")
     assert not imports.is_name_of("DataLoader", "torch.utils.data.DataLoader")
-    with pytest.raises(Refused, match="os means something else"):
+    with pytest.raises(FixNotApplicable, match="os means something else"):
         imports.wanted("os.environ", "os")
     assert Imports(tree, 1).name_of("torch.distributed.get_rank") is None  # not imported yet in that line

@@ -8,8 +8,8 @@ import pytest
 
 from ddp_audit import budget
 from ddp_audit.audit import audit
-from ddp_audit.fix.rounds import edits_of, mend
-from ddp_audit.fix.tree import Refused, Tree
+from ddp_audit.fix.rounds import apply_fixes, edits_of
+from ddp_audit.fix.tree import FixNotApplicable, Tree
 from ddp_audit.rule import load_rules
 from ddp_audit.server.session import changes_of
 from ddp_audit.source.problems import said_of
@@ -27,7 +27,7 @@ def test_a_file_that_no_fix_fits_is_left_alone(tail: str, why: str, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(BAD + tail)
     (tmp_path / "other.py").write_text(BAD)
-    outcome = mend(lambda overlay: audit(["train.py", "other.py"], overlay=overlay), {}, unsafe=True)
+    outcome = apply_fixes(lambda overlay: audit(["train.py", "other.py"], overlay=overlay), {}, unsafe=True)
     assert [path.rsplit("/", 1)[-1] for path in outcome.after] == ["other.py"]
     assert why in next(iter(outcome.refused.values()))
     findings = [finding for finding in outcome.result.findings if finding.span.path == "train.py"]
@@ -47,13 +47,13 @@ def test_fixes_that_take_too_long_are_given_up(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("ddp_audit.fix.rounds.edit_for", spin)
     result = audit(["train.py"])
     monkeypatch.setattr(budget, "SECONDS", 0.5)
-    outcome = mend(lambda overlay: result, {}, unsafe=True)
+    outcome = apply_fixes(lambda overlay: result, {}, unsafe=True)
     assert not outcome.after and "takes more than 0.5 seconds" in next(iter(outcome.refused.values()))
     assert any(changes_of(BAD, result.findings))
 
 
 def test_a_text_that_libcst_fails_on_is_refused() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FixNotApplicable):
         Tree("if " + " and ".join(f"(a == {i} or b{i})" for i in range(3_000)) + ":\n    f()\n")
 
 

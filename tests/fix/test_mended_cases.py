@@ -10,7 +10,7 @@ import pytest
 
 from ddp_audit.audit import Options, audit
 from ddp_audit.fix.catalogue import CATALOGUE, FIXES
-from ddp_audit.fix.rounds import Mended, mend
+from ddp_audit.fix.rounds import FixResult, apply_fixes
 
 CASES = Path(__file__).parent.parent / "cases"
 BAD = sorted(path for code in FIXES for path in CASES.glob(f"{code.lower()}/*/bad.py"))
@@ -45,12 +45,12 @@ def name_of(path: Path) -> str:
     return "/".join(path.parts[-3:-1])
 
 
-def mended_case(path: Path, folder: Path) -> tuple[Path, Mended]:
+def mended_case(path: Path, folder: Path) -> tuple[Path, FixResult]:
     """A copy of a case's folder, and what mending its bad program for its own rule came to."""
     copy = folder / path.parent.parent.name / path.parent.name
     shutil.copytree(path.parent, copy)
     options = Options(select=[path.parent.parent.name.upper()], min_confidence="possible")
-    return copy / "bad.py", mend(lambda overlay: audit([str(copy / "bad.py")], options, overlay=overlay), {}, True)
+    return copy / "bad.py", apply_fixes(lambda overlay: audit([str(copy / "bad.py")], options, overlay=overlay), {}, True)
 
 
 @pytest.mark.parametrize("path", BAD, ids=map(name_of, BAD))

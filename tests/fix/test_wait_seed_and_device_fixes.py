@@ -8,7 +8,7 @@ import pytest
 from mending import HEAD, mended, refusals, text_after
 
 from ddp_audit.audit import Options, audit
-from ddp_audit.fix.rounds import mend
+from ddp_audit.fix.rounds import apply_fixes
 
 # DDP208
 
@@ -218,6 +218,6 @@ def test_a_fix_that_brings_what_no_fix_mends_is_taken_back() -> None:
         "for step in range(4):\n    model(torch.ones(2, 4)).sum().backward()\n"
     )
     options = Options(select=["DDP308", "DDP109"])
-    outcome = mend(lambda overlay: audit(["train.py"], options, overlay=overlay), {}, True)
+    outcome = apply_fixes(lambda overlay: audit(["train.py"], options, overlay=overlay), {}, True)
     assert outcome.changed == [] and refusals(outcome) == ["the fix would bring DDP109"]
     assert [f.code for f in outcome.result.findings] == ["DDP308"]

@@ -20,7 +20,7 @@ from ddp_audit.cache.entries import cached_audit
 from ddp_audit.cli.explained import explained
 from ddp_audit.cli.reporting import Ways, write_report
 from ddp_audit.findings import CONFIDENCES, SEVERITIES, Finding
-from ddp_audit.fix.rounds import mend
+from ddp_audit.fix.rounds import apply_fixes
 from ddp_audit.fix.text import Edit, applied
 from ddp_audit.rule import load_rules
 from ddp_audit.server.session import keeping_changes
@@ -140,10 +140,10 @@ def _check_fixes(path: str, overlay: Mapping[str, bytes], result: AuditResult) -
     """What fixing leaves can be read and holds nothing more to mend."""
     if not any(f.fix is not None and f.fix.safety != "display-only" for f in result.findings):
         return
-    once = mend(lambda texts: audited(path, texts), overlay, unsafe=True)
+    once = apply_fixes(lambda texts: audited(path, texts), overlay, unsafe=True)
     assert not once.result.errors, str(once.result.errors[0])
     once.diff(display_path)
-    again = mend(lambda texts: audited(path, texts), {**overlay, **once.after}, unsafe=True)
+    again = apply_fixes(lambda texts: audited(path, texts), {**overlay, **once.after}, unsafe=True)
     assert not again.changed, "fixing what was fixed changes it once more"
 
 

@@ -42,7 +42,7 @@ def result() -> AuditResult:
     ]
     found.sort(key=lambda one: one.sort_key)
     gather_places(found)
-    return AuditResult(findings=found, looked_at={"train.py"}, sources={"train.py": LINES, "README.md": ["a", "b"]})
+    return AuditResult(findings=found, files_read={"train.py"}, sources={"train.py": LINES, "README.md": ["a", "b"]})
 
 
 def shown(result: AuditResult, width: int = 80, **ways: bool) -> list[str]:
@@ -105,7 +105,7 @@ def test_a_code_is_a_link_where_there_are_colours(result: AuditResult, monkeypat
 
 def test_where_nothing_is_found_it_says_what_was_looked_at() -> None:
     run = {"path": "train.py", "world_size": 2, "outcome": "completes"}
-    lines = shown(AuditResult(looked_at={"train.py", "model.py"}, predicted={"runs": [run]}))
+    lines = shown(AuditResult(files_read={"train.py", "model.py"}, predicted={"runs": [run]}))
     assert lines == [
         "Looked at: model.py, train.py",
         "Predicted run of train.py on 2 ranks: completes",

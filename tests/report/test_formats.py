@@ -40,7 +40,7 @@ def result() -> AuditResult:
     )
     long = Finding("DDP201", "rank-guarded-collective", "error", "certain", Span("/abs/x.py", 1, 1, 4, 2), "It hangs.")
     return AuditResult(
-        looked_at={"one.py", "two.py"},
+        files_read={"one.py", "two.py"},
         findings=[finding, long],
         errors=[SourceError("broken.py", 3, "invalid syntax"), SourceError("nowhere", None, "no such file or directory")],
         suppressed=1,
@@ -141,7 +141,7 @@ def test_junit(result: AuditResult, strict: bool) -> None:
     outputs = [out.text or "" for out in root.iter("system-out")]
     assert any("DDP401 warning" in text and "    Fix: evaluate through model.module" in text for text in outputs) != strict
     assert cases["DDP201 rank-guarded-collective 1:1"].find("failure") is not None
-    assert check_junit(junit.render(AuditResult(looked_at={"a.py"}))).find("testsuite/testcase").get("name") == "no hazards found"
+    assert check_junit(junit.render(AuditResult(files_read={"a.py"}))).find("testsuite/testcase").get("name") == "no hazards found"
 
 
 ODD = [
@@ -162,7 +162,7 @@ def test_every_format_holds_any_path_and_text(path: str, tmp_path: Path, monkeyp
     word = f"\x00\x0b\ufffe {path}"
     span = Span(path, 1, 1, 1, 2)
     finding = Finding("DDP201", "name", "error", "likely", span, word, "Why.", [Related(path, 1, "guard", word)], Fix("safe", word))
-    result = AuditResult(findings=[finding], errors=[SourceError(path, 1, word)], notes=[word], looked_at={path})
+    result = AuditResult(findings=[finding], errors=[SourceError(path, 1, word)], notes=[word], files_read={path})
     (run,) = json.loads(sarif.render(result))["runs"]
     where = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
     address = urljoin(run["originalUriBaseIds"][where["uriBaseId"]]["uri"], where["uri"])
@@ -219,7 +219,7 @@ def test_the_summary_goes_where_github_says(
     ],
 )
 def test_the_last_line_says_what_happened(errors: list[str], files: int, said: str) -> None:
-    result = AuditResult(errors=[SourceError(path, None, "no") for path in errors], looked_at=set(map(str, range(files))))
+    result = AuditResult(errors=[SourceError(path, None, "no") for path in errors], files_read=set(map(str, range(files))))
     assert summary.closing_line(result) == said
 
 

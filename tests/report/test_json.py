@@ -59,7 +59,7 @@ def filled() -> AuditResult:
         findings=[finding],
         errors=[SourceError("nb2.ipynb", 1, "invalid syntax", 2), SourceError("nowhere", None, "no such file or directory")],
         notes=["W = 8"],
-        looked_at={"nb.ipynb"},
+        files_read={"nb.ipynb"},
         coverage=Coverage(
             [Script("train.py", REACHED, IN_PART), Script("part.ipynb", ("step",), FUNCTIONS_ONLY)],
             [

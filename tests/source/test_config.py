@@ -35,6 +35,7 @@ def test_the_nearest_wins_and_ddp_audit_toml_comes_first(tmp_path: Path) -> None
         ("world-size = 0\n", "'world-size' must be a whole number from 1"),
         ("world-size = true\n", "'world-size' must be"),
         ("format = 'xml'\n", "'format' must be one of"),
+        ("min-severity = 'warn'\n", "one of info, warning, error; did you mean 'warning'?"),
         ("select = [\n", "is not valid TOML"),
     ],
 )

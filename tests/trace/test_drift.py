@@ -24,7 +24,7 @@ from ddp_audit.trace.store import load_run
 from ddp_audit.trace.worker import fingerprint
 from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.factor import common_ratio, multipliers, probe
-from ddp_audit.trace.worker.looks import Looks
+from ddp_audit.trace.worker.state_sampler import StateSampler
 from ddp_audit.trace.worker.wrappers import Wrapper, Wrappers
 
 WORKER = str(Path(__file__).parent / "drift_worker.py")
@@ -105,7 +105,7 @@ def test_ranks_hash_after_the_step_that_one_of_them_saved(tmp_path: Path) -> Non
             if kind == events.PARAMETERS:
                 mine.append((kind, detail["number"], detail["at"]))
 
-        looks = Looks(tracer, wrappers, Buffers(tracer, record), record)  # type: ignore[arg-type]
+        looks = StateSampler(tracer, wrappers, Buffers(tracer, record), record)  # type: ignore[arg-type]
         ranks.append((looks, wrappers, torch.optim.SGD(module.parameters(), lr=0.1), module))
 
     def step(rank: int, at: int) -> None:

@@ -16,8 +16,8 @@ from ddp_audit.compare.silent import silent_faults
 from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.launcher import run_traced
 from ddp_audit.trace.store import load_run
+from ddp_audit.trace.worker.api_hooks import ApiHooks, _is_same
 from ddp_audit.trace.worker.evidence import Draws, label_weight
-from ddp_audit.trace.worker.uses import Uses, _is_same
 
 pytestmark = pytest.mark.traced
 
@@ -133,7 +133,7 @@ def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch
     told: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("ddp_audit.trace.worker.places.identity", str)
     tracer = SimpleNamespace(on=True, note=lambda event: told.append((event.kind, event.detail)))
-    Uses(tracer, lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
+    ApiHooks(tracer, lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
 
     def last() -> tuple[str, dict[str, Any]]:
         return told[-1]

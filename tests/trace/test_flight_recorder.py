@@ -22,7 +22,7 @@ from ddp_audit.events import DDP_BUCKET, DDP_BUFFERS
 from ddp_audit.report.trace_json import as_object
 from ddp_audit.report.trace_text import render
 from ddp_audit.trace.dumps import find_dumps
-from ddp_audit.trace.flight import compare_dumps, load_dumps, run_of
+from ddp_audit.trace.flight_recorder import compare_dumps, load_dumps, run_of
 from ddp_audit.trace.store import TraceError
 
 

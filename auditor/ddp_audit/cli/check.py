@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
         def audited(texts: Mapping[str, bytes]) -> AuditResult:
             with Auditing() as tell:
-                if texts or args.no_cache or mends or os.environ.get("DDP_AUDIT_DEBUG"):
+                if texts or args.no_cache or fixes or os.environ.get("DDP_AUDIT_DEBUG"):
                     from ddp_audit.audit import audit
 
                     result = audit(paths, options, overlay=texts, tell=tell)
@@ -132,16 +132,16 @@ def run(args: argparse.Namespace) -> int:
             result.notes += config.unread
             return result
 
-        mends = args.fix or args.diff
+        fixes = args.fix or args.diff
         with explained.one_budget(args):
-            mended = fixing.mend_findings(args, audited, overlay) if mends else None
-            result = audited(overlay) if mended is None else mended.result
+            outcome = fixing.fix_findings(args, audited, overlay) if fixes else None
+            result = audited(overlay) if outcome is None else outcome.result
             run = explained.explained(paths, options, overlay, result, result.rules) if args.explain_run else None
     except (UsageError, ConfigError) as error:
         raise Usage(str(error)) from None
-    if mended is not None and args.diff:
-        _write(args.output, lambda stream: stream.write(fixing.diff_of(mended)))
-        return 2 if result.errors else int(bool(mended.changed) and not args.exit_zero)
+    if outcome is not None and args.diff:
+        _write(args.output, lambda stream: stream.write(fixing.diff_of(outcome)))
+        return 2 if result.errors else int(bool(outcome.changed) and not args.exit_zero)
     baseline.write(result)
     if recorded is not None:
         from ddp_audit.compare.judging import judge

@@ -14,7 +14,7 @@ from ddp_audit.source.paths import display_path
 from ddp_audit.source.problems import SourceError
 
 if TYPE_CHECKING:
-    from ddp_audit.fix.rounds import Mended
+    from ddp_audit.fix.rounds import FixResult
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,31 +34,31 @@ def check_options(args: argparse.Namespace) -> None:
         raise Usage("standard input cannot be fixed in place; --diff shows what would change")
 
 
-def mend_findings(
+def fix_findings(
     args: argparse.Namespace, audit: Callable[[Mapping[str, bytes]], AuditResult], overlay: Mapping[str, bytes]
-) -> Mended:
+) -> FixResult:
     """Fixes in memory, writes the files where --fix was given, and says on stderr what was done. Raises Usage."""
-    from ddp_audit.fix.rounds import mend
+    from ddp_audit.fix.rounds import apply_fixes
 
-    mended = mend(audit, overlay, args.unsafe_fixes)
+    outcome = apply_fixes(audit, overlay, args.unsafe_fixes)
     if args.fix:
         try:
-            mended.write()
+            outcome.write()
         except SourceError as error:
             raise Usage(f"--fix: {error}") from None
-    for finding in mended.result.findings:
-        if finding.fingerprint in mended.refused:
+    for finding in outcome.result.findings:
+        if finding.fingerprint in outcome.refused:
             print(
-                f"ddp-audit: {finding.place}: {finding.code}: no automatic fix: {mended.refused[finding.fingerprint]}",
+                f"ddp-audit: {finding.place}: {finding.code}: no automatic fix: {outcome.refused[finding.fingerprint]}",
                 file=sys.stderr,
             )
     verb = "fixed" if args.fix else "would fix"
-    more = f" ({mended.held_back} more with --unsafe-fixes)" if mended.held_back else ""
-    files = f" in {count(len(mended.changed), 'file')}" if mended.changed else ""
-    print(f"ddp-audit: {verb} {count(len(mended.fixed), 'finding')}{files}{more}", file=sys.stderr)
-    return mended
+    more = f" ({outcome.held_back} more with --unsafe-fixes)" if outcome.held_back else ""
+    files = f" in {count(len(outcome.changed), 'file')}" if outcome.changed else ""
+    print(f"ddp-audit: {verb} {count(len(outcome.fixed), 'finding')}{files}{more}", file=sys.stderr)
+    return outcome
 
 
-def diff_of(mended: Mended) -> str:
+def diff_of(outcome: FixResult) -> str:
     """The unified diffs, with the paths that reports show."""
-    return mended.diff(display_path)
+    return outcome.diff(display_path)

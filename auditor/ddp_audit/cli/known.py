@@ -39,7 +39,7 @@ class Known:
         self._last = compare(
             result.findings,
             self._entries or [],
-            result.looked_at - result.left_out,
+            result.files_read - result.left_out,
             result.codes,
             baseline=name,
             folders=self._folders,

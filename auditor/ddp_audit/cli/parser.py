@@ -64,7 +64,14 @@ class Parser(argparse.ArgumentParser):
         unknown = message.partition("unrecognized arguments: ")[2].split()
         option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
         hint = near(option, self._known_options()) if option else ""
-        raise Usage(f"{message}{hint} ('{self.prog} --help' lists the options)")
+        commands = [
+            one.prog
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for one in action.choices.values()
+        ]
+        prog = commands[0] if len(commands) == 1 else self.prog  # arguments that a command does not know come back to its parent
+        raise Usage(f"{message}{hint} ('{prog} --help' lists the options)")
 
     def _known_options(self) -> list[str]:
         """The options of this parser and of the commands below it."""

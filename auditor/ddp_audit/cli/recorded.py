@@ -32,13 +32,13 @@ def read_compared(folder: str, progress: Progress | None = None) -> tuple[Record
 
     `progress` gets the ranks that were read and the ranks in all.
     """
-    from ddp_audit.trace import flight
+    from ddp_audit.trace import flight_recorder
 
     try:
-        if flight.is_dump_folder(folder):
-            dumps = flight.load_dumps(folder)
-            run = flight.run_of(dumps)
-            return run, flight.compare_dumps(run, dumps)
+        if flight_recorder.is_dump_folder(folder):
+            dumps = flight_recorder.load_dumps(folder)
+            run = flight_recorder.run_of(dumps)
+            return run, flight_recorder.compare_dumps(run, dumps)
         return compared_trace(folder, progress)
     except NoTrace as error:
         raise Usage(no_trace_text(folder, error)) from None

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from ddp_audit.compare import explain, splits
-from ddp_audit.compare.absent import Position, inversion, missing
-from ddp_audit.compare.crossed import Crossed, Exclusive, note_places
+from ddp_audit.compare.call_site_mismatch import Crossed, Exclusive, note_places
+from ddp_audit.compare.missing_ranks import Position, inversion, missing
 from ddp_audit.compare.run import EXITED, RankRun
 from ddp_audit.compare.sequence import (
     Divergence,

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from ddp_audit.compare.align import Aligner, Row, classify
-from ddp_audit.compare.crossed import is_full, note_places
+from ddp_audit.compare.call_site_mismatch import is_full, note_places
 from ddp_audit.compare.explain import frames
 from ddp_audit.compare.messages import Payloads
 from ddp_audit.compare.run import RecordedRun

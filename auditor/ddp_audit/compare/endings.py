@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ddp_audit.compare.ended import exited_in_order, failed_by_itself, failed_by_peer
 from ddp_audit.compare.explain import capital, code_text, exception_text, raised_at, rank_list, standing
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RankRun, RecordedRun, last_of
+from ddp_audit.compare.termination import exited_in_order, failed_by_itself, failed_by_peer
 from ddp_audit.events import EXCEPTION
 
 # Of a prediction and of a run.

@@ -12,12 +12,12 @@ from itertools import zip_longest
 from typing import NamedTuple, cast
 
 from ddp_audit.compare.averaged import averaged_models
-from ddp_audit.compare.drift import drifts
 from ddp_audit.compare.evaluated import buffers_apart, saved_apart, statistics_apart
 from ddp_audit.compare.explain import capital, frames, rank_list
 from ddp_audit.compare.factors import wrong_factors
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, SAME_DEVICE, SAME_SAMPLES, SilentFault
 from ddp_audit.compare.peers import Groups
+from ddp_audit.compare.replica_drift import drifts
 from ddp_audit.compare.run import Looked, RecordedRun, tally
 from ddp_audit.compare.sharing import generators_shared, samplers_differ, samples_shared, schedulers_apart
 from ddp_audit.compare.unequal import LEAST, same_stream, unequal_labels

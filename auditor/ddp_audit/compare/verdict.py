@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_audit.compare.absent import missing, wait_cycle
 from ddp_audit.compare.align import Aligner
-from ddp_audit.compare.crossed import Crossed
-from ddp_audit.compare.ended import exited_in_order, failed_by_itself, has_ended
+from ddp_audit.compare.call_site_mismatch import Crossed
 from ddp_audit.compare.explain import exception_text, last_text, raised_at, standing
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.left_out import told
-from ddp_audit.compare.partners import Partners, time_of
+from ddp_audit.compare.missing_ranks import missing, wait_cycle
+from ddp_audit.compare.p2p_matching import Partners, time_of
 from ddp_audit.compare.run import MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
+from ddp_audit.compare.termination import exited_in_order, failed_by_itself, has_ended
 from ddp_audit.compare.waiting import Waiting, waiting
 from ddp_audit.events import COLLECTIVE, GROUP, Site
 

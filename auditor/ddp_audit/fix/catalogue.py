@@ -15,7 +15,7 @@ Codemod = Callable[[Tree, Finding], cst.Module]
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class FixSpec:
     """One fix. `title` says in a few words what its one edit does, where the finding's own fix does not say it.
 
     `safety` holds the levels that its findings may have, safe or unsafe; `changes` and `why` are for readers.
@@ -28,22 +28,22 @@ class Mend:
     why: str
 
 
-CATALOGUE: dict[str, Mend] = {
-    "DDP107": Mend(
+CATALOGUE: dict[str, FixSpec] = {
+    "DDP107": FixSpec(
         calls.not_reentrant,
         "pass `use_reentrant=False`",
         ("unsafe",),
         "`use_reentrant=False` for the checkpoint",
         "The gradients are the same; but what is recomputed in the backward may differ where the function has effects of its own.",
     ),
-    "DDP112": Mend(
+    "DDP112": FixSpec(
         moves.flag_before_forward,
         "set the flag before the forward",
         ("unsafe",),
         "The assignment of the flag, or an `if` of nothing else, moves before the statement with the forward.",
         "Gradients are reduced at other micro-batches than before.",
     ),
-    "DDP113": Mend(
+    "DDP113": FixSpec(
         moves.block_around_forward,
         "put the forward into the `no_sync()` block",
         ("unsafe",),
@@ -51,7 +51,7 @@ CATALOGUE: dict[str, Mend] = {
         "statements in the other becomes one `with .. if .. else nullcontext():`.",
         "Micro-batches are no longer reduced one by one; a step that relied on that is another one.",
     ),
-    "DDP115": Mend(
+    "DDP115": FixSpec(
         inner.attribute_of_inner,
         "read the attribute on the inner module",
         ("safe", "unsafe"),
@@ -59,28 +59,28 @@ CATALOGUE: dict[str, Mend] = {
         "The line raises AttributeError as it is. Unsafe where the name may also hold the model without wrapper, or is called: "
         "a loss that is computed by the inner module's method is not averaged.",
     ),
-    "DDP201": Mend(
+    "DDP201": FixSpec(
         guarded.out_of_the_guard,
         "move the collective out of the rank test",
         ("unsafe",),
         "The collective with which the body of a rank test begins moves before it; a barrier at its end moves behind it.",
         "All ranks take part then; what they bring to the collective may not be meant for it.",
     ),
-    "DDP202": Mend(
+    "DDP202": FixSpec(
         guarded.out_of_the_guard,
         "move the call out of the rank test",
         ("unsafe",),
         "The call with which the body of a rank test begins moves before it.",
         "All ranks make the call then, with its time and memory.",
     ),
-    "DDP206": Mend(
+    "DDP206": FixSpec(
         calls.in_order,
         "iterate over `sorted(..)`",
         ("safe", "unsafe"),
         "`for name in names:` becomes `for name in sorted(names):`.",
         "Safe where all elements are texts in sight; else elements may be of a kind that cannot be sorted.",
     ),
-    "DDP208": Mend(
+    "DDP208": FixSpec(
         handles.waited_first,
         "wait for the operation before its buffer is used",
         ("safe", "unsafe"),
@@ -89,7 +89,7 @@ CATALOGUE: dict[str, Mend] = {
         "The wait ends when the other ranks have started the operation too. Unsafe where they may be waiting for a message of this "
         "rank, or in another group.",
     ),
-    "DDP212": Mend(
+    "DDP212": FixSpec(
         calls.called,
         "call the function in the condition",
         ("safe", "unsafe"),
@@ -97,7 +97,7 @@ CATALOGUE: dict[str, Mend] = {
         "Safe where the function's definition was read, takes no arguments, and the block issues no collective and leaves nothing: "
         "else ranks that came along so far would wait for the one that enters.",
     ),
-    "DDP301": Mend(
+    "DDP301": FixSpec(
         loaders.sampler_of_its_own,
         "give the loader a `DistributedSampler`",
         ("unsafe",),
@@ -106,7 +106,7 @@ CATALOGUE: dict[str, Mend] = {
         "under `dist.is_initialized()`.",
         "An epoch has a W-th of its steps then, on which schedules and logs may count, and other samples come in other batches.",
     ),
-    "DDP302": Mend(
+    "DDP302": FixSpec(
         loaders.epoch_to_sampler,
         "call `set_epoch(epoch)` at the start of each epoch",
         ("safe",),
@@ -114,7 +114,7 @@ CATALOGUE: dict[str, Mend] = {
         "a call that stands before the loop moves into it, and a constant becomes the epoch.",
         "Nothing but the order of the samples changes, as it was meant to in each epoch.",
     ),
-    "DDP303": Mend(
+    "DDP303": FixSpec(
         samplers.own_share,
         "give the sampler the numbers of the process group",
         ("unsafe",),
@@ -122,14 +122,14 @@ CATALOGUE: dict[str, Mend] = {
         "`dist.get_rank()`, or names that hold them; a seed loses the rank that is added to it.",
         "Ranks get other samples, and another number of them.",
     ),
-    "DDP306": Mend(
+    "DDP306": FixSpec(
         samplers.same_split,
         "pass `generator=torch.Generator().manual_seed(0)`",
         ("safe", "unsafe"),
         "`generator=torch.Generator().manual_seed(0)` for random_split; `sorted(..)` around the listing of a folder.",
         "Safe for a listing, whose order nobody promised. A split with a seed is another split, and the same one in every run.",
     ),
-    "DDP308": Mend(
+    "DDP308": FixSpec(
         seeds.seeded_by_rank,
         "seed each rank by itself",
         ("unsafe",),
@@ -137,21 +137,21 @@ CATALOGUE: dict[str, Mend] = {
         "where the ranks are spawned, behind init_process_group in the function that is spawned.",
         "Ranks draw other numbers than before, and than each other: not where they must agree, as in tensor parallelism.",
     ),
-    "DDP401": Mend(
+    "DDP401": FixSpec(
         inner.call_inner_module,
         "call the inner module",
         ("unsafe",),
         "`model(x)` becomes `model.module(x)`, or `getattr(model, \"module\", model)(x)` where the wrap is conditional.",
         "Rank 0 evaluates with its own buffers, which DDP no longer sends there.",
     ),
-    "DDP507": Mend(
+    "DDP507": FixSpec(
         devices.local_rank_of_torchrun,
         "let LOCAL_RANK be the default of the option",
         ("unsafe",),
         "`default=0` of the option becomes `default=int(os.environ.get(\"LOCAL_RANK\", 0))`.",
         "Processes that took themselves for the only one become ranks of a job.",
     ),
-    "DDP601": Mend(
+    "DDP601": FixSpec(
         devices.by_local_rank,
         "use the local rank as the device index",
         ("unsafe",),
@@ -159,7 +159,7 @@ CATALOGUE: dict[str, Mend] = {
         "`local_rank = int(os.environ[\"LOCAL_RANK\"])`.",
         "torchrun sets LOCAL_RANK; another launcher need not.",
     ),
-    "DDP602": Mend(
+    "DDP602": FixSpec(
         current_device.device_before_group,
         "set the CUDA device before `init_process_group`",
         ("unsafe",),
@@ -167,7 +167,7 @@ CATALOGUE: dict[str, Mend] = {
         "script asks that; a call that comes later in the same block moves there.",
         "torchrun sets LOCAL_RANK; another launcher need not.",
     ),
-    "DDP603": Mend(
+    "DDP603": FixSpec(
         calls.load_to_cpu,
         "pass `map_location=\"cpu\"`",
         ("safe", "unsafe"),
@@ -175,14 +175,14 @@ CATALOGUE: dict[str, Mend] = {
         "Safe where load_state_dict is all that uses what is loaded, as it copies to the device of the parameters; else something "
         "may be used where it lies.",
     ),
-    "DDP604": Mend(
+    "DDP604": FixSpec(
         endings.destroyed_at_last,
         "destroy the process group in `finally:`",
         ("unsafe",),
         "What follows init_process_group is put into `try:` and destroy_process_group into `finally:`.",
         "After an exception a rank leaves its group at once, and the others see their collectives fail earlier than before.",
     ),
-    "DDP701": Mend(
+    "DDP701": FixSpec(
         guarded.one_writer,
         "let rank 0 alone save",
         ("safe", "unsafe"),
@@ -190,7 +190,7 @@ CATALOGUE: dict[str, Mend] = {
         "Safe for a folder that is looked for before it is made. Unsafe for others, where an error may be meant, and for saves: "
         "a rank that reads the file next may come too early.",
     ),
-    "DDP804": Mend(
+    "DDP804": FixSpec(
         calls.unscaled_first,
         "call `scaler.unscale_(optimizer)` before the clip",
         ("unsafe",),
@@ -198,7 +198,7 @@ CATALOGUE: dict[str, Mend] = {
         "The limit counts in the gradients' own scale from then on, where it hardly ever cuts what it cut before.",
     ),
 }  # fmt: skip
-FIXES: dict[str, Codemod] = {code: mend.codemod for code, mend in CATALOGUE.items()}
+FIXES: dict[str, Codemod] = {code: spec.codemod for code, spec in CATALOGUE.items()}
 
 
 def title_of(finding: Finding) -> str:

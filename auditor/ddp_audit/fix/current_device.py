@@ -8,7 +8,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.devices import held_local_rank
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.tree import (
-    Refused,
+    FixNotApplicable,
     Statement,
     Step,
     Tree,
@@ -28,10 +28,10 @@ WHERE_CUDA = "where-cuda"  # detail of a fix: the script also runs where there i
 def device_before_group(tree: Tree, finding: Finding) -> cst.Module:
     """`torch.cuda.set_device(local rank)` before init_process_group; one that stands behind it in the same block moves there."""
     line = related_line(finding, "init")
-    way = tree.way_to(line)
+    way = tree.path_to(line)
     imports = Imports(tree, line)
     if not way or not _makes_group(way[-1].statement, imports):
-        raise Refused("the group is not made by a statement of its own")
+        raise FixNotApplicable("the group is not made by a statement of its own")
     place = way[-1]
     late = [related.line for related in finding.related if related.role == "device"]
     body = list(place.block.body)
@@ -67,8 +67,8 @@ def _late(tree: Tree, finding: Finding, place: Step, line: int, imports: Imports
     """The statement that sets the device in a line, where it can as well stand before the group is made. Raises Refused."""
     related = next(one for one in finding.related if one.role == "device")
     if related.path != finding.span.path:
-        raise Refused("the device is set in another file")
-    way = tree.way_to(line)
+        raise FixNotApplicable("the device is set in another file")
+    way = tree.path_to(line)
     step = way[-1] if way else None
     if (
         step is None
@@ -76,11 +76,11 @@ def _late(tree: Tree, finding: Finding, place: Step, line: int, imports: Imports
         or step.index <= place.index
         or not imports.is_call_of(step.statement, "torch.cuda.set_device")
     ):
-        raise Refused("the device is not set by a statement of its own behind the making of the group")
+        raise FixNotApplicable("the device is not set by a statement of its own behind the making of the group")
     between = place.block.body[place.index : step.index]
     name = touched(read([step.statement]), written(between))
     if name is not None:
-        raise Refused(f"the device depends on {name}, which is not known before the group is made")
+        raise FixNotApplicable(f"the device depends on {name}, which is not known before the group is made")
     if any(isinstance(node, cst.Call) and "rank" in (dotted(node.func) or "") for node in walk(step.statement)):
-        raise Refused("the device depends on the rank, which is not known before the group is made")
+        raise FixNotApplicable("the device depends on the rank, which is not known before the group is made")
     return step.statement

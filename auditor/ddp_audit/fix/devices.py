@@ -11,7 +11,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, has_run, names_in, scope_of
-from ddp_audit.fix.tree import Refused, Step, Tree, dotted, quoted, walk, written
+from ddp_audit.fix.tree import FixNotApplicable, Step, Tree, dotted, quoted, walk, written
 from ddp_audit.lazy_regex import lazy_compile
 
 TEXT = "text"  # detail of a fix: the device is a text with the rank in it, not the number
@@ -24,9 +24,9 @@ def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:
     is_text = finding.fix is not None and finding.fix.detail == TEXT
     found = [_index(tree, place, is_text) for place in places]
     if not found:
-        raise Refused("the device is written in a way that is not known here")
+        raise FixNotApplicable("the device is written in a way that is not known here")
     imports = Imports(tree, min(tree.position(node).start.line for node in found))
-    ways = [tree.way_to(tree.position(node).start.line) for node in found]
+    ways = [tree.path_to(tree.position(node).start.line) for node in found]
     names = [held_local_rank(tree, way, imports) for way in ways]
     if all(names):
         return tree.edited({node: _name(str(name)) for node, name in zip(found, names, strict=True)})
@@ -37,7 +37,7 @@ def by_local_rank(tree: Tree, finding: Finding) -> cst.Module:
     scope = tree.module if way is None else scope_of(tree, way)
     if way is None or "local_rank" in names_in(scope) or "local_rank" in _of_the_module(tree):
         if len(found) > 1 or mark == "":
-            raise Refused("it is not clear where to read the local rank")
+            raise FixNotApplicable("it is not clear where to read the local rank")
         return imports.put_into(tree.edited({found[0]: lambda _: cst.parse_expression(read)}))
     new = cst.parse_statement(f"local_rank = {read}")
 
@@ -76,7 +76,7 @@ def _at(tree: Tree, wanted: tuple[int, int, int, int]) -> cst.CSTNode:
             place = tree.position(node)
             if (place.start.line, place.start.column, place.end.line, place.end.column) == wanted:
                 return node
-    raise Refused("the place of the finding is written in a way that is not known here")
+    raise FixNotApplicable("the place of the finding is written in a way that is not known here")
 
 
 def _plain(text: str) -> str:
@@ -88,7 +88,7 @@ def _index(tree: Tree, place: cst.CSTNode, is_text: bool) -> cst.CSTNode:
     if isinstance(place, cst.List | cst.Tuple):
         if not is_text and len(place.elements) == 1 and _is_rank(place.elements[0].value):
             return place.elements[0].value
-        raise Refused("device_ids is not a list of one rank")
+        raise FixNotApplicable("device_ids is not a list of one rank")
     assert isinstance(place, cst.Call)
     values = [
         arg.value for arg in place.args if arg.star == "" and (arg.keyword is None or arg.keyword.value in ("index", "device"))
@@ -99,7 +99,7 @@ def _index(tree: Tree, place: cst.CSTNode, is_text: bool) -> cst.CSTNode:
         return texts[0]
     if len(numbers) == 1 and not texts:
         return numbers[0]
-    raise Refused("the device is written in a way that is not known here")
+    raise FixNotApplicable("the device is written in a way that is not known here")
 
 
 def _is_text_maker(call: cst.Call) -> bool:
@@ -166,7 +166,7 @@ def _where_to_read(tree: Tree, finding: Finding, ways: Sequence[Sequence[Step]])
     """The way to the statement beside which to read the local rank, and whether after it: what gives the rank, or the first use."""
     scopes = [scope_of(tree, way) for way in ways]
     for line in [r.line for r in finding.related if r.role == "rank" and r.path == finding.span.path]:
-        way = tree.way_to(line)
+        way = tree.path_to(line)
         inside = bool(way) and _holds_rank(way[-1].statement) and not any(isinstance(s.statement, cst.ClassDef) for s in way)
         if inside and all(
             has_run(way, other) and scope in (scope_of(tree, way), scopes[0]) for other, scope in zip(ways, scopes, strict=True)
@@ -217,7 +217,7 @@ def local_rank_of_torchrun(tree: Tree, finding: Finding) -> cst.Module:
     if isinstance(number, cst.UnaryOperation):
         number = number.expression
     if default is None or not isinstance(number, cst.Integer) or keyword_of(call, "required") is not None:
-        raise Refused("the option has no number as its default")
+        raise FixNotApplicable("the option has no number as its default")
     imports = Imports(tree, finding.span.line)
     names = imports.wanted("os.environ", "os")
     text = f"int({names}.get({quoted(tree, 'LOCAL_RANK').value}, {tree.module.code_for_node(default.value)}))"

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ddp_audit.findings import Finding
 from ddp_audit.fix.imports import Imports
-from ddp_audit.fix.tree import Block, Refused, Statement, Step, Tree, dotted, split_blank, walk
+from ddp_audit.fix.tree import Block, FixNotApplicable, Statement, Step, Tree, dotted, split_blank, walk
 
 NORMAL, MISSING, CONDITIONAL = "moved", "added", "added-if-made"  # first word of a fix's detail, before lines; see the rule
 _MOST_LINES, _FEW_LINES = 30, 10  # what is longer is not moved to the right; with a caller that can be, what is not short
@@ -19,26 +19,26 @@ def destroyed_at_last(tree: Tree, finding: Finding) -> cst.Module:
     """What follows init_process_group in its block under `try:`, and destroy_process_group, moved there or new, in `finally:`."""
     how, *lines = (finding.fix.detail if finding.fix is not None else "").split()
     if how == NORMAL:
-        init, destroy, below = tree.meeting(int(lines[0]), finding.span.line)
-        inside = tree.way_to(int(lines[0]))
+        init, destroy, below = tree.common_block(int(lines[0]), finding.span.line)
+        inside = tree.path_to(int(lines[0]))
         if any(isinstance(step.statement, _DEFINES) for step in inside[inside.index(_same(inside, init)) :]):
-            raise Refused("the group is made in another function")
+            raise FixNotApplicable("the group is made in another function")
         if below or not _only_destroys(destroy.statement):
-            raise Refused("the group is destroyed by a statement that does more")
+            raise FixNotApplicable("the group is destroyed by a statement that does more")
         return _around(tree, init, destroy.index, destroy.statement)
     if how not in (MISSING, CONDITIONAL):
-        raise Refused("where the work begins is not known")
+        raise FixNotApplicable("where the work begins is not known")
     line, above = map(int, lines)
-    way = tree.way_to(line)
+    way = tree.path_to(line)
     init = _where_the_work_begins(way)
     imports = Imports(tree, line)
     direct = init.statement is way[-1].statement and isinstance(init.statement, cst.SimpleStatementLine) and how == MISSING
     if not above or _length(tree, init.block.body[init.index + 1 :]) <= _FEW_LINES:
         new = _destroy(tree, imports, line, asked=not direct)
         return imports.put_into(_around(tree, init, len(init.block.body), new))
-    call = tree.way_to(above)[-1]
+    call = tree.path_to(above)[-1]
     if not isinstance(call.statement, cst.SimpleStatementLine):
-        raise Refused("the function that works is not called by a statement of its own")
+        raise FixNotApplicable("the function that works is not called by a statement of its own")
     blank, comments = split_blank(call.statement.leading_lines)
     at_last = cst.Finally(cst.IndentedBlock([_destroy(tree, imports, line, asked=True)]))
     body = cst.IndentedBlock([call.statement.with_changes(leading_lines=comments)])
@@ -58,11 +58,11 @@ def _around(tree: Tree, init: Step, end: int, destroy: Statement) -> cst.Module:
     body = list(init.block.body)
     work = body[init.index + 1 : end]
     if not work:
-        raise Refused("nothing stands between the two")
+        raise FixNotApplicable("nothing stands between the two")
     if (length := _length(tree, work)) > _MOST_LINES:
-        raise Refused(f"{length} lines would move to the right")
+        raise FixNotApplicable(f"{length} lines would move to the right")
     if isinstance(init.block, cst.Module) and any(isinstance(part, _DEFINES) for part in work):
-        raise Refused("functions are defined behind the place where the group is made")
+        raise FixNotApplicable("functions are defined behind the place where the group is made")
     first = work[0]
     assert isinstance(first, Statement)
     blank, comments = split_blank(first.leading_lines)
@@ -85,7 +85,7 @@ def _where_the_work_begins(way: list[Step]) -> Step:
         if above is None or isinstance(above, _DEFINES) or (isinstance(above, cst.If) and "__name__" in _names(above.test)):
             found = step
     if found is None:
-        raise Refused("where the work begins is not known")
+        raise FixNotApplicable("where the work begins is not known")
     return found
 
 

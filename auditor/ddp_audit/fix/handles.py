@@ -7,28 +7,28 @@ import libcst as cst
 from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of, without_argument
 from ddp_audit.fix.scopes import has_run
-from ddp_audit.fix.tree import Refused, Step, Tree, related_line, split_blank, walk, written
+from ddp_audit.fix.tree import FixNotApplicable, Step, Tree, related_line, split_blank, walk, written
 
 _MESSAGES = ("isend", "irecv")
 
 
 def waited_first(tree: Tree, finding: Finding) -> cst.Module:
     """`handle.wait()` before the statement that uses the buffer, moved there where it comes later; without a handle no async_op."""
-    started = tree.way_to(related_line(finding, "collective"))
-    used = tree.way_to(finding.span.line)
+    started = tree.path_to(related_line(finding, "collective"))
+    used = tree.path_to(finding.span.line)
     if not started or not used or not has_run(started, used):
-        raise Refused("the operation is not surely started where its buffer is used")
+        raise FixNotApplicable("the operation is not surely started where its buffer is used")
     call, handle = _started(started[-1].statement)
     if handle is None:
         return tree.edited({call: lambda c: without_argument(c, "async_op")})
     start = next(step for step in used if step.block is started[-1].block)
     between = list(start.block.body[started[-1].index + 1 : start.index + 1])
     if handle in written(between):
-        raise Refused(f"{handle} is given another value before the buffer is used")
+        raise FixNotApplicable(f"{handle} is given another value before the buffer is used")
     place = used[-1]
     later = _wait_behind(place, handle)
     if later is None and (_name(call) in _MESSAGES or keyword_of(call, "group") is not None):
-        raise Refused(f"nothing waits for {handle} behind the use in its block")  # twice, or for the None of no member
+        raise FixNotApplicable(f"nothing waits for {handle} behind the use in its block")  # twice, or for the None of no member
     use = place.statement
     blank, comments = split_blank(use.leading_lines)
     if later is None:
@@ -46,12 +46,12 @@ def _started(statement: cst.CSTNode) -> tuple[cst.Call, str | None]:
     if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
         handle = small.targets[0].target.value
     elif not isinstance(small, cst.Expr):
-        raise Refused("the handle has no plain name")
+        raise FixNotApplicable("the handle has no plain name")
     call = small.value
     if not isinstance(call, cst.Call) or (_name(call) not in _MESSAGES and keyword_of(call, "async_op") is None):
-        raise Refused("the operation is started in a way that is not known here")
+        raise FixNotApplicable("the operation is started in a way that is not known here")
     if handle is None and _name(call) in _MESSAGES:
-        raise Refused("the handle is not kept")
+        raise FixNotApplicable("the handle is not kept")
     return call, handle
 
 

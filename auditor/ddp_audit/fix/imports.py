@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from ddp_audit.fix.tree import Refused, Tree, bindings, dotted, is_docstring, walk
+from ddp_audit.fix.tree import FixNotApplicable, Tree, bindings, dotted, is_docstring, walk
 
 _Import = cst.Import | cst.ImportFrom
 
@@ -76,7 +76,7 @@ class Imports:
     def _noted(self, module: str, name: str | None) -> str:
         local = name or module.split(".")[0]
         if local in self._bound or (local in self._known and self._known[local] not in (module, f"{module}.{name}", local)):
-            raise Refused(f"{local} means something else in this file")
+            raise FixNotApplicable(f"{local} means something else in this file")
         if (module, name) not in self.added:
             self.added.append((module, name))
         return name or module

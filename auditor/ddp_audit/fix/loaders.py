@@ -12,7 +12,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of, with_argument
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import epoch_loop, has_run, names_in, scope_of
-from ddp_audit.fix.tree import Refused, Tree, bindings, dotted, related_line, touched, written
+from ddp_audit.fix.tree import FixNotApplicable, Tree, bindings, dotted, related_line, touched, written
 
 UNLESS_ALONE = "unless-alone"  # detail of a fix: the script also runs without a process group
 BY_LOADER = "by-loader"  # detail of a fix: the sampler has no name, and the loader that holds it has one
@@ -25,26 +25,26 @@ def sampler_of_its_own(tree: Tree, finding: Finding) -> cst.Module:
     call = tree.at(cst.Call, finding)
     imports = Imports(tree, finding.span.line)
     if not imports.is_name_of(dotted(call.func), "torch.utils.data.DataLoader"):
-        raise Refused("the loader is not called by a name of torch's")
+        raise FixNotApplicable("the loader is not called by a name of torch's")
     plain = [arg for arg in call.args if arg.keyword is None]
     if any(arg.star for arg in call.args) or len(plain) > 3:
-        raise Refused("the arguments of the loader are not all written out by name")
+        raise FixNotApplicable("the arguments of the loader are not all written out by name")
     for name in ("sampler", "batch_sampler"):
         old = keyword_of(call, name)
         if old is not None and dotted(old.value) != "None":
-            raise Refused(f"the loader has a {name} already")
+            raise FixNotApplicable(f"the loader has a {name} already")
     data = plain[0] if plain else keyword_of(call, "dataset")
     if data is None or dotted(data.value) is None:
-        raise Refused("the data set has no plain name")
+        raise FixNotApplicable("the data set has no plain name")
     place = tree.holding(call)
     if len(place.statement.body) != 1 or _may_not_run(tree, call, place.statement):  # type: ignore[arg-type]
-        raise Refused("the loader is not made by a statement of its own")
+        raise FixNotApplicable("the loader is not made by a statement of its own")
     shuffle = plain[2] if len(plain) > 2 else keyword_of(call, "shuffle")
     shuffles = "False" if shuffle is None else tree.module.code_for_node(shuffle.value)
     name = _new_name(tree, place.statement)
     alone = finding.fix is not None and finding.fix.detail == UNLESS_ALONE
     if alone and shuffles not in ("True", "False"):
-        raise Refused("whether the loader shuffles is decided elsewhere")
+        raise FixNotApplicable("whether the loader shuffles is decided elsewhere")
     made = f"{_class(imports, call)}({dotted(data.value)}{'' if shuffles == 'True' else f', shuffle={shuffles}'})"
     if alone:
         made += f" if {imports.wanted('torch.distributed.is_initialized', 'torch.distributed')}() else None"
@@ -70,51 +70,51 @@ def epoch_to_sampler(tree: Tree, finding: Finding) -> cst.Module:
     loop, epoch = epoch_loop(tree, line)
     if any(related.role == "set-epoch" for related in finding.related):
         return _told_again(tree, finding, loop, epoch)
-    way = tree.way_to(line)
-    made = tree.way_to(finding.span.line)
+    way = tree.path_to(line)
+    made = tree.path_to(finding.span.line)
     if not made or _may_not_run(tree, call, made[-1].statement):
-        raise Refused("the sampler is not always made")
+        raise FixNotApplicable("the sampler is not always made")
     name = _name_given(made[-1].statement, call)
     by_loader = finding.fix is not None and finding.fix.detail.startswith(BY_LOADER)
     if by_loader:
         name = finding.fix.detail.partition(" ")[2]  # type: ignore[union-attr]
         if touched([name], written([loop])) is not None:
-            raise Refused(f"{name} is changed inside the loop")
+            raise FixNotApplicable(f"{name} is changed inside the loop")
         name += ".sampler"
     elif name is None:
-        raise Refused("the sampler has no plain name of its own")
+        raise FixNotApplicable("the sampler has no plain name of its own")
     elif not has_run(made, way):
-        raise Refused(f"{name} does not surely exist where the loop over epochs begins")
+        raise FixNotApplicable(f"{name} does not surely exist where the loop over epochs begins")
     elif sum(bound == name for bound in bindings([scope_of(tree, made)])) != 1:  # a scope around that of the loop, see has_run
-        raise Refused(f"{name} is given more than one value")
+        raise FixNotApplicable(f"{name} is given more than one value")
     return tree.edited({loop.body: _on_top(f"{name}.set_epoch({epoch})")})
 
 
 def _told_again(tree: Tree, finding: Finding, loop: cst.For, epoch: str) -> cst.Module:
     """A set_epoch that is called before the loop over epochs, or with a constant in it, made right."""
     line = related_line(finding, "set-epoch")
-    way = tree.way_to(line)
+    way = tree.path_to(line)
     statement = way[-1].statement if way else None
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
     call = small.value if isinstance(small, cst.Expr) else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or call.func.attr.value != "set_epoch":
-        raise Refused("set_epoch is called in a way that is not known here")
+        raise FixNotApplicable("set_epoch is called in a way that is not known here")
     name = dotted(call.func)
     if name is None or len(call.args) != 1 or call.args[0].star:
-        raise Refused("set_epoch is called in a way that is not known here")
+        raise FixNotApplicable("set_epoch is called in a way that is not known here")
     inside = next((step for step in way if step.statement is loop), None)
     if inside is not None:
         if not isinstance(call.args[0].value, cst.Integer) or any(
             isinstance(s.statement, cst.FunctionDef) for s in way[way.index(inside) :]
         ):
-            raise Refused("set_epoch is called elsewhere or with another value")
+            raise FixNotApplicable("set_epoch is called elsewhere or with another value")
         return tree.edited({call.args[0].value: lambda _: cst.Name(epoch)})
-    around = tree.way_to(tree.position(loop).start.line)
+    around = tree.path_to(tree.position(loop).start.line)
     if not has_run(way, around) or scope_of(tree, way) is not scope_of(tree, around):
-        raise Refused("set_epoch is called elsewhere or with another value")
+        raise FixNotApplicable("set_epoch is called elsewhere or with another value")
     sampler = name.removesuffix(".set_epoch")
     if touched([sampler], written([loop])) is not None or len(way[-1].block.body) < 2 or statement is None:
-        raise Refused(f"{sampler} is changed inside the loop")
+        raise FixNotApplicable(f"{sampler} is changed inside the loop")
     moved = statement.with_changes(
         body=[cst.Expr(call.with_changes(args=[call.args[0].with_changes(value=cst.Name(epoch))]))], leading_lines=[]
     )
@@ -129,8 +129,8 @@ def _told_again(tree: Tree, finding: Finding, loop: cst.For, epoch: str) -> cst.
 def _epoch_told(tree: Tree, finding: Finding, told: str) -> dict[cst.CSTNode, Callable[[Any], Any]]:
     """set_epoch in the loop around that over the batches, where it is surely one over epochs; else nothing (DDP302 tells)."""
     lines = [r.line for r in finding.related if r.role == "loop" and r.path == finding.span.path]
-    way = tree.way_to(lines[0]) if lines else []
-    made = tree.way_to(finding.span.line)
+    way = tree.path_to(lines[0]) if lines else []
+    made = tree.path_to(finding.span.line)
     if not way or not has_run(made, way):
         return {}
     start = next(index for index, step in enumerate(way) if step.block is made[-1].block)
@@ -139,7 +139,7 @@ def _epoch_told(tree: Tree, finding: Finding, told: str) -> dict[cst.CSTNode, Ca
         return {}
     try:
         loop, epoch = epoch_loop(tree, tree.position(around[-1]).start.line)
-    except Refused:
+    except FixNotApplicable:
         return {}
     return {loop.body: _on_top(told.format(epoch=epoch))}
 
@@ -192,7 +192,7 @@ def _new_name(tree: Tree, statement: cst.CSTNode) -> str:
     for name in (*names, "sampler", "train_sampler", own if own != loader else "", "distributed_sampler"):
         if name and name not in taken:
             return name
-    raise Refused("no name for the sampler is free")
+    raise FixNotApplicable("no name for the sampler is free")
 
 
 def _may_not_run(tree: Tree, node: cst.CSTNode, top: cst.CSTNode) -> bool:

@@ -6,24 +6,24 @@ import libcst as cst
 
 from ddp_audit.findings import Finding
 from ddp_audit.fix.imports import Imports
-from ddp_audit.fix.tree import Refused, Statement, Tree, read, related_line, split_blank, touched, walk, written
+from ddp_audit.fix.tree import FixNotApplicable, Statement, Tree, read, related_line, split_blank, touched, walk, written
 
 _FLAG = "require_backward_grad_sync"
 
 
 def flag_before_forward(tree: Tree, finding: Finding) -> cst.Module:
     """The assignment of the flag, or the `if` that holds nothing else, moved above the statement with the forward."""
-    forward, flag, below = tree.meeting(related_line(finding, "forward"), finding.span.line)
+    forward, flag, below = tree.common_block(related_line(finding, "forward"), finding.span.line)
     statement = flag.statement
     if below and not isinstance(statement, cst.If):
-        raise Refused("the flag is set inside a block that does more")
+        raise FixNotApplicable("the flag is set inside a block that does more")
     if not _only_sets_flag(statement):
-        raise Refused("the flag is not set by a statement of its own")
+        raise FixNotApplicable("the flag is not set by a statement of its own")
     body = list(forward.block.body)
     between = body[forward.index : flag.index]
     name = touched(read([statement]), written(between))
     if name is not None:
-        raise Refused(f"what the flag is set to depends on {name}, which is not known before the forward")
+        raise FixNotApplicable(f"what the flag is set to depends on {name}, which is not known before the forward")
     _, comments = split_blank(statement.leading_lines)
     moved = statement.with_changes(leading_lines=comments)
     return tree.with_block(forward.block, [*body[: forward.index], moved, *between, *body[flag.index + 1 :]])
@@ -34,21 +34,21 @@ def block_around_forward(tree: Tree, finding: Finding) -> cst.Module:
 
     An `if` with the block in one arm and the same statements in the other becomes one block, whose context the condition chooses.
     """
-    forward, place, below = tree.meeting(related_line(finding, "forward"), finding.span.line)
+    forward, place, below = tree.common_block(related_line(finding, "forward"), finding.span.line)
     block = place.statement
     imports = Imports(tree, finding.span.line)
     rest: list[Statement] = []
     if below and isinstance(block, cst.If):
         block, rest = _one_block(tree, block, imports)
     elif below or not isinstance(block, cst.With):
-        raise Refused("the forward and the no_sync() block do not stand in one block")
+        raise FixNotApplicable("the forward and the no_sync() block do not stand in one block")
     if len(block.items) != 1:
-        raise Refused("the with statement enters other contexts as well")
+        raise FixNotApplicable("the with statement enters other contexts as well")
     body = list(forward.block.body)
     between = body[forward.index : place.index]
     name = touched(read([block.items[0].item]), written(between))
     if name is not None:
-        raise Refused(f"the no_sync() block depends on {name}, which is not known before the forward")
+        raise FixNotApplicable(f"the no_sync() block depends on {name}, which is not known before the forward")
     first = between[0]
     assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     blank, comments = split_blank(first.leading_lines)
@@ -62,21 +62,21 @@ def block_around_forward(tree: Tree, finding: Finding) -> cst.Module:
 def _one_block(tree: Tree, choice: cst.If, imports: Imports) -> tuple[cst.With, list[Statement]]:
     """An `if` with no_sync() in one arm as one with statement, and what only the other arm does, under the opposite condition."""
     if not isinstance(choice.orelse, cst.Else):
-        raise Refused("the forward and the no_sync() block do not stand in one block")
+        raise FixNotApplicable("the forward and the no_sync() block do not stand in one block")
     arms = [_lines_of(choice.body), _lines_of(choice.orelse.body)]
     quiet = next((i for i, arm in enumerate(arms) if len(arm) == 1 and isinstance(arm[0], cst.With)), None)
     if quiet is None:
-        raise Refused("the no_sync() block does not stand alone in an arm of its condition")
+        raise FixNotApplicable("the no_sync() block does not stand alone in an arm of its condition")
     block, other = arms[quiet][0], arms[1 - quiet]
     assert isinstance(block, cst.With)
     held = _lines_of(block.body)
     if len(block.items) != 1 or block.items[0].asname is not None or [*map(_code, held)] != [*map(_code, other[: len(held)])]:
-        raise Refused("the two arms of the condition do not run the same backward")
+        raise FixNotApplicable("the two arms of the condition do not run the same backward")
     rest = other[len(held) :]
     if rest and any(isinstance(node, cst.Call | cst.NamedExpr) for node in walk(choice.test)):
-        raise Refused("the condition would be asked twice")
+        raise FixNotApplicable("the condition would be asked twice")
     if any("no_sync" in _code(part) for part in rest):
-        raise Refused("the other arm does more than the same backward")
+        raise FixNotApplicable("the other arm does more than the same backward")
     no_sync = block.items[0].item
     nothing = cst.parse_expression(f"{imports.wanted('contextlib.nullcontext')}()")
     arms_of = (no_sync, nothing) if quiet == 0 else (nothing, no_sync)

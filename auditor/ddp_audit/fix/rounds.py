@@ -1,4 +1,4 @@
-"""Applying fixes: a round mends every file once, the result is audited, and so on until nothing is left to mend.
+"""Applying fixes: a round fixes every file once, the result is audited, and so on until nothing is left to fix.
 
 Files change in memory alone. A fix that does not take its finding away, brings one that no fix takes away, or leaves a file that
 cannot be read, is taken back.
@@ -20,7 +20,7 @@ from ddp_audit import budget
 from ddp_audit.findings import Finding
 from ddp_audit.fix.catalogue import FIXES
 from ddp_audit.fix.text import Edit, applied, as_bytes, edit_between, unified_diff
-from ddp_audit.fix.tree import Refused, Tree, walk
+from ddp_audit.fix.tree import FixNotApplicable, Tree, walk
 from ddp_audit.outcome import AuditResult
 from ddp_audit.source.files import SourceError, decode, display_path, parse_text, read_bytes
 from ddp_audit.source.notebook import SUFFIX
@@ -28,11 +28,11 @@ from ddp_audit.source.notebook import SUFFIX
 Audit = Callable[[Mapping[str, bytes]], AuditResult]
 
 _MOST_ROUNDS = 25
-_ONE_A_ROUND = ("DDP208", "DDP601")  # the next one may be mended by this one, or use the name that it writes
+_ONE_A_ROUND = ("DDP208", "DDP601")  # the next one may be fixed by this one, or use the name that it writes
 
 
 @dataclass(slots=True)
-class Mended:
+class FixResult:
     """What fixing came to. `before` and `after` hold files by absolute path, `result` is the audit of what is left."""
 
     result: AuditResult
@@ -60,20 +60,20 @@ class Mended:
             _write(Path(path).resolve(), self.after[path])
 
 
-def mend(audit: Audit, overlay: Mapping[str, bytes], unsafe: bool) -> Mended:
-    """Audits, mends and audits again until no fix is left. `overlay` holds texts that are not on the disk."""
-    mended = Mended(audit(overlay))
+def apply_fixes(audit: Audit, overlay: Mapping[str, bytes], unsafe: bool) -> FixResult:
+    """Audit, fix and audit again until no fix is left. `overlay` holds texts that are not on the disk."""
+    outcome = FixResult(audit(overlay))
     for _ in range(_MOST_ROUNDS):
-        done = _round(mended, overlay, unsafe)
+        done = _round(outcome, overlay, unsafe)
         if not done:
             break
-        earlier = mended.result
-        mended.result = audit({**overlay, **mended.after})
-        if _take_back(mended, earlier, done):
-            mended.result = audit({**overlay, **mended.after})
-    eligible = [finding for finding in mended.result.findings if finding.fix is not None and finding.code in FIXES]
-    mended.held_back = 0 if unsafe else sum(finding.fix is not None and finding.fix.safety == "unsafe" for finding in eligible)
-    return mended
+        earlier = outcome.result
+        outcome.result = audit({**overlay, **outcome.after})
+        if _revert(outcome, earlier, done):
+            outcome.result = audit({**overlay, **outcome.after})
+    eligible = [finding for finding in outcome.result.findings if finding.fix is not None and finding.code in FIXES]
+    outcome.held_back = 0 if unsafe else sum(finding.fix is not None and finding.fix.safety == "unsafe" for finding in eligible)
+    return outcome
 
 
 @dataclass(slots=True)
@@ -84,33 +84,33 @@ class _Done:
     fixed: list[Finding]
 
 
-def _round(mended: Mended, overlay: Mapping[str, bytes], unsafe: bool) -> dict[str, _Done]:
+def _round(outcome: FixResult, overlay: Mapping[str, bytes], unsafe: bool) -> dict[str, _Done]:
     wanted = ("safe", "unsafe") if unsafe else ("safe",)
     by_file: dict[str, list[Finding]] = {}
-    for finding in mended.result.findings:
+    for finding in outcome.result.findings:
         fix = finding.fix
-        if fix is not None and fix.safety in wanted and finding.code in FIXES and finding.fingerprint not in mended.refused:
+        if fix is not None and fix.safety in wanted and finding.code in FIXES and finding.fingerprint not in outcome.refused:
             by_file.setdefault(_absolute(finding.span.path), []).append(finding)
     done: dict[str, _Done] = {}
     for path, findings in by_file.items():
         try:
             if path.endswith(SUFFIX):
-                raise Refused("fixes are not applied to notebooks")
-            data = {**overlay, **mended.after}.get(path)
+                raise FixNotApplicable("fixes are not applied to notebooks")
+            data = {**overlay, **outcome.after}.get(path)
             if data is None:
                 data = read_bytes(Path(path))
             text = decode(data, path)
             with refused_past_budget():
-                new, fixed = _mend_text(text, findings, mended.refused)
+                new, fixed = _fix_text(text, findings, outcome.refused)
             if not fixed:
                 continue
             parse_text(new, path)
-        except (SourceError, Refused) as error:
-            mended.refused.update((finding.fingerprint, str(error)) for finding in findings)
+        except (SourceError, FixNotApplicable) as error:
+            outcome.refused.update((finding.fingerprint, str(error)) for finding in findings)
             continue
-        mended.before.setdefault(path, data)
-        mended.after[path] = as_bytes(new, data)
-        mended.fixed += fixed
+        outcome.before.setdefault(path, data)
+        outcome.after[path] = as_bytes(new, data)
+        outcome.fixed += fixed
         done[path] = _Done(data, fixed)
     return done
 
@@ -122,14 +122,14 @@ def refused_past_budget() -> Iterator[None]:
         with budget.bounded_memory(), budget.bounded_time():
             yield
     except MemoryError:
-        raise Refused(f"it {budget.NEEDS_TOO_MUCH}") from None
+        raise FixNotApplicable(f"it {budget.NEEDS_TOO_MUCH}") from None
     except RecursionError:
-        raise Refused("the file is nested too deeply") from None
+        raise FixNotApplicable("the file is nested too deeply") from None
     except budget.GaveUp:
-        raise Refused(f"it {budget.takes_too_long()}") from None
+        raise FixNotApplicable(f"it {budget.takes_too_long()}") from None
 
 
-def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> tuple[str, list[Finding]]:
+def _fix_text(text: str, findings: list[Finding], refused: dict[str, str]) -> tuple[str, list[Finding]]:
     """The text with those fixes whose edits do not overlap; the others are left for the next round."""
     tree = Tree(text)
     edits: list[Edit] = []
@@ -139,7 +139,7 @@ def _mend_text(text: str, findings: list[Finding], refused: dict[str, str]) -> t
             continue
         try:
             edit = edit_for(text, tree, finding)
-        except Refused as error:
+        except FixNotApplicable as error:
             refused[finding.fingerprint] = str(error)
             continue
         if edit is not None and not any(edit.overlaps(other) for other in edits):
@@ -153,7 +153,7 @@ def edit_for(text: str, tree: Tree, finding: Finding) -> Edit | None:
     after = FIXES[finding.code](tree, finding)
     lost = _comments(tree.module) - _comments(after)
     if lost:
-        raise Refused(f"the comment {next(iter(lost))!r} would be lost")
+        raise FixNotApplicable(f"the comment {next(iter(lost))!r} would be lost")
     return edit_between(text, after.code)
 
 
@@ -169,7 +169,7 @@ def edits_of(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[int,
             with refused_past_budget():
                 tree = trees[path] if path in trees else trees.setdefault(path, Tree(texts[path]))
                 edit = None if tree is None else edit_for(texts[path], tree, finding)
-        except Refused:
+        except FixNotApplicable:
             trees.setdefault(path, None)
             continue
         if edit is not None:
@@ -181,27 +181,27 @@ def _comments(module: cst.Module) -> Counter[str]:
     return Counter(node.value for node in walk(module) if isinstance(node, cst.Comment))
 
 
-def _take_back(mended: Mended, earlier: AuditResult, done: Mapping[str, _Done]) -> bool:
+def _revert(outcome: FixResult, earlier: AuditResult, done: Mapping[str, _Done]) -> bool:
     """Undoes the round in files where it did not take away what it should have, or brought something. Whether there were any."""
-    old, new = _counts(earlier), _counts(mended.result)
-    unreadable = {_absolute(error.path) for error in mended.result.errors} - {_absolute(error.path) for error in earlier.errors}
+    old, new = _counts(earlier), _counts(outcome.result)
+    unreadable = {_absolute(error.path) for error in outcome.result.errors} - {_absolute(error.path) for error in earlier.errors}
     undone = False
     for path, what in done.items():
         fewer = Counter((finding.code, finding.span.path) for finding in what.fixed)
         still = path in unreadable or any(new[key] > old[key] - number for key, number in fewer.items())
-        brought = sorted({f.code for f in _grave(mended.result, path) if new[f.code, f.span.path] > old[f.code, f.span.path]})
+        brought = sorted({f.code for f in _grave(outcome.result, path) if new[f.code, f.span.path] > old[f.code, f.span.path]})
         if still or brought:
             undone = True
-            mended.after[path] = what.earlier
+            outcome.after[path] = what.earlier
             reason = "the finding is still there after the fix" if still else f"the fix would bring {', '.join(brought)}"
             for finding in what.fixed:
-                mended.fixed.remove(finding)
-                mended.refused[finding.fingerprint] = reason
+                outcome.fixed.remove(finding)
+                outcome.refused[finding.fingerprint] = reason
     return undone
 
 
 def _grave(result: AuditResult, path: str) -> list[Finding]:
-    """The findings in a file that are more than infos and that no further round can mend."""
+    """The findings in a file that are more than infos and that no further round can fix."""
     return [
         finding
         for finding in result.findings

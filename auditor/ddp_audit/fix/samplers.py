@@ -12,7 +12,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of, with_argument
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given
-from ddp_audit.fix.tree import Refused, Tree, dotted, walk
+from ddp_audit.fix.tree import FixNotApplicable, Tree, dotted, walk
 from ddp_audit.knowledge.kinds import is_kind
 
 LISTING = "listing"  # detail of a fix of DDP306
@@ -27,7 +27,7 @@ def own_share(tree: Tree, finding: Finding) -> cst.Module:
     """The rank and the number of ranks that a DistributedSampler is given, as those of the group; a seed without the rank."""
     call = tree.at(cst.Call, finding)
     if any(arg.star for arg in call.args):
-        raise Refused("the arguments of the sampler are not all written out")
+        raise FixNotApplicable("the arguments of the sampler are not all written out")
     imports = Imports(tree, finding.span.line)
     edits: dict[cst.CSTNode, Callable[[Any], Any]] = {}
     for name in (finding.fix.detail if finding.fix is not None else "").split():
@@ -35,7 +35,7 @@ def own_share(tree: Tree, finding: Finding) -> cst.Module:
         position, asks = _GIVEN[name]
         argument = keyword_of(call, name) or (plain[position] if position < len(plain) else None)
         if argument is None:
-            raise Refused(f"{name} is not written out")
+            raise FixNotApplicable(f"{name} is not written out")
         text = _alike(argument.value) if name == "seed" else _held(tree, finding, imports, asks)
         edits[argument.value] = partial(_as_text, text)
     return imports.put_into(tree.edited(edits))
@@ -43,7 +43,7 @@ def own_share(tree: Tree, finding: Finding) -> cst.Module:
 
 def _held(tree: Tree, finding: Finding, imports: Imports, asks: str) -> str:
     """A name that holds what a function says, or its call."""
-    for name, value in given(tree, tree.way_to(finding.span.line)):
+    for name, value in given(tree, tree.path_to(finding.span.line)):
         if isinstance(value, cst.Call) and imports.is_name_of(dotted(value.func), asks):
             return name
     return f"{imports.wanted(asks, 'torch.distributed')}()"
@@ -56,7 +56,7 @@ def _alike(seed: cst.BaseExpression) -> str:
             name = dotted(rank.func if isinstance(rank, cst.Call) and not rank.args else rank) or ""
             if name.rsplit(".", 1)[-1] in ("rank", "local_rank", "global_rank", "get_rank"):
                 return cst.Module([]).code_for_node(other)
-    raise Refused("the seed is not a sum with the rank")
+    raise FixNotApplicable("the seed is not a sum with the rank")
 
 
 def _as_text(text: str, old: cst.CSTNode) -> cst.BaseExpression:
@@ -71,9 +71,9 @@ def same_split(tree: Tree, finding: Finding) -> cst.Module:
     imports = Imports(tree, finding.span.line)
     plain = [arg for arg in call.args if arg.keyword is None]
     if not imports.is_name_of(dotted(call.func), "torch.utils.data.random_split"):
-        raise Refused("the split is not called by a name of torch's")
+        raise FixNotApplicable("the split is not called by a name of torch's")
     if any(arg.star for arg in call.args) or len(plain) > 2:
-        raise Refused("the arguments of the split are not all written out by name")
+        raise FixNotApplicable("the arguments of the split are not all written out by name")
     seeded = cst.parse_expression(f"{imports.wanted('torch.Generator', 'torch')}().manual_seed(0)")
     return imports.put_into(tree.replaced(call, with_argument(call, "generator", seeded)))
 
@@ -88,12 +88,12 @@ def _sorted_listing(tree: Tree, finding: Finding) -> cst.Module:
         and is_kind(node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or "", "lists-paths")
     ]
     if len(found) != 1:
-        raise Refused("the listing is written in a way that is not known here")
+        raise FixNotApplicable("the listing is written in a way that is not known here")
     above = parents[found[0]]
     if (
         isinstance(above, cst.Arg)
         and isinstance(call := parents[above], cst.Call)
         and dotted(call.func) in ("sorted", "len", "set")
     ):
-        raise Refused("the order of the listing is not used")
+        raise FixNotApplicable("the order of the listing is not used")
     return tree.replaced(found[0], cst.Call(cst.Name("sorted"), [cst.Arg(found[0])]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
-from ddp_audit.fix.tree import Refused, Step, Tree, bindings, dotted, walk, written
+from ddp_audit.fix.tree import FixNotApplicable, Step, Tree, bindings, dotted, walk, written
 
 _COUNTING = ("range", "trange", "count")
 
@@ -50,17 +50,17 @@ def given(tree: Tree, way: Sequence[Step]) -> Iterator[tuple[str, cst.BaseExpres
 
 def epoch_loop(tree: Tree, line: int) -> tuple[cst.For, str]:
     """The for statement that begins in a line, and the plain name that it gives to the epoch. Raises Refused."""
-    way = tree.way_to(line)
+    way = tree.path_to(line)
     loop = way[-1].statement if way else None
     if not isinstance(loop, cst.For) or tree.position(loop).start.line != line:
-        raise Refused("the loop over epochs is not a for statement of this file")
+        raise FixNotApplicable("the loop over epochs is not a for statement of this file")
     if not isinstance(loop.target, cst.Name) or loop.target.value == "_":
-        raise Refused("the loop over epochs has no plain name for the epoch")
+        raise FixNotApplicable("the loop over epochs has no plain name for the epoch")
     counts = any(isinstance(part, cst.Name) and part.value in _COUNTING for part in walk(loop.iter))
     if not counts and "epoch" not in loop.target.value.lower():
-        raise Refused(f"{loop.target.value} need not be a number")
+        raise FixNotApplicable(f"{loop.target.value} need not be a number")
     if not isinstance(loop.body, cst.IndentedBlock):
-        raise Refused("the loop over epochs stands on one line")
+        raise FixNotApplicable("the loop over epochs stands on one line")
     if loop.target.value in written([loop.body]):
-        raise Refused(f"{loop.target.value} is changed inside the loop")
+        raise FixNotApplicable(f"{loop.target.value} is changed inside the loop")
     return loop, loop.target.value

@@ -8,7 +8,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.fix.arguments import keyword_of
 from ddp_audit.fix.imports import Imports
 from ddp_audit.fix.scopes import given, scope_of
-from ddp_audit.fix.tree import Refused, Statement, Step, Tree, bindings, dotted, read, split_blank, touched, walk, written
+from ddp_audit.fix.tree import FixNotApplicable, Statement, Step, Tree, bindings, dotted, read, split_blank, touched, walk, written
 
 # First word of a fix's detail: where the new seed goes. Then the stream, the line of the loop or spawn, and the seed's number.
 BEFORE_LOOP, IN_SPAWNED = "before-loop", "in-spawned"
@@ -23,19 +23,19 @@ def seeded_by_rank(tree: Tree, finding: Finding) -> cst.Module:
         return _before_loop(tree, finding, stream, line, number)
     if how == IN_SPAWNED:
         return _in_spawned(tree, finding, int(words[0]))
-    raise Refused("where training begins is not known")
+    raise FixNotApplicable("where training begins is not known")
 
 
 def _before_loop(tree: Tree, finding: Finding, stream: str, line: int, number: str) -> cst.Module:
-    way = tree.way_to(line)
+    way = tree.path_to(line)
     loop = way[-1] if way else None
     if loop is None or not isinstance(loop.statement, cst.For | cst.While):
-        raise Refused("the loop that trains stands in a statement with others")
+        raise FixNotApplicable("the loop that trains stands in a statement with others")
     seed = _seed_at(tree, finding)
     text = tree.module.code_for_node(seed) if seed is not None else ""
     if seed is None or not (isinstance(seed, cst.Integer) or _holds(tree, finding, seed, way)):
         if number == "-":
-            raise Refused("the seed is not known where training begins")
+            raise FixNotApplicable("the seed is not known where training begins")
         text = number
     imports = Imports(tree, line)
     root = _SEEDS[stream].rpartition(".")[0]
@@ -58,7 +58,7 @@ def _seed_at(tree: Tree, finding: Finding) -> cst.BaseExpression | None:
 
 def _holds(tree: Tree, finding: Finding, seed: cst.BaseExpression, way: list[Step]) -> bool:
     """Whether the name that a seed has is there, and the same, at the end of a way in the same function."""
-    start = tree.way_to(finding.span.line)
+    start = tree.path_to(finding.span.line)
     shared = next((step for step in way for other in start if step.block is other.block and other.index < step.index), None)
     if shared is None or scope_of(tree, start) is not scope_of(tree, way):
         return False
@@ -71,12 +71,12 @@ def _in_spawned(tree: Tree, finding: Finding, line: int) -> cst.Module:
     function, spawn = _spawned(tree, line)
     handed = seed is not None and _is_handed_over(seed, function, spawn) and not _is_conditional(tree, finding, line)
     if seed is None or not (handed or isinstance(seed, cst.Integer) or _is_constant(tree, seed)):
-        raise Refused("the seed is not known in what is spawned")
+        raise FixNotApplicable("the seed is not known in what is spawned")
     imports = Imports(tree, tree.position(function).start.line)
     made = [node for node in walk(function.body) if imports.is_call_of(node, "torch.distributed.init_process_group")]
     if len(made) != 1:
-        raise Refused("what is spawned makes its group elsewhere")
-    way = tree.way_to(tree.position(made[0]).start.line)
+        raise FixNotApplicable("what is spawned makes its group elsewhere")
+    way = tree.path_to(tree.position(made[0]).start.line)
     rank = _rank(tree, way, imports, _rank_argument(made[0]))
     code = tree.module.code_for_node(seed)
     new = cst.parse_statement(f"{imports.wanted('torch.manual_seed', 'torch')}({code} + {rank})")
@@ -97,8 +97,8 @@ def _is_handed_over(seed: cst.BaseExpression, function: cst.FunctionDef, spawn: 
 
 def _is_conditional(tree: Tree, finding: Finding, line: int) -> bool:
     """Whether the seed stands under a condition of its own, which may ask whether there is one, and not the spawn in a line."""
-    shared = [step.statement for step in tree.way_to(line)]
-    own = [step.statement for step in tree.way_to(finding.span.line) if not any(step.statement is one for one in shared)]
+    shared = [step.statement for step in tree.path_to(line)]
+    own = [step.statement for step in tree.path_to(finding.span.line) if not any(step.statement is one for one in shared)]
     return any(isinstance(statement, cst.If) for statement in own)
 
 
@@ -121,7 +121,7 @@ def _spawned(tree: Tree, line: int) -> tuple[cst.FunctionDef, cst.Call]:
             found = [part for part in tree.module.body if isinstance(part, cst.FunctionDef) and part.name.value == name]
             if len(found) == 1 and isinstance(found[0].body, cst.IndentedBlock):
                 return found[0], node
-    raise Refused("what is spawned is not a function of this file")
+    raise FixNotApplicable("what is spawned is not a function of this file")
 
 
 def _rank_argument(statement: cst.CSTNode) -> str | None:

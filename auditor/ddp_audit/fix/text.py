@@ -62,10 +62,10 @@ def as_bytes(text: str, original: bytes) -> bytes:
     if set(ends) - {"\n", ""}:
         plain = [line.rstrip("\r\n") + ("\n" if end else "") for line, end in zip(old, ends, strict=True)]
         matched = difflib.SequenceMatcher(None, plain, new, autojunk=False).get_opcodes()
-        mended: list[str] = []
+        changed: list[str] = []
         for tag, old_start, old_end, start, end in matched:
-            mended += old[old_start:old_end] if tag == "equal" else [line.replace("\n", usual) for line in new[start:end]]
-        new = mended
+            changed += old[old_start:old_end] if tag == "equal" else [line.replace("\n", usual) for line in new[start:end]]
+        new = changed
     return "".join(new).encode(encoding)
 
 

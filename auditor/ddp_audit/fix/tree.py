@@ -21,7 +21,7 @@ _MOST_TEXT = 300_000  # characters of a file that is changed: libcst takes up to
 _DEEPEST = 600  # syntax nodes in each other; people's files have 30
 
 
-class Refused(Exception):
+class FixNotApplicable(Exception):
     """A codemod that leaves the file alone, because its edit would not be right here. The text completes 'no automatic fix: ..'."""
 
 
@@ -61,18 +61,18 @@ class Tree:
 
     def __init__(self, text: str) -> None:
         if len(text) > _MOST_TEXT:
-            raise Refused(f"the file has more than {_MOST_TEXT:,} characters")
+            raise FixNotApplicable(f"the file has more than {_MOST_TEXT:,} characters")
         if _is_deep(text):
-            raise Refused("the file is nested too deeply")
+            raise FixNotApplicable("the file is nested too deeply")
         try:
             wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         except (cst.ParserSyntaxError, RecursionError) as error:
-            raise Refused(f"libcst cannot read the file ({type(error).__name__})") from None
+            raise FixNotApplicable(f"libcst cannot read the file ({type(error).__name__})") from None
         self.module = wrapper.module
         try:
             self._positions = wrapper.resolve(PositionProvider)
         except (RecursionError, KeyError):  # libcst's own handler of the first raises the second
-            raise Refused("the file is nested too deeply") from None
+            raise FixNotApplicable("the file is nested too deeply") from None
 
     def position(self, node: cst.CSTNode) -> CodeRange:
         """Where a node begins and ends: lines from 1, columns from 0."""
@@ -80,7 +80,7 @@ class Tree:
         assert isinstance(found, CodeRange)
         return found
 
-    def way_to(self, line: int) -> list[Step]:
+    def path_to(self, line: int) -> list[Step]:
         """The statements around a line, outermost first; empty where the line holds none."""
         found: list[Step] = []
         blocks: list[Block] = [self.module]
@@ -94,12 +94,12 @@ class Tree:
                     break
         return found
 
-    def meeting(self, first_line: int, second_line: int) -> tuple[Step, Step, list[Step]]:
+    def common_block(self, first_line: int, second_line: int) -> tuple[Step, Step, list[Step]]:
         """The statements of one block that lead to two lines, the earlier one first, and the rest of the way to the second.
 
         Raises Refused where no block holds both in that order.
         """
-        first, second = self.way_to(first_line), self.way_to(second_line)
+        first, second = self.path_to(first_line), self.path_to(second_line)
         shared = None
         for depth, (left, right) in enumerate(zip(first, second, strict=False)):
             if left.block is not right.block:
@@ -108,7 +108,7 @@ class Tree:
             if left.index != right.index:
                 break
         if shared is None or first[shared].index >= second[shared].index:
-            raise Refused("the two statements do not stand one after the other in one block")
+            raise FixNotApplicable("the two statements do not stand one after the other in one block")
         return first[shared], second[shared], second[shared + 1 :]
 
     def at(self, kind: type[_Kind], finding: Finding) -> _Kind:
@@ -120,7 +120,7 @@ class Tree:
                 place = self.position(node)
                 if (place.start.line, place.start.column, place.end.line, place.end.column) == wanted:
                     return node
-        raise Refused("the place of the finding is written in a way that is not known here")
+        raise FixNotApplicable("the place of the finding is written in a way that is not known here")
 
     def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
         """The parent of every node."""
@@ -128,10 +128,10 @@ class Tree:
 
     def holding(self, node: cst.CSTNode) -> Step:
         """The innermost statement that a node is in. Raises Refused where it stands in the header of a block."""
-        way = self.way_to(self.position(node).start.line)
+        way = self.path_to(self.position(node).start.line)
         found = next((step for step in reversed(way) if any(part is node for part in walk(step.statement))), None)
         if found is None or not isinstance(found.statement, cst.SimpleStatementLine):
-            raise Refused("it does not stand in a statement of its own")
+            raise FixNotApplicable("it does not stand in a statement of its own")
         return found
 
     def with_block(self, block: Block, statements: Sequence[cst.CSTNode]) -> cst.Module:
@@ -189,7 +189,7 @@ def related_line(finding: Finding, role: str) -> int:
     """The line of the first place with a role in the finding's file. Raises Refused."""
     lines = [r.line for r in finding.related if r.role == role and r.path == finding.span.path]
     if not lines:
-        raise Refused(f"the {role} stands in another file")
+        raise FixNotApplicable(f"the {role} stands in another file")
     return lines[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import contracts, flight, long_work, sides
+from ddp_audit.program import async_ops, contracts, long_work, sides
 from ddp_audit.program.classes import instantiate
 from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
@@ -41,7 +41,7 @@ def call(lw: Lowering, node: ast.Call) -> Value:
     long_work.note(lw, node, function, args)
     hinted = hinted_call(lw, node, args, kwargs) if lw.hints.names else None
     result = dispatch(lw, node, function, args, kwargs) if hinted is None else hinted
-    flight.after_call(lw, node, function, (*args, *kwargs.values()))
+    async_ops.after_call(lw, node, function, (*args, *kwargs.values()))
     return result
 
 

@@ -13,7 +13,7 @@ from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given
 from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.knowledge.libraries import has_batchnorm
-from ddp_audit.program import changes, contracts_random, contracts_schedules, flight, lookup
+from ddp_audit.program import async_ops, changes, contracts_random, contracts_schedules, lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
 from ddp_audit.program.contracts_modules import put
 from ddp_audit.program.contracts_reports import note_report
@@ -82,8 +82,8 @@ def _collective(name: str) -> Contract:
             _make_uniform(lw, written, op, arguments)
         elif op == "reduce" and written is not None and "dst" in arguments:
             _reduce_into(lw, written, arguments)
-        if flight.is_async(arguments):
-            return flight.launch(lw, node, op, parameters, issued)
+        if async_ops.is_async(arguments):
+            return async_ops.launch(lw, node, op, parameters, issued)
         return Unknown(text=lw.text(node))
 
     return call
@@ -141,7 +141,7 @@ def _point_to_point(name: str) -> Contract:
         arguments = given(name, args, kwargs)
         issued = lw.emit(node, PointToPoint(target=args[0] if args else None, args=arguments, op=op))
         if op in ("isend", "irecv"):
-            return flight.launch(lw, node, op, ("tensor",), issued)
+            return async_ops.launch(lw, node, op, ("tensor",), issued)
         return Unknown(text=lw.text(node))
 
     return call
@@ -325,7 +325,7 @@ def _autograd_backward(lw: Lowering, node: ast.Call, args: list[Value], kwargs: 
 
 
 def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    flight.touch_gradients(lw, node)
+    async_ops.touch_gradients(lw, node)
     receiver = the_object(bound.receiver)
     word = bound.receiver.text.lower()
     if (receiver is not None and receiver.kind == "scaler") or (receiver is None and "scaler" in word):

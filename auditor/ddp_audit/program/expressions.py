@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.program import flight, guard_functions, names
+from ddp_audit.program import async_ops, guard_functions, names
 from ddp_audit.program.calls import call
 from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
 from ddp_audit.program.described import described_value
@@ -65,20 +65,20 @@ def _hinted_attribute(lw: Lowering, node: ast.Attribute) -> Value:
 
 
 def _operator(lw: Lowering, node: ast.BinOp) -> Value:
-    flight.touch(lw, node.left, node)
-    flight.touch(lw, node.right, node)
+    async_ops.touch(lw, node.left, node)
+    async_ops.touch(lw, node.right, node)
     return _binary(lw, node, lw.eval(node.left), names.OPERATORS.get(type(node.op), "?"), lw.eval(node.right))
 
 
 def _sign(lw: Lowering, node: ast.UnaryOp) -> Value:
-    flight.touch(lw, node.operand, node)
+    async_ops.touch(lw, node.operand, node)
     return operation(names.OPERATORS.get(type(node.op), "?"), lw.eval(node.operand), text=lw.text(node))
 
 
 def _comparison(lw: Lowering, node: ast.Compare) -> Value:
     if not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
         for operand in (node.left, *node.comparators):
-            flight.touch(lw, operand, node)
+            async_ops.touch(lw, operand, node)
     return _compare(lw, node, lw.eval(node.left), node.ops, [lw.eval(c) for c in node.comparators])
 
 

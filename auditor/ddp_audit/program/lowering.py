@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.findings import Span
 from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import (
+    async_ops,
     changes,
     conditions,
     contexts,
@@ -23,7 +24,6 @@ from ddp_audit.program import (
     distributed_runs,
     exits,
     expressions,
-    flight,
     flow,
     iteration,
     lists,
@@ -230,7 +230,7 @@ class Lowering:
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Binds an assignment target."""
-        flight.rebound(self, target)
+        async_ops.rebound(self, target)
         match target:
             case ast.Name(id=name):
                 old = self.state.get((self.here.of(name).id, name))
@@ -244,7 +244,7 @@ class Lowering:
             case ast.Attribute(value=owner, attr=attr):
                 lookup.assign_attribute(self, target, self.eval(owner), attr, value)
             case ast.Subscript(value=owner, slice=index):
-                flight.touch(self, owner, target, write=True)
+                async_ops.touch(self, owner, target, write=True)
                 iteration.assign_item(self, target, owner, self.eval(index), value)
             case ast.Starred(value=inner):
                 self.assign(inner, Unknown(taint=value.taint))
@@ -373,7 +373,7 @@ class Lowering:
                 result = self.eval(value)
                 for target in targets:
                     self.assign(target, self._configured(target, result, node))
-                    flight.take_over(self, target, value)
+                    async_ops.take_over(self, target, value)
             case ast.AnnAssign(target=target, value=value):
                 if value is not None:
                     self.assign(target, self._configured(target, self.eval(value), node))
@@ -397,7 +397,7 @@ class Lowering:
                 self.assign_name(node.name, make_class(self, node))
             case ast.Return(value=value):
                 result = self.eval(value)
-                flight.returned(self, value)
+                async_ops.returned(self, value)
                 self.here.returns.append((tuple(self.guards[self.here.guard_base :]), result))
                 self.emit(node, Jump(what="return", value=result))
                 exits.note(self, "return")
@@ -444,8 +444,8 @@ class Lowering:
     def augmented(self, node: ast.AugAssign) -> None:
         """`a //= b` and its like."""
         left, right = self.eval(node.target), self.eval(node.value)
-        flight.touch(self, node.target, node, write=True)
-        flight.touch(self, node.value, node)
+        async_ops.touch(self, node.target, node, write=True)
+        async_ops.touch(self, node.value, node)
         op = names.OPERATORS.get(type(node.op), "?")
         result = operation(op, left, right, text=self.text(node.target))
         if op == "//":

@@ -52,7 +52,7 @@ _MEASURE = lazy_compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OneSided:
+class UnmatchedCollective:
     """A collective that ranks on one side of `guard` issue alone, or (`counterpart`) against another one on the other side."""
 
     node: Traffic
@@ -183,12 +183,12 @@ def at(leaf_name: str, index: int, world: World) -> World:
 # ---- one-sided collectives
 
 
-def one_sided(program: Program) -> list[OneSided]:
+def find_unmatched_collectives(program: Program) -> list[UnmatchedCollective]:
     """Collectives, DDP constructors included, that only some ranks issue; each node once, in order.
 
     Silent on a collective over a group that could not be followed, and on point-to-point operations.
     """
-    found: dict[int, OneSided] = {}
+    found: dict[int, UnmatchedCollective] = {}
     for traffic in _roots(program):
         for nodes, atoms in _scenarios(traffic):
             for part in _one_sided_in(nodes, program.world_size, atoms):
@@ -223,7 +223,7 @@ def _asks(test: Value, name: str) -> bool:
     return any(default.name == name for default in defaults_in(test))
 
 
-def _one_sided_in(traffic: Sequence[Traffic], world_size: int | None, atoms: dict[str, Any]) -> Iterator[OneSided]:
+def _one_sided_in(traffic: Sequence[Traffic], world_size: int | None, atoms: dict[str, Any]) -> Iterator[UnmatchedCollective]:
     for job in worlds_by_size(world_size):
         ranks = [replace(world, atoms=atoms) for world in job] if atoms else job
         groups = {n.number: members(group_of(n), ranks[0]) or frozenset() for n in traffic}
@@ -283,7 +283,7 @@ def _collect(items: Sequence[Item], found: list[Node]) -> None:
             _collect(item.body, found)
 
 
-def _between_ranks(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[OneSided]:
+def _between_ranks(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[UnmatchedCollective]:
     """What two ranks of one job do not issue alike."""
     for mine, theirs in _apart(traffic, one, other):
         for left, right, difference in _unmatched(mine, theirs):
@@ -320,12 +320,12 @@ def _apart(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[tup
             theirs.append(node)
 
 
-def _part(left: Traffic, right: Traffic | None, difference: str, one: World, other: World) -> OneSided | None:
+def _part(left: Traffic, right: Traffic | None, difference: str, one: World, other: World) -> UnmatchedCollective | None:
     for guard in left.guards:
         if RANK in guard.test.taint:
             answers = holds(guard.test, one), holds(guard.test, other)
             if None not in answers and answers[0] != answers[1]:
-                return OneSided(left, guard, frozenset({RANK}), right, difference)
+                return UnmatchedCollective(left, guard, frozenset({RANK}), right, difference)
     return None
 
 
@@ -334,7 +334,7 @@ def issues(node: Node, world: World) -> bool:
     return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
 
 
-def _between_answers(traffic: Sequence[Traffic]) -> Iterator[OneSided]:
+def _between_answers(traffic: Sequence[Traffic]) -> Iterator[UnmatchedCollective]:
     """What ranks issue where a condition on their own data, files, clock or random numbers holds, against where it does not."""
     keys: dict[str, Taint] = {}
     for node in traffic:
@@ -354,7 +354,7 @@ def _between_answers(traffic: Sequence[Traffic]) -> Iterator[OneSided]:
             for left, right, difference in _unmatched(yes, no):
                 guard = next(g for g in left.guards if _key(g)[0] == key)
                 if guard.via != "early-exit":
-                    yield OneSided(left, guard, taint, right, difference)
+                    yield UnmatchedCollective(left, guard, taint, right, difference)
             yes, no = [], []
 
 
@@ -471,6 +471,20 @@ def anchor(node: Node, guard: Guard) -> Span:
 
 
 __all__ = [
-    "OneSided", "anchor", "at", "group_of", "holds", "is_default", "issues", "local_taint", "loop_leaves", "members",
-    "met_in_branches", "nodes_in", "one_sided", "reduce_op", "turns", "worlds_by_size",
+    "UnmatchedCollective",
+    "anchor",
+    "at",
+    "find_unmatched_collectives",
+    "group_of",
+    "holds",
+    "is_default",
+    "issues",
+    "local_taint",
+    "loop_leaves",
+    "members",
+    "met_in_branches",
+    "nodes_in",
+    "reduce_op",
+    "turns",
+    "worlds_by_size",
 ]  # fmt: skip

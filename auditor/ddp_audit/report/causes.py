@@ -28,6 +28,9 @@ class Cause:
         return 1 + len(self.others)
 
 
+_MOST_OF_LINE = 80  # columns: infos take one line
+
+
 def causes_of(findings: Iterable[Finding]) -> list[Cause]:
     """Return the causes, the gravest first, then by path and line."""
     groups: dict[tuple[str, ...], list[Finding]] = {}
@@ -51,9 +54,20 @@ def infos_line(folded: Sequence[Cause]) -> str:
     """Return the line that counts folded infos; empty without any."""
     if not folded:
         return ""
-    counts = Counter(f"{cause.finding.code} {cause.finding.name}" for cause in folded)
-    named = ", ".join(rule if number == 1 else f"{rule} ({number})" for rule, number in sorted(counts.items()))
-    return f"{count(len(folded), 'info')} not shown (--show info): {named}"
+    counts = Counter((cause.finding.code, cause.finding.name) for cause in folded)
+    rules = sorted(counts)
+    head = f"{count(len(folded), 'info')} not shown (--show info): "
+    line = head + ", ".join(f"{code} {name}{f' ({counts[code, name]})' * (counts[code, name] > 1)}" for code, name in rules)
+    for more in range(len(rules)):
+        if len(line) <= _MOST_OF_LINE:
+            break
+        line = head + _codes(rules[: len(rules) - more], more)
+    return line
+
+
+def _codes(rules: Sequence[tuple[str, str]], more: int) -> str:
+    """The codes of rules, and how many `more` there are."""
+    return ", ".join(code for code, _ in rules) + (f" and {count(more, 'more rule')}" if more else "")
 
 
 def counts_line(causes: Sequence[Cause]) -> str:
@@ -107,7 +121,7 @@ def remarks(result: AuditResult) -> list[str]:
 
 def looked_at_lines(result: AuditResult) -> list[str]:
     """Return what an audit without findings looked at: the files, and the outcome of each predicted run."""
-    files = sorted(result.looked_at - {error.path for error in result.errors})
+    files = sorted(result.files_read - {error.path for error in result.errors})
     if not files:
         return []
     named = ", ".join(files[:5]) + (f" and {count(len(files) - 5, 'more file')}" if len(files) > 5 else "")

@@ -29,7 +29,7 @@ def closing_line(result: AuditResult, causes: Sequence[Cause] | None = None) -> 
     if not result.files and not result.findings:
         why = f"{count(failed, 'path')} could not be read or parsed" if failed else "every path is excluded"
         return f"No file was audited: {why}."
-    audited = result.looked_at - (failures - {finding.span.path for finding in result.findings})
+    audited = result.files_read - (failures - {finding.span.path for finding in result.findings})
     if not audited and not result.findings:
         return f"No file was audited: {count(failed, 'file')} could not be audited."
     shown = result.findings if causes is None else [cause.finding for cause in causes]

@@ -154,7 +154,7 @@ class Session:
             entries = read_baseline(name)
         except BaselineError as error:
             return result.findings, f"{error}; all findings are shown"
-        return compare(result.findings, entries, result.looked_at, result.codes, baseline=name).new, ""
+        return compare(result.findings, entries, result.files_read, result.codes, baseline=name).new, ""
 
     def close(self, document: Document) -> list[Document]:
         """Forgets a document; returns those to audit because they see what the disk holds from now on."""
@@ -200,11 +200,11 @@ def _mended(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
         return {}
     from ddp_audit.fix.catalogue import FIXES, title_of
     from ddp_audit.fix.rounds import edit_for, refused_past_budget
-    from ddp_audit.fix.tree import Refused, Tree
+    from ddp_audit.fix.tree import FixNotApplicable, Tree
 
     found: dict[int, Change] = {}
     tree: Tree | None = None
-    with suppress(Refused), refused_past_budget():
+    with suppress(FixNotApplicable), refused_past_budget():
         for number, finding in able.items():
             assert finding.fix is not None
             if finding.code not in FIXES:
@@ -212,7 +212,7 @@ def _mended(text: str, findings: Sequence[Finding]) -> dict[int, Change]:
             tree = tree or Tree(text)
             try:
                 edit = edit_for(text, tree, finding)
-            except Refused:
+            except FixNotApplicable:
                 continue
             if edit is not None:
                 title = f"{finding.code}: {title_of(finding)}"

@@ -203,10 +203,19 @@ def _config(table: Any, path: Path, unread: Sequence[str]) -> Config:
             raise ConfigError(f"{shown}: unknown key '{key}'{hint}")
         words, fits = _KEYS[key]
         if not fits(value):
-            raise ConfigError(f"{shown}: '{key}' must be {words}")
+            raise ConfigError(f"{shown}: '{key}' must be {words}{_near_value(value, words)}")
         values[key.replace("-", "_")] = value
     config = Config(path=shown, unread=tuple(unread), **values)
     return replace(config, stub_texts=_stub_texts(config)) if config.stubs else config
+
+
+def _near_value(value: Any, words: str) -> str:
+    """The nearest of the values that a key can have, as a question; empty where none is near, or the value is no text."""
+    import difflib  # for a message that ends the run
+
+    values = words.removeprefix("one of ").split(", ") if words.startswith("one of ") else []
+    found = difflib.get_close_matches(value, values, 1, 0.6) if isinstance(value, str) else []
+    return f"; did you mean '{found[0]}'?" if found else ""
 
 
 def _stub_texts(config: Config) -> tuple[tuple[str, str], ...]:

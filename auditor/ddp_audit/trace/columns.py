@@ -22,13 +22,13 @@ from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event
 from ddp_audit.gc_pause import gc_paused
-from ddp_audit.trace.book import Book, Definition, Odd
+from ddp_audit.trace.definition_table import Definition, DefinitionTable, UnsupportedLayout
+from ddp_audit.trace.event_layout import EventLayout
 from ddp_audit.trace.headers import FIRST_SLOT, PER_CHUNK, Header, TraceError, is_gone, rank_of, read_header
 from ddp_audit.trace.locked import stands_locked
 from ddp_audit.trace.plain import open_plain
 from ddp_audit.trace.rank_file import RankReader, still_open
 from ddp_audit.trace.ring_file import whole
-from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.standing import judge
 from ddp_audit.trace.store import Reader, assemble, look_past_met, no_trace, read_meta
 from ddp_audit.trace.worker import layout
@@ -75,7 +75,7 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     """What these files of ranks in a folder hold; otherwise as `load_columns`."""
     run = RecordedRun(world_size=0)
     run.meta = read_meta(folder) or {}
-    book = Book()
+    book = DefinitionTable()
     readers: dict[int, Reader] = {}
     with gc_paused():
         for number, (rank, name) in enumerate(names.items()):
@@ -90,7 +90,7 @@ def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None
     return run, book.places
 
 
-def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
+def _messages(readers: Mapping[int, Reader], book: DefinitionTable) -> Messages:
     found = Messages(book.places.payloads)
     found.partial.update(rank for rank, reader in readers.items() if reader.rank_run.lost)
     for rank, reader in readers.items():
@@ -104,12 +104,12 @@ def _messages(readers: Mapping[int, Reader], book: Book) -> Messages:
     return found
 
 
-def _read(path: str, rank: int, book: Book) -> Reader:
+def _read(path: str, rank: int, book: DefinitionTable) -> Reader:
     try:
         reader = ColumnReader(path, rank)
         reader.read(book)
         return reader
-    except (OSError, TraceError, Odd, KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, TraceError, UnsupportedLayout, KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
         # Something that is seldom or damaged: the other reader knows it, or says what is wrong.
         plain = RankReader(Path(path), rank, strict=True)
         plain.read()
@@ -131,19 +131,19 @@ class ColumnReader:
         self.run_id: str | None = None
         self.world_size = 0
 
-    def read(self, book: Book) -> None:
+    def read(self, book: DefinitionTable) -> None:
         descriptor = open_plain(self.path)
         try:
             start = os.pread(descriptor, layout.HEADER.size + book.likely, 0)
             header = read_header(self.rank_run.rank, start[: layout.HEADER.size], True)
             if header is None or os.fstat(descriptor).st_size % layout.CHUNK:
-                raise Odd
+                raise UnsupportedLayout
             if header.ring:
                 pieces = _pieces(header)
                 data = _joined(descriptor, pieces)
                 after = read_header(self.rank_run.rank, os.pread(descriptor, layout.HEADER.size, 0), True)
                 if after is None or after.is_over(header.first_chunk):
-                    raise Odd
+                    raise UnsupportedLayout
                 data = data[: len(data[::_SIZE].rstrip(b"\0")) * _SIZE]
             else:
                 pieces = []
@@ -154,11 +154,11 @@ class ColumnReader:
         book.likely = (len(data) // _PAGE + 2) * _PAGE  # the next file is about as long
         kinds = data[0::_SIZE]
         if kinds.translate(None, _KNOWN_KINDS):
-            raise Odd
+            raise UnsupportedLayout
         if header.version != layout.UNCHECKED:
             slots = b"".join([book.checks.slots(*piece[:2]) for piece in pieces or [Piece(FIRST_SLOT, len(kinds), 0)]])
             if book.checks.first_damaged(data, kinds, slots[: 4 * len(kinds)]) is not None:
-                raise Odd
+                raise UnsupportedLayout
         if header.ring:
             self.rank_run.lost = header.has_gap
             data = whole(data, book, header)
@@ -263,7 +263,7 @@ class LateEvents(Sequence[Event]):
     def __init__(
         self,
         path: str,
-        shape: Shape,
+        shape: EventLayout,
         definitions: list[Definition | None],
         runs: list[tuple[int, int]],
         data: bytes,
@@ -380,7 +380,7 @@ class LateEvents(Sequence[Event]):
         """The definition of an event of a kind of which there are few."""
         found = self._definitions[int.from_bytes(self._rare[position][4:8], "little")]
         if found is None:
-            raise Odd
+            raise UnsupportedLayout
         return found
 
     def of_kinds(self, kinds: tuple[str, ...]) -> Iterator[Event]:

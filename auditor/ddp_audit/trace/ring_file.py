@@ -16,7 +16,7 @@ from ddp_audit.trace.headers import FIRST_SLOT, PER_CHUNK, Header
 from ddp_audit.trace.worker import layout
 
 if TYPE_CHECKING:
-    from ddp_audit.trace.book import Book
+    from ddp_audit.trace.definition_table import DefinitionTable
 
 _SIZE = layout.RECORD_SIZE
 _IN_FIRST = PER_CHUNK - FIRST_SLOT
@@ -24,7 +24,7 @@ _STREAM = (layout.COLLECTIVE, layout.EVENT)
 _PARTS = re.compile(b"\\x01+")
 
 
-def whole(data: bytes, book: Book, header: Header) -> bytes:
+def whole(data: bytes, book: DefinitionTable, header: Header) -> bytes:
     """The records with those emptied that cannot be understood, or that are there twice."""
     found = bytearray(data)
     if header.has_gap:

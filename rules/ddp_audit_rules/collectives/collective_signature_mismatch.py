@@ -6,9 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 
-from ddp_audit.compare.ended import failed_by_itself
 from ddp_audit.compare.run import RAISED, RecordedRun
 from ddp_audit.compare.sequence import Signature, agree, signature
+from ddp_audit.compare.termination import failed_by_itself
 from ddp_audit.events import COLLECTIVE, EXCEPTION, POINT_TO_POINT
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule, guard_relations

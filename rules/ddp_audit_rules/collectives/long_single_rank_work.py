@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.ended import failed_by_peer
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.termination import failed_by_peer
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import Node, Wrap

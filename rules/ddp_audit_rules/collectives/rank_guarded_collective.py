@@ -9,7 +9,7 @@ from ddp_audit.events import COLLECTIVE
 from ddp_audit.findings import Finding, Fix, Related
 from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Collective
-from ddp_audit.tree.questions import OneSided, anchor, asks_form, one_sided, reduce_op
+from ddp_audit.tree.questions import UnmatchedCollective, anchor, asks_form, find_unmatched_collectives, reduce_op
 from ddp_audit.tree.values import CLOCK, DATA, RANK, SIGNAL, Unknown
 from ddp_audit_rules.facts.parted import counts_at, has_diverged, parted
 
@@ -75,7 +75,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         seen: set[object] = set()
-        for part in one_sided(context.program):
+        for part in find_unmatched_collectives(context.program):
             if part.node.hidden is not self.hidden:
                 continue
             span = anchor(part.node, part.guard)
@@ -83,7 +83,7 @@ dist.destroy_process_group()
                 seen.add(span)
                 yield self.one_finding(part)
 
-    def one_finding(self, part: OneSided) -> Finding:
+    def one_finding(self, part: UnmatchedCollective) -> Finding:
         """The finding for one one-sided collective."""
         node, guard, span = part.node, part.guard, anchor(part.node, part.guard)
         name = node.called
@@ -119,7 +119,7 @@ dist.destroy_process_group()
             span, message, explanation, related=related, confidence=_confidence(part), severity=severity, guards=switched, fix=fix
         )
 
-    def _against(self, part: OneSided, here: str) -> str:
+    def _against(self, part: UnmatchedCollective, here: str) -> str:
         other = part.counterpart
         assert other is not None
         if part.difference == "reduce operation":
@@ -143,7 +143,7 @@ dist.destroy_process_group()
         return "not-observed"
 
 
-def _confidence(part: OneSided) -> str:
+def _confidence(part: UnmatchedCollective) -> str:
     if RANK in part.taint and (part.guard.ranks() != "some ranks" or part.counterpart is not None):
         return "likely"
     shape = asks_form(part.guard.test)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.ended import failed_by_itself
 from ddp_audit.compare.run import RecordedRun
+from ddp_audit.compare.termination import failed_by_itself
 from ddp_audit.events import BACKWARD, COLLECTIVE, EXCEPTION, FORWARD, STEP
 from ddp_audit.findings import Finding
 from ddp_audit.rule import Context, Rule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from ddp_audit.compare.ended import exited_in_order, failed_by_itself
 from ddp_audit.compare.run import RAISED, RecordedRun
+from ddp_audit.compare.termination import exited_in_order, failed_by_itself
 from ddp_audit.events import COLLECTIVE, EXCEPTION, GROUP
 from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations

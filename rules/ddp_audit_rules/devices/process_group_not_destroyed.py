@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddp_audit.compare.ended import exited_in_order
 from ddp_audit.compare.run import RAISED, RecordedRun
+from ddp_audit.compare.termination import exited_in_order
 from ddp_audit.events import GROUP
 from ddp_audit.findings import Finding, Fix, Related, Span
 from ddp_audit.rule import Context, Rule

@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.compare.ended import exited_in_order, failed_by_itself, failed_by_peer, was_stopped
 from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.run import EXITED, RAISED, RankRun, RecordedRun, last_of, same_file
+from ddp_audit.compare.termination import exited_in_order, failed_by_itself, failed_by_peer, was_stopped
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, EXCEPTION, POINT_TO_POINT, WRAP, Event
 
 if TYPE_CHECKING:

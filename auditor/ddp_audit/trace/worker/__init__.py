@@ -8,6 +8,6 @@ dispatcher, `patches` and `wrappers` record everything else, `frames` finds the 
 what comes by in every step. `ring` writes the file, whose bytes `layout` describes. `watch` is the thread that notes which
 collectives have returned, `node` asks for all ranks of a host, and `locked` tells the line of a process in which no Python runs.
 
-Evidence of silent faults: `fingerprint` hashes; `looks` at parameters, gradients and optimizers; `factor`, `evidence`,
-`evaluations`, `buffers`, `orders` and `places` for one fault each. `uses` records what single rules of the audit ask for.
+Evidence of silent faults: `fingerprint` hashes; `state_sampler` reads parameters, gradients and optimizers; `factor`, `evidence`,
+`evaluations`, `buffers`, `orders` and `places` for one fault each. `api_hooks` records what single rules of the audit ask for.
 """

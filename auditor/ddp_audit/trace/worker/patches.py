@@ -27,20 +27,20 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout, places
+from ddp_audit.trace.worker.api_hooks import ApiHooks
 from ddp_audit.trace.worker.buffers import Buffers
 from ddp_audit.trace.worker.evaluations import Evaluations
 from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
 from ddp_audit.trace.worker.groups import Groups
 from ddp_audit.trace.worker.hook import hide_from_compiler
-from ddp_audit.trace.worker.looks import Looks
 from ddp_audit.trace.worker.markers import BACKWARD_ENGINE
 from ddp_audit.trace.worker.orders import Order, Orders
 from ddp_audit.trace.worker.ring import mark
 from ddp_audit.trace.worker.samples import Samples
 from ddp_audit.trace.worker.settings import Settings
+from ddp_audit.trace.worker.state_sampler import StateSampler
 from ddp_audit.trace.worker.tracer import Prepared, Tracer
-from ddp_audit.trace.worker.uses import Uses
 from ddp_audit.trace.worker.wrappers import Multipliers, Wrapper, Wrappers
 
 _OPTIONS = (
@@ -99,7 +99,7 @@ class Patches:
         self._reduced = 0  # backward passes with bucket all-reduces so far
         self._backward_pass = Prepared(events.BACKWARD)
         self._buffers = Buffers(tracer, self._event)
-        self._looks = Looks(tracer, self.wrappers, self._buffers, self._event)
+        self._looks = StateSampler(tracer, self.wrappers, self._buffers, self._event)
         self._evaluations = Evaluations(tracer, self.wrappers, self._buffers, self._event)
         self._wrap(DistributedDataParallel, "__init__", self._ddp_init)
         forward = "_pre_forward" if hasattr(DistributedDataParallel, "_pre_forward") else "forward"
@@ -116,7 +116,7 @@ class Patches:
         groups = Groups(tracer, self._event, self._safely)
         for name, around in groups.patches.items():
             self._wrap(c10d, name, around, also=(dist,))
-        self._uses = Uses(tracer, self._event)
+        self._uses = ApiHooks(tracer, self._event)
         self._settings = Settings(tracer, self._event)
         self._wrap(sys, "exit", self._exit)
         self._wrap(sys, "excepthook", self._uncaught)

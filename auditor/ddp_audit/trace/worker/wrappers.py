@@ -47,7 +47,7 @@ class Wrapper:
         self._forwards: dict[tuple[bool, bool, bool], Prepared] = {}
         self.joins = 0  # joins that have ended; in a join the ranks may take different numbers of steps
         self.steps = 0  # since the last of them
-        self.is_due = True  # whether the next step is looked at (looks.py)
+        self.is_due = True  # whether the next step is looked at (state_sampler.py)
 
     @property
     def is_alive(self) -> bool:

@@ -11,9 +11,9 @@ from ddp_audit import events
 from ddp_audit.compare.bulk import Places
 from ddp_audit.events import Event
 from ddp_audit.trace.checks import Checks
+from ddp_audit.trace.event_layout import EventLayout
 from ddp_audit.trace.headers import Header
 from ddp_audit.trace.records import Stack, checked_text, collective_event, other_event, stack_of, text_of
-from ddp_audit.trace.shape import Shape
 from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
@@ -21,7 +21,7 @@ OFTEN = (events.COLLECTIVE, events.FORWARD, events.BACKWARD, events.STEP, events
 _RARE_CODES: dict[str, int] = {}  # kind -> a negative code
 
 
-class Odd(Exception):
+class UnsupportedLayout(Exception):
     """A file that the bulk reader leaves to the plain one."""
 
 
@@ -55,7 +55,7 @@ class Definition:
         return other_event(self.text, self.stack, record)
 
 
-class Book:
+class DefinitionTable:
     """What the files of a run share."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Book:
         self._known: dict[tuple[bytes, Stack], Definition] = {}
         self._codes: dict[tuple[str, Stack], int] = {}
         self._streams: dict[tuple[bytes, bytes, bytes], int] = {}
-        self._shapes: dict[tuple[int, tuple[int, ...], bool], Shape] = {}
+        self._shapes: dict[tuple[int, tuple[int, ...], bool], EventLayout] = {}
 
     def definitions(self, data: bytes, runs: Sequence[tuple[int, int]], version: int) -> list[Definition | None]:
         """The definitions of a file by number; None for stacks. `runs`: where its definition records stand."""
@@ -80,7 +80,7 @@ class Book:
                 if first > last:
                     if last == runs[-1][1]:
                         break  # the writer died within it: nothing refers to it
-                    raise Odd  # its parts do not stand together
+                    raise UnsupportedLayout  # its parts do not stand together
                 raw = data[offset : first * _SIZE]
                 what, value = self._parsed.get((version, raw)) or self._parse(raw, version)
                 number = int.from_bytes(raw[4:8], "little")
@@ -97,7 +97,7 @@ class Book:
         words = array("I", raw)
         first = layout.DEFINITION | what << 8
         if words[0::8] != array("I", range(first, first + (count << 16), 1 << 16)) or words[1::8].count(number) != count:
-            raise Odd
+            raise UnsupportedLayout
         text = b"".join([raw[at : at + layout.FRAGMENT_TEXT] for at in range(_SIZE - layout.FRAGMENT_TEXT, len(raw), _SIZE)])
         text = text[: (count - 1) * layout.FRAGMENT_TEXT + length]
         if version != layout.UNCHECKED:
@@ -127,7 +127,7 @@ class Book:
         runs: Sequence[tuple[int, int]],
         definitions: Sequence[Definition | None],
         header: Header,
-    ) -> Shape:
+    ) -> EventLayout:
         """The shape of a file's events."""
         words = array("I", data)
         defined, indices = words[1::8], words[2::8]
@@ -147,7 +147,7 @@ class Book:
             for kind, code in set(zip(columns[0], codes, strict=True)):
                 known = self.codes[code] if code > 0 else None
                 if code == 0 or (kind == layout.COLLECTIVE) != (known is not None and known.kind == events.COLLECTIVE):
-                    raise Odd
+                    raise UnsupportedLayout
             rare = {code: kind for kind, code in _RARE_CODES.items()}
-            shape = self._shapes[key] = Shape(codes, array("I", columns[2]), self, rare, header.has_gap)
+            shape = self._shapes[key] = EventLayout(codes, array("I", columns[2]), self, rare, header.has_gap)
         return shape

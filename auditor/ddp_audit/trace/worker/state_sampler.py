@@ -28,7 +28,7 @@ _MOST_RANKS = 64  # that look for a file before each step
 Record = Callable[..., Any]
 
 
-class Looks:
+class StateSampler:
     """The looks of one rank. `record` writes an event at the user's line."""
 
     def __init__(self, tracer: Tracer, wrappers: Wrappers, buffers: Buffers, record: Record) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ddp_audit.compare import explain_messages as explain
-from ddp_audit.compare.absent import Position, is_blocked
-from ddp_audit.compare.ended import absent_for_cause, exited_in_order, has_ended
 from ddp_audit.compare.messages import Line, Messages, Side, difference, messages_of, post_of
+from ddp_audit.compare.missing_ranks import Position, is_blocked
 from ddp_audit.compare.run import MISSING, RecordedRun, backwards, last_issued
 from ddp_audit.compare.sequence import Divergence, Group, Key
+from ddp_audit.compare.termination import absent_for_cause, exited_in_order, has_ended
 from ddp_audit.events import COLLECTIVE, POINT_TO_POINT, Event
 from ddp_audit.graphs import shortest_cycle
 

@@ -32,7 +32,7 @@ _CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
 Around = Callable[..., Any]
 
 
-class Uses:
+class ApiHooks:
     """Installs the patches. `record` writes an event at the user's line."""
 
     def __init__(self, tracer: Tracer, record: Callable[..., Any]) -> None:

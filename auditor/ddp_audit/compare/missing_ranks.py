@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ddp_audit.compare import explain
-from ddp_audit.compare.ended import absent_for_cause, exited_in_order, failed_by_peer, has_ended
 from ddp_audit.compare.run import KILLED, WAITING, RankRun
 from ddp_audit.compare.sequence import Divergence, Group, Key, events_of, forwards_of, minority
+from ddp_audit.compare.termination import absent_for_cause, exited_in_order, failed_by_peer, has_ended
 from ddp_audit.events import DDP_BUCKET, DDP_UNUSED_MAP, Event
 from ddp_audit.graphs import shortest_cycle
 

@@ -17,21 +17,23 @@ from ddp_audit.events import Event
 from ddp_audit.trace.worker import layout
 
 if TYPE_CHECKING:
-    from ddp_audit.trace.book import Book, Definition
+    from ddp_audit.trace.definition_table import Definition, DefinitionTable
 
 Chosen = Callable[["array[int]"], Sequence[object]]
 
 
-class Shape:
+class EventLayout:
     """`codes` has the code of each event's definition, negative for kinds of which there are few; `indices` its index."""
 
-    def __init__(self, codes: array[int], indices: array[int], book: Book, rare: Mapping[int, str], lost: bool = False) -> None:
+    def __init__(
+        self, codes: array[int], indices: array[int], table: DefinitionTable, rare: Mapping[int, str], lost: bool = False
+    ) -> None:
         self._lost = lost  # earlier records were overwritten
         self._codes = codes
         self._indices = indices
-        self._book = book
+        self._table = table
         self._counts = Counter(codes)
-        self._often: dict[int, Definition] = {code: book.codes[code] for code in self._counts if code > 0}  # type: ignore[misc]
+        self._often: dict[int, Definition] = {code: table.codes[code] for code in self._counts if code > 0}  # type: ignore[misc]
         self._often_kinds = {definition.kind for definition in self._often.values()}
         self.rare_positions = self._where({code for code in self._counts if code < 0})
         self._rare: dict[str, list[int]] = {}
@@ -153,7 +155,7 @@ class Shape:
             for code, definition in self._often.items():
                 if definition.op in events.POINT_TO_POINT:
                     side = self._posts.setdefault(post_of(definition.template), Side())
-                    known[code] = (side, self._book.places.payloads.number(definition.template))
+                    known[code] = (side, self._table.places.payloads.number(definition.template))
             for position in self._where(set(known)):
                 side, payload = known[self._codes[position]]
                 side.add(payload, position)
@@ -178,7 +180,7 @@ class Shape:
         if indices != (numbers if not start else array("I", range(start, start + len(positions)))):
             return None
         grad = next(iter(grads), None)
-        places = {code: self._book.places.number(definition.template, grad) for code, definition in known.items()}
+        places = {code: self._table.places.number(definition.template, grad) for code, definition in known.items()}
         track = Track(array("I", [places[self._codes[position]] for position in positions]), positions, numbers, start)
         return {(next(iter(groups)), 0): track}
 
@@ -196,7 +198,7 @@ class Shape:
             elif code in known:
                 place = places.get((code, grad))
                 if place is None:
-                    place = places[code, grad] = self._book.places.number(known[code].template, grad)
+                    place = places[code, grad] = self._table.places.number(known[code].template, grad)
                 index = self._indices[position]
                 group = known[code].text["group"]
                 known_index = None if index == layout.NO_INDEX else index
