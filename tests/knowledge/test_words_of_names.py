@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_audit.knowledge.words import meanings, says, spelled
+from ddp_audit.knowledge.words import meanings, names_class, says, spelled
 
 # By meaning: names that say so, and names that do not.
 NAMES = {
@@ -76,6 +76,36 @@ NAMES = {
     "fixes-batchnorm": ("SyncBatchNorm convert_sync_batchnorm syncbn freeze_bn", "BatchNorm2d bn"),
     "shares-buffers": ("broadcast_buffers sync_buffers", "buffers broadcast"),
     "scales-gradients": ("register_comm_hook torch._foreach_div_", "register_hook div"),
+    "named-rank": ("rank global_rank RANK", "ranks rank0 local_rank"),
+    "named-local_rank": ("local_rank localRank localrank", "rank local_ranks my_local_rank"),
+    "named-node_rank": ("node_rank machine_rank", "node rank"),
+    "named-world_size": ("world_size num_processes WORLD_SIZE", "world_sizes local_world_size"),
+    "named-local_world_size": ("local_world_size", "world_size"),
+    "named-main-process": ("is_main_process isRank0 is_rank_0 _is_master", "is_mainframe main not_is_main_process"),
+    "local": ("local_rank isLocalMain", "locals locale"),
+    "gives-rank": ("get_rank get_local_rank", "get_rank_list forget_rank"),
+    "runs-on-main": ("rank_zero_only main_process_only", "rank_zero main_process_first"),
+    "gives-batches": ("train_loader make_loader(args) DataLoader data_iter batches", "rows load batch"),
+    "number-of-passes": ("len(loader) num_batches steps_per_epoch total_updates", "length batches steps"),
+    "optimizer": ("optimizer_d self.opt opt2", "option adopt"),
+    "scheduler": ("lr_scheduler sched", "scheme"),
+    "scaler": ("grad_scaler", "scale"),
+    "best-so-far": ("best_loss min_loss lowest early_stop", "minutes minimum estimate"),
+    "limits-passes": ("max_steps maxIters", "max steps"),
+    "counts-ranks": ("world_size ngpus num_replicas nprocs", "world num_rows n_rows"),
+    "counter": ("global_step num_batches args.log_interval epoch lr", "step_size epochal stepper"),
+    "measure": ("loss_step train_acc total_time", "step epoch"),
+    "texts": ("field_names param_key task", "ids values"),
+    "numbers": ("rank_id sample_ids num_classes", "text value"),
+    "node": ("node nodes", "index"),
+    "process": ("process processes", "prose"),
+    "might-communicate": ("all_gather sync_stats xm.all_to_all bcast", "send print"),
+    "makes-equal": ("reduce_dict all_gather bcast synchronize", "reducer gatherer asynchron"),
+    "collectives": ("all_reduce dist.broadcast barrier all_to_all_single", "broadcast_buffers reduce gather"),
+    "makes-buffers-equal": ("all_gather reduce allreduce broadcast_", "scatter_ reducer"),
+    "waits": ("wait_all torch.cuda.synchronize drain", "launch start"),
+    "main-goes-first": ("torch_distributed_zero_first main_process_first rank0_first", "first_rank main_process"),
+    "long-work": ("build_vocab preprocess_data_v2 download download_corpus", "tokenize predownload build downloads"),
     "advises-against": ("do_not_set don't_use unset avoid", "set use"),
     "diagnosis": ("hangs deadlock debugging RTX_4090 https", "train tissue"),
 }
@@ -86,6 +116,17 @@ def test_a_meaning_is_said_by_these_and_not_by_those(meaning: str) -> None:
     yes, no = NAMES[meaning]
     assert [name for name in yes.split() if not says(name, meaning)] == []
     assert [name for name in no.split() if says(name, meaning)] == []
+
+
+def test_an_entry_may_be_bound_to_the_beginning_and_the_end() -> None:
+    assert says("rank", "named-rank") and not says("rank_of", "named-rank") and not says("my_rank", "named-rank")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"), [("Tokenizer", True), ("_Cache", True), ("DEVICE", False), ("make", False), ("", False), ("A", False)]
+)
+def test_classes_are_known_by_how_they_are_written(name: str, is_one: bool) -> None:
+    assert names_class(name) is is_one
 
 
 def test_names_are_read_as_their_words() -> None:

@@ -18,6 +18,7 @@ from ddp_audit.machine.errors import MachineError
 from ddp_audit.machine.graph import Handle
 from ddp_audit.machine.module import BufferSpec, ModuleSpec, ParamSpec
 from ddp_audit.machine.process_group import ProcessGroup
+from ddp_audit.program.meaning import name_of
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, LoopItem, Node, Program, TryItem
 from ddp_audit.program.nodes import Backward, Collective, Forward, Jump, Step, SyncFlag, Wrap, ZeroGrad
 from ddp_audit.program.values import MISSING, Const, Value, World, evaluate, holds, loop_leaves, truth
@@ -327,7 +328,7 @@ def _int(value: Value | None, world: World) -> int | None:
 def _reduce_op(value: Value | None) -> str | None:
     if value is None:
         return "sum"
-    return value.text.rsplit(".", 1)[-1].lower() or None
+    return name_of(value).rsplit(".", 1)[-1].lower() or None
 
 
 Decisions = Mapping[Span, Callable[[int], bool]]

@@ -65,6 +65,13 @@ def has_batchnorm(name: str) -> bool:
     return name.startswith("torchvision.models.") and any(word in name for word in _libraries()["torchvision"]["batchnorm"])
 
 
+@functools.lru_cache(maxsize=4096)
+def augments(name: str) -> bool:
+    """Return whether a class of a library is a transform that draws random numbers for each sample."""
+    known = _libraries()["augmenting"]
+    return name.startswith(tuple(known["modules"])) and any(word in name.rsplit(".", 1)[-1] for word in known["classes"])
+
+
 def since(name: str) -> tuple[int, int] | None:
     """Return the first version of torch that has a name; None where that is not known."""
     version = _libraries()["torch-since"].get(name)

@@ -15,14 +15,15 @@ _CUT = 2_000  # letters of a text that are read
 
 @functools.cache
 def meanings() -> Mapping[str, tuple[str, ...]]:
-    """Return the entries of each meaning, each as `spelled` writes the names that have it; with `$` those that end so."""
+    """Return the entries of each meaning, each as `spelled` writes the names that have it, with `^` or `$` that begin or end so."""
     table = parse((HERE / "words.toml").read_text(encoding="utf-8"))
     return {meaning: tuple(map(_entry, texts(entries, meaning))) for meaning, entries in table.items()}
 
 
 def _entry(entry: str) -> str:
-    words = spelled(entry.strip("*$"))
-    return words[1 if entry.startswith("*") else 0 : -1 if entry.endswith("*") else None] + "$" * entry.endswith("$")
+    words = spelled(entry.strip("^*$"))
+    inner = words[1 if entry.startswith("*") else 0 : -1 if entry.endswith("*") else None]
+    return "^" * entry.startswith("^") + inner + "$" * entry.endswith("$")
 
 
 def spelled(name: str) -> str:
@@ -33,8 +34,14 @@ def spelled(name: str) -> str:
 @functools.lru_cache(maxsize=16_384)
 def says(name: str, meaning: str) -> bool:
     """Return whether a name, or a text, has a word of a meaning."""
-    words = spelled(name) + "$"
+    words = f"^{spelled(name)}$"
     return any(entry in words for entry in meanings()[meaning])
 
 
-__all__ = ["meanings", "says", "spelled"]
+def names_class(name: str) -> bool:
+    """Return whether a name is written as those of classes are: `Tokenizer`, `_Cache`."""
+    bare = name.lstrip("_")
+    return bare[:1].isupper() and any(letter.islower() for letter in bare)
+
+
+__all__ = ["meanings", "names_class", "says", "spelled"]

@@ -7,12 +7,11 @@ something waits for it; a wait for a handle that is not known may be for any of 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.program.meaning import says
 from ddp_audit.program.nodes import EarlyUse, Wait
 from ddp_audit.program.slots import Key
 from ddp_audit.program.values import Bound, Const, Ext, Func, Obj, Value, options, the_object
@@ -27,11 +26,6 @@ _BUFFERS = (
     "tensor", "tensors", "tensor_list", "output_tensor", "input_tensor", "output", "input", "input_list", "gather_list",
     "scatter_list", "output_tensor_list", "input_tensor_list", "output_tensor_lists",
 )  # fmt: skip
-_MAKES_LIKE = lazy_compile(r"(empty|zeros|ones|full|rand|randn|randint)_like$|is_tensor$|numel$|broadcast_shapes$")
-_WAITS = lazy_compile(r"wait|synchron|finish|complet|join|flush|drain", re.IGNORECASE)
-_READING_BUILTINS = frozenset(
-    {"builtins.sum", "builtins.float", "builtins.int", "builtins.print", "builtins.bool", "builtins.max", "builtins.min"}
-)
 
 
 def is_async(given: dict[str, Value]) -> bool:
@@ -103,7 +97,7 @@ def after_call(lw: Lowering, node: ast.Call, function: Value, values: Iterable[V
         name = node.func.id
     given = [*node.args, *(k.value for k in node.keywords)]
     followed = any(isinstance(o, (Func, Obj)) for o in options(function))
-    if (not followed and _WAITS.search(name)) or name == "barrier":
+    if (not followed and says(name, "waits")) or name == "barrier":
         wait(lw, node, None)
     elif _reads_arguments(function):
         for argument in given:
@@ -170,7 +164,7 @@ def _reads_arguments(function: Value) -> bool:
                 return True
             case Ext(name=name):
                 library = name.startswith("torch.") and not name.startswith(("torch.distributed.", "torch.cuda."))
-                return (library and not _MAKES_LIKE.search(name)) or name in _READING_BUILTINS
+                return (library and not is_kind(name, "makes-alike")) or is_kind(name, "reads-elements")
     return False
 
 

@@ -6,17 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.lazy_regex import lazy_compile
-from ddp_audit.program.code import calls_of, names_in, speaks_of
+from ddp_audit.program.code import calls_of, hints_at, names_in
 from ddp_audit.program.model import BufferWrite
 from ddp_audit.program.sites import sites_of_modules
 from ddp_audit.program.state import ClassInfo
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
-
-_IN_PLACE = lazy_compile(r"(copy|add|sub|mul|div|lerp|fill|index_copy|index_add|scatter|scatter_add|masked_scatter|addcmul|set)_$")
-_SHARES = ("gather", "all_reduce", "reduce_", "broadcast", "all_to_all", "scatter_object")
 
 
 def buffer_writes(lw: Lowering) -> dict[tuple[object, ...], list[BufferWrite]]:
@@ -29,7 +25,7 @@ def _in_class(info: ClassInfo) -> list[BufferWrite]:
     source = info.frame.source
     if "forward" not in info.methods or not calls_of(info, "register_buffer"):
         return []
-    if speaks_of(info, *_SHARES) or "dist" in names_in(info.node):
+    if hints_at(info, "makes-buffers-equal") or "dist" in names_in(info.node):
         return []
     names = {
         call.args[0].value
@@ -94,7 +90,7 @@ def _written(node: ast.AST, local: set[str]) -> str:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, (ast.Attribute, ast.Subscript)) and _of_self(target):
                 return _of_self(target)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _IN_PLACE.search(node.func.attr):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_kind(node.func.attr, "fills-in-place"):
         given = (*node.args, *(k.value for k in node.keywords))
         return _of_self(node.func.value) if any(_mentions(arg, local) for arg in given) else ""
     return ""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.program.meaning import says
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, Move, ParameterWrite, RequiresGrad, Scale
 from ddp_audit.program.operations import bounded
@@ -15,8 +14,6 @@ from ddp_audit.program.values import Bound, Const, Expr, Items, Obj, Unknown, Va
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
-
-_RANKS = lazy_compile(r"world_?size|get_world_size|\bn_?gpus?\b|num_(gpus|replicas|workers_total)|\bnprocs?\b", re.IGNORECASE)
 
 
 def inside_wrapper(lw: Lowering, value: Value | None) -> Obj | None:
@@ -99,7 +96,7 @@ def counts_ranks(value: Value) -> bool:
     """Whether a value has the number of ranks in it."""
     if isinstance(value, Expr):
         return value.op == "world_size" or any(counts_ranks(arg) for arg in value.args)
-    return isinstance(value, Unknown) and bool(_RANKS.search(value.text))
+    return isinstance(value, Unknown) and says(value, "counts-ranks")
 
 
 def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written") -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.program import contracts, lookup, names
 from ddp_audit.program.contracts_config import option
 from ddp_audit.program.functions import call_function, from_mapping
+from ddp_audit.program.meaning import is_kind
 from ddp_audit.program.nodes import OptimizerMade, SamplerMade
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
 from ddp_audit.program.values import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def make_class(lw: Lowering, node: ast.ClassDef) -> Obj:
     """A class statement: its methods, its class variables, its bases."""
     info = ClassInfo(node.name, node, lw.here, [lw.eval(base) for base in node.bases])
-    info.is_dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+    info.is_dataclass = any(_makes_dataclass(lw, d) for d in node.decorator_list)
     key = ("class", lw.here.source.path, node.name)
     frame = Frame(id=key, source=lw.here.source, name=node.name, parent=lw.here, module=lw.here.top)
     saved, lw.here = lw.here, frame
@@ -38,6 +39,11 @@ def make_class(lw: Lowering, node: ast.ClassDef) -> Obj:
             lw.statement(statement)
     lw.here = saved
     return Obj(key=key, kind="class", cls=info, text=node.name)
+
+
+def _makes_dataclass(lw: Lowering, decorator: ast.expr) -> bool:
+    head = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(head, (ast.Name, ast.Attribute)) and is_kind(lw.eval(head), "makes-dataclass")
 
 
 def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -145,6 +145,11 @@ def names_in(node: ast.AST) -> frozenset[str]:
     return _index(node).names
 
 
+def names_in_file(source: SourceFile) -> frozenset[str]:
+    """The names that a file uses."""
+    return source.fact("code", source.tree, _index).names
+
+
 def texts_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The names and texts in some nodes, each by itself."""
     for node in nodes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ddp_audit.program.values import (
     Const,
     Expr,
@@ -14,9 +12,6 @@ from ddp_audit.program.values import (
     the_object,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 def context_effect(context: Value) -> str:
     """What a context manager does to gradients: no_grad, enable_grad, or nothing."""
@@ -24,6 +19,11 @@ def context_effect(context: Value) -> str:
         return "no_grad"
     target = the_object(context, "context")
     return str(target.info) if target is not None and target.info else ""
+
+
+def sets_gradients(value: Value) -> bool:
+    """Whether a statement that gives this sets the gradient mode from there on, and not as a context: set_grad_enabled()."""
+    return isinstance(value, Obj) and value.cls == "torch.set_grad_enabled"
 
 
 def entered(context: Value) -> Value:

@@ -8,15 +8,15 @@ arguments.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge import words
 from ddp_audit.knowledge.framework import frameworks
 from ddp_audit.knowledge.functions import given, reasons, returned
-from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import names
+from ddp_audit.program.code import names_in_file
 from ddp_audit.program.nodes import DeviceChoice, UnfollowedCall, Wrap
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.uses import element_of, note_use
@@ -65,9 +65,6 @@ class Contracts:
         return register
 
 
-_COLLECTIVE_WORDS = ("all_reduce", "all_gather", "broadcast(", "reduce_scatter", "all_to_all", "barrier(")
-
-
 def generic(args: list[Value], kwargs: dict[str, Value], text: str = "", taint: Taint = UNIFORM, name: str = "?") -> Unknown:
     """An unknown value that carries what its arguments carry. `name` is what made it."""
     values = [*args, *kwargs.values()]
@@ -88,6 +85,7 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
         note_current_device(lw, node, kwargs["device"])
     known = lw.contracts.names.get(function.name)
     if known is not None:
+        lw.calling = function.name
         return known(lw, node, args, kwargs)
     back = returned(function.name, args, kwargs)
     if back is not None:
@@ -121,13 +119,12 @@ def _runs_the_job(name: str) -> bool:
     return any(kind.prepares and kind.makes(name) for framework in frameworks().values() for kind in framework.objects)
 
 
-_MAKES_EQUAL = lazy_compile(r"(?:^|_)(?:all_?)?(?:reduced?|gather(?:ed)?|broadcast|bcast|sync(?:hronize)?d?)(?:_|$)", re.IGNORECASE)
 _NO_RANKS = ("torch.", "functools.", "einops.", "numpy.", "jax.", "tensorflow.", "builtins.", "asyncio.")
 
 
 def makes_equal(name: str) -> bool:
     """Whether a function that cannot be followed says by its name that the ranks agree on what it gives: `reduce_dict`."""
-    return not name.startswith(_NO_RANKS) and bool(_MAKES_EQUAL.search(name.rsplit(".", 1)[-1]))
+    return not name.startswith(_NO_RANKS) and words.says(name.rsplit(".", 1)[-1], "makes-equal")
 
 
 def _rank_call(name: str, bare: bool = False) -> Value | None:
@@ -195,7 +192,7 @@ def unknown_call(lw: Lowering, node: ast.Call, function: Value, args: list[Value
 
 def mentions_collectives(info: ClassInfo) -> bool:
     """Whether the file that defines a class speaks of collectives at all."""
-    return any(word in info.frame.source.text for word in _COLLECTIVE_WORDS)
+    return any(words.says(name, "collectives") for name in names_in_file(info.frame.source))
 
 
 def wrap(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], style: str) -> Value:

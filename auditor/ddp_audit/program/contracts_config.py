@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_audit.program import names
 from ddp_audit.program.contracts import Contracts
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import ConfigValue
 from ddp_audit.program.nodes import LocalRankOption, ParseArguments
 from ddp_audit.program.state import Frame
@@ -112,11 +113,12 @@ def _is_required(flags: list[str], kwargs: Mapping[str, Value]) -> bool:
 
 
 def _argument_value(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> Value:
-    words = " ".join(str(v.value) for v in (kwargs.get("help"),) if isinstance(v, Const)).lower()
+    told = kwargs.get("help")
+    helped = told.value if isinstance(told, Const) and isinstance(told.value, str) else ""
     action = kwargs.get("action")
     default = kwargs.get("default")
     guess = names.by_name(name)
-    if name in ("rank", "world_size") and "node" in words and "process" not in words:
+    if name in ("rank", "world_size") and says(helped, "node") and not says(helped, "process"):
         guess = Expr(
             op="nnodes" if name == "world_size" else "node_rank",
             text=name,

@@ -155,7 +155,7 @@ def enumerate_args(args: list[Value]) -> list[tuple[str, Value]]:
 @CONTRACTS.of("torch.utils.data.TensorDataset", "torch.utils.data.Subset", "torch.utils.data.ConcatDataset",
           "torch.utils.data.StackDataset")  # fmt: skip
 def _dataset(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return library_dataset(lw, node, called(node).rsplit(".", 1)[-1], args, kwargs)
+    return library_dataset(lw, node, lw.calling.rpartition(".")[2], args, kwargs)
 
 
 def library_dataset(lw: Lowering, node: ast.Call, cls: str, args: list[Value], kwargs: dict[str, Value]) -> Obj:
@@ -274,9 +274,10 @@ def _spawn(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
 @CONTRACTS.of("torch.multiprocessing.Process", "multiprocessing.Process", "threading.Thread")
 def _process(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, handed = kwargs.get("target"), kwargs.get("args")
-    if "Process" in called(node):
+    starts = lw.calling.endswith(".Process")
+    if starts:
         lw.emit(node, Spawn())
-    if isinstance(function, Func) and isinstance(function.definition, FunctionInfo) and "Process" in called(node):
+    if starts and isinstance(function, Func) and isinstance(function.definition, FunctionInfo):
         from ddp_audit.program.functions import call_function
 
         rest = [_of_the_process(a) for a in handed.items] if isinstance(handed, Items) else []

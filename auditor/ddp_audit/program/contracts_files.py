@@ -107,7 +107,7 @@ def _dump(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
     target = _given(args, kwargs, 1, "stream")
     if _is_open_file(target):
         lw.emit(node, FileContent(target=target, content=_content(lw, args[0]) if args else None))
-    elif called(node).startswith("joblib"):
+    elif lw.calling.startswith("joblib."):
         note(lw, node, "write", target, args[0] if args else None)
     return generic(args, kwargs, lw.text(node))
 

@@ -10,7 +10,6 @@ from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import contracts_reports
 from ddp_audit.program.contracts import Contract, Contracts, numbered
 from ddp_audit.program.made import behind, operation_of
-from ddp_audit.program.names import called
 from ddp_audit.program.nodes import Collective, Prepare
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import Bound, Const, Obj, Unknown, Value, the_object
@@ -139,7 +138,7 @@ def _prepare(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwar
 @CONTRACTS.of(*(f"torch.distributed.checkpoint.state_dict.{name}" for name in _WHOLE_STATE))
 def _whole_state(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The state of a sharded model is gathered; that of any other, a DDP wrapper among them, is the rank's own."""
-    name = called(node).rsplit(".", 1)[-1]
+    name = lw.calling.rpartition(".")[2]
     if _shards_parameters(lw):
         lw.emit(node, Collective(args=kwargs, op=name, hidden=True, what=f"{name} gathers the shards of all ranks"))
     return Unknown(text=lw.text(node))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import contexts, imports, iteration, lists, lookup, names, order
-from ddp_audit.program.attributes import MODULE_ATTRIBUTES, WRAPPER_ATTRIBUTES
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.functions import keep_written
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
@@ -119,7 +119,7 @@ def _taint_of_length(value: Value) -> Taint:
 
 @CONTRACTS.of("builtins.min", "builtins.max")
 def _extreme(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = names.called(node)
+    name = lw.calling.rpartition(".")[2]
     return operation(name, *args, text=lw.text(node)) if len(args) == 2 else generic(args, kwargs, lw.text(node))
 
 
@@ -228,16 +228,17 @@ def _map(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 
 @CONTRACTS.of("builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.issubclass")
 def _question(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    answer = _answered(names.called(node), *args[:2]) if len(args) == 2 else None
+    question = lw.calling.rpartition(".")[2]
+    answer = _answered(question, *args[:2]) if len(args) == 2 else None
     if answer is not None:
         return Const(value=answer, text=lw.text(node))
-    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and names.called(node) == "hasattr":
+    if len(args) == 2 and isinstance(args[0], Ext) and isinstance(args[1], Const) and question == "hasattr":
         name = f"{args[0].name}.{args[1].value}"
         has = has_name(lw.hints, name)
         return Expr(op="hasattr", args=(Const(value=name),), text=lw.text(node)) if has is None else Const(value=has)
     # What kind of thing a value is, is no matter of the numbers in it.
     taint = UNIFORM if args and isinstance(args[0], (Ext, Obj)) else join_taint(*args[:1]) & {RANK}
-    return Unknown(text=lw.text(node), taint=taint, by=Made(f"builtins.{names.called(node)}", ()))
+    return Unknown(text=lw.text(node), taint=taint, by=Made(f"builtins.{question}", ()))
 
 
 def _answered(question: str, subject: Value, about: Value) -> bool | None:
@@ -245,7 +246,7 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
     if not isinstance(subject, Obj) or subject.kind not in ("ddp", "module"):
         return None
     if question == "hasattr":
-        known = isinstance(about, Const) and (about.value in WRAPPER_ATTRIBUTES or about.value in MODULE_ATTRIBUTES)
+        known = isinstance(about, Const) and isinstance(about.value, str) and is_kind(about.value, "of-wrapper", "of-module")
         return True if subject.kind == "ddp" and known else None
     classes = about.items if isinstance(about, Items) else (about,)
     if question != "isinstance" or not all(isinstance(c, Ext) for c in classes):
@@ -253,13 +254,13 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
     named = {c.name for c in classes if isinstance(c, Ext)}
     if subject.kind == "ddp":
         return bool(named & {"torch.nn.parallel.DistributedDataParallel", "torch.nn.Module"}) or None
-    parallel = all(name.endswith(("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")) for name in named)
+    parallel = all(is_kind(name, "wraps-module") for name in named)
     return False if parallel and isinstance(subject.cls, ClassInfo) else None
 
 
 @CONTRACTS.of("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
 def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = names.called(node)
+    name = lw.calling.rpartition(".")[2]
     if name == "vars" and args:
         return args[0]
     if name == "super":
@@ -319,7 +320,7 @@ def _set_environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: di
 @CONTRACTS.of("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop")
 def _environment(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and isinstance(args[0], Const):
-        if len(args) > 1 and names.called(node).endswith("setdefault"):
+        if len(args) > 1 and lw.calling.endswith(".setdefault"):
             lw.emit(node, EnvironmentSet(value=args[1], name=str(args[0].value)))
         return iteration.environment(str(args[0].value), args[1] if len(args) > 1 else None)
     return Unknown(text=lw.text(node))

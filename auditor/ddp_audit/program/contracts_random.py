@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import named
+from ddp_audit.knowledge.kinds import is_kind, kinds
+from ddp_audit.knowledge.libraries import augments
 from ddp_audit.program import lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.made import behind
@@ -15,7 +17,7 @@ from ddp_audit.program.names import called, kind_of_class
 from ddp_audit.program.nodes import RandomNumbers, RandomStateRestored, Seed
 from ddp_audit.program.order import in_order, unordered
 from ddp_audit.program.sites import sites_of_modules
-from ddp_audit.program.state import ClassInfo, Frame
+from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import RANDOM, RANK, UNIFORM, Bound, Const, Ext, Made, Obj, Taint, Unknown, Value
 from ddp_audit.source.paths import place_of
 
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 CONTRACTS = Contracts()
 
 DRAWS = named("draws")  # by full name: numbers, or indices
-_IN_PLACE = ("random_", "bernoulli_", "exponential_")  # normal_ and uniform_ are among the writes of parameters
-_TRANSFORMS = ("torchvision.transforms.", "albumentations.")
-_EACH_TIME = ("forward", "__getitem__", "__getitems__", "__iter__", "get")
-_AUGMENTS = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "HorizontalFlip", "VerticalFlip")
 
 
 def library_of(function: Value) -> str:
@@ -95,18 +93,7 @@ def _restored(stream: str) -> Contract:
     return call
 
 
-CONTRACTS.names.update(
-    {
-        name: _restored(stream)
-        for stream, names in {
-            "torch": ("torch.set_rng_state", "torch.random.set_rng_state"),
-            "cuda": ("torch.cuda.set_rng_state", "torch.cuda.set_rng_state_all", "torch.cuda.random.set_rng_state"),
-            "numpy": ("numpy.random.set_state",),
-            "random": ("random.setstate",),
-        }.items()
-        for name in names
-    }
-)
+CONTRACTS.names.update({name: _restored(stream) for name, stream in named("restores").items()})
 
 
 def note_random(lw: Lowering, node: ast.Call, name: str, kwargs: dict[str, Value]) -> None:
@@ -135,7 +122,7 @@ def _in_place(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwa
     return None
 
 
-CONTRACTS.methods.update(dict.fromkeys(_IN_PLACE, _in_place))
+CONTRACTS.methods.update(dict.fromkeys(kinds()["draws-into"], _in_place))
 
 
 def _shuffle(name: str) -> Contract:
@@ -150,7 +137,7 @@ def _shuffle(name: str) -> Contract:
     return call
 
 
-CONTRACTS.names.update({name: _shuffle(name) for name in ("random.shuffle", "numpy.random.shuffle")})
+CONTRACTS.names.update({name: _shuffle(name) for name in named("shuffles")})
 
 
 def _seed(streams: tuple[str, ...]) -> Contract:
@@ -184,7 +171,7 @@ CONTRACTS.methods["sort"] = _sort
 
 def transform(lw: Lowering, node: ast.Call, name: str) -> None:
     """Notes that a transform is made which draws: `transforms.RandomCrop(32)`."""
-    if name.startswith(_TRANSFORMS) and any(word in name.rsplit(".", 1)[-1] for word in _AUGMENTS):
+    if augments(name):
         lw.emit(node, RandomNumbers(what=called(node), stream="torch", augments=True))
 
 
@@ -200,7 +187,7 @@ def contents(lw: Lowering) -> dict[tuple[object, ...], dict[str, Value]]:
 
 def _in_class(lw: Lowering, info: ClassInfo) -> list[RandomSite]:
     """Draws in what a class runs for each batch or sample, and in the methods of its own that this calls."""
-    reached = {name for name in _EACH_TIME if name in info.methods}
+    reached = {name for name in info.methods if is_kind(name, "runs-each-time")}
     queue = list(reached)
     sites: list[RandomSite] = []
     while queue:
@@ -211,18 +198,7 @@ def _in_class(lw: Lowering, info: ClassInfo) -> list[RandomSite]:
                     reached.add(node.attr)
                     queue.append(node.attr)
             elif isinstance(node, ast.Call) and not any(k.arg == "generator" for k in node.keywords):
-                name = _full_name(lw, info.frame, node.func)
+                name = lookup.full_name(lw, info.frame, node.func)
                 if name in DRAWS:
                     sites.append(RandomSite(name, info.frame.source.span(node), method.name))
     return sites
-
-
-def _full_name(lw: Lowering, frame: Frame, node: ast.expr) -> str:
-    """The library name that a dotted name stands for in a module, empty where it is none."""
-    if isinstance(node, ast.Attribute):
-        owner = _full_name(lw, frame, node.value)
-        return lookup.canonical(f"{owner}.{node.attr}") if owner else ""
-    if not isinstance(node, ast.Name):
-        return ""
-    value = lw.root.get((frame.top.id, node.id))
-    return value.name if isinstance(value, Ext) else ""

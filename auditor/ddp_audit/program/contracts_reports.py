@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import named
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.program.code import names_in
 from ddp_audit.program.contracts import Contract, Contracts, generic, numbered
 from ddp_audit.program.contracts_files import printed
+from ddp_audit.program.meaning import says
 from ddp_audit.program.nodes import ReportedValue
 from ddp_audit.program.shown import show
 from ddp_audit.program.values import DATA, Bound, Const, Expr, Value, join_taint, the_object
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_BEST = lazy_compile(r"best|min_|lowest|highest|early|patience", re.IGNORECASE)
 _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
 
@@ -31,7 +30,9 @@ def note_report(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[st
 
 def note_choice(lw: Lowering, test: ast.expr, value: Value) -> None:
     """Notes a comparison of something that differs with the data with the best so far: `if accuracy > best:`."""
-    if isinstance(value, Expr) and value.op in ("<", ">", "<=", ">=") and DATA in value.taint and _BEST.search(lw.text(test)):
+    if not isinstance(value, Expr) or value.op not in ("<", ">", "<=", ">=") or DATA not in value.taint:
+        return
+    if any(says(name, "best-so-far") for name in names_in(test)):
         lw.emit(test, ReportedValue(args={"0": value}, what="choice"))
 
 

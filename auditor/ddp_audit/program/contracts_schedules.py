@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.contracts import Contracts
 from ddp_audit.program.nodes import SchedulerMade
 from ddp_audit.program.operations import operation
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 CONTRACTS = Contracts()
 
-_FUNCTION = lazy_compile(r"(?:^|\.)(?:get_(?:\w+_)?schedule(?:_with_\w+)?|get_(?:\w+_)?scheduler)$")
 _FUNCTION_PARAMETERS = ("optimizer", "num_warmup_steps", "num_training_steps")
 
 
@@ -30,8 +29,8 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
     last = name.rsplit(".", 1)[-1]
     if name.startswith("torch.lr_scheduler."):
         parameters = functions.parameters(name) or ("optimizer",)
-    elif _FUNCTION.search(name) and name.split(".")[0] in ("transformers", "diffusers"):
-        parameters = ("name", *_FUNCTION_PARAMETERS) if last == "get_scheduler" else _FUNCTION_PARAMETERS
+    elif is_kind(name, "makes-named-schedule", "makes-schedule"):
+        parameters = ("name", *_FUNCTION_PARAMETERS) if is_kind(name, "makes-named-schedule") else _FUNCTION_PARAMETERS
     else:
         return None
     span = lw.span(node)
@@ -42,5 +41,5 @@ def scheduler(lw: Lowering, node: ast.Call, name: str, args: list[Value], kwargs
 
 @CONTRACTS.of("math.ceil", "math.floor")
 def _whole(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = ast.unparse(node.func).rsplit(".", 1)[-1]
+    name = lw.calling.rpartition(".")[2]
     return operation(name, args[0], text=lw.text(node)) if args else Unknown(text=lw.text(node))

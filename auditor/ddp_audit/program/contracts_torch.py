@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,8 +16,8 @@ from ddp_audit.program import async_ops, changes, contracts_random, contracts_sc
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
 from ddp_audit.program.contracts_modules import put
 from ddp_audit.program.contracts_reports import note_report
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import BufferSite, Guard
-from ddp_audit.program.names import called
 from ddp_audit.program.nodes import (
     Backward,
     Clip,
@@ -170,7 +169,7 @@ def _new_group(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @CONTRACTS.of("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
 def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    name = called(node).rsplit(".", 1)[-1]
+    name = lw.calling.rpartition(".")[2]
     effect = "enable_grad" if name == "enable_grad" else "no_grad"
     if args and isinstance(args[0], Func):
         return args[0]
@@ -179,7 +178,7 @@ def _grad_mode(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
         effect = "no_grad" if off else "enable_grad"
     elif args and name == "set_grad_enabled":
         effect = ""
-    return Obj(key=("grad", effect), kind="context", info=effect, text=lw.text(node))
+    return Obj(key=("grad", effect), kind="context", info=effect, cls=lw.calling, text=lw.text(node))
 
 
 @CONTRACTS.of("torch.nn.parallel.DistributedDataParallel")
@@ -202,15 +201,17 @@ def _data_parallel(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict
     return Obj(key=("data-parallel", lw.span(node)), kind="other-wrapper", info=args[0] if args else None, text=lw.text(node))
 
 
-@CONTRACTS.of("torch.jit.script", "torch.nn.utils.fusion.fuse", "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
-          "apex.parallel.convert_syncbn_model")  # fmt: skip
+@CONTRACTS.of("torch.jit.script", "torch.nn.utils.fusion.fuse")
 def _same_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not args:
-        return Obj(key=("identity",), kind="context", info="", text=lw.text(node))
-    target = the_object(args[0], "module")
-    if target is not None and "sync" in called(node).lower():
+    return args[0] if args else Obj(key=("identity",), kind="context", info="", text=lw.text(node))
+
+
+@CONTRACTS.of("torch.nn.SyncBatchNorm.convert_sync_batchnorm", "apex.parallel.convert_syncbn_model")
+def _converted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    target = the_object(args[0], "module") if args else None
+    if target is not None:
         lw.state[(target.key, "__sync_batchnorm__")] = Const(value=True)
-    return args[0]
+    return _same_module(lw, node, args, kwargs)
 
 
 @CONTRACTS.of("torch.compile")
@@ -324,18 +325,19 @@ def _autograd_backward(lw: Lowering, node: ast.Call, args: list[Value], kwargs: 
     return Const(value=None)
 
 
+_STEPS = ("scaler", "optimizer", "scheduler")
+
+
 def _step(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     async_ops.touch_gradients(lw, node)
     receiver = the_object(bound.receiver)
-    word = bound.receiver.text.lower()
-    if (receiver is not None and receiver.kind == "scaler") or (receiver is None and "scaler" in word):
+    kind = receiver.kind if receiver is not None else next((k for k in _STEPS if says(bound.receiver, k)), "")
+    if kind == "scaler":
         if args:
             lw.emit(node, Step(target=args[0], args=kwargs, scaler=True))
-    elif (receiver is not None and receiver.kind == "optimizer") or (
-        receiver is None and re.search(r"optim|(^|[._])opt([._]|$|\d)", word)
-    ):
+    elif kind == "optimizer":
         lw.emit(node, Step(target=bound.receiver, args=kwargs))
-    elif (receiver is not None and receiver.kind == "scheduler") or (receiver is None and "sched" in word):
+    elif kind == "scheduler":
         lw.emit(node, ScheduleStep(target=bound.receiver, args=kwargs))
         if args:
             note_report(lw, node, args, kwargs, "scheduler")

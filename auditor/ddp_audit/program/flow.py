@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program import (
     contexts,
     contracts_reports,
@@ -20,6 +19,8 @@ from ddp_audit.program.functions import call_function
 from ddp_audit.program.guards import NoSync
 from ddp_audit.program.lists import after_a_loop, as_list
 from ddp_audit.program.long_work import lets_main_first
+from ddp_audit.program.lookup import full_name
+from ddp_audit.program.meaning import is_kind, says
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
 from ddp_audit.program.nodes import Check, NoSyncBlock
 from ddp_audit.program.operations import operation, two_views
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
 
-_JOIN = lazy_compile(r"\bJoin\(|\.join\(\s*(divide_by|enable|throw|\))")  # contexts in which ranks may end at different times
 MUTED_NESTING = 2  # loops within one another that are walked twice
 
 
@@ -98,14 +98,16 @@ def ends_the_process(lw: Lowering, node: ast.stmt) -> bool:
     lw.muted += 1
     functions = options(lw.eval(node.value.func)) if isinstance(node.value.func, (ast.Name, ast.Attribute)) else ()
     lw.muted -= 1
-    return names.is_exit(node.value) or any(isinstance(f, Func) and _exits(f.definition) for f in functions)
+    return any(is_kind(f, "ends-process") or (isinstance(f, Func) and _exits(lw, f.definition)) for f in functions)
 
 
-def _exits(function: FunctionInfo) -> bool:
+def _exits(lw: Lowering, function: FunctionInfo) -> bool:
     """Whether the last statement of a function ends the process."""
     body = function.node.body
     last = body[-1] if isinstance(body, list) else None
-    return isinstance(last, ast.Raise) or (isinstance(last, ast.Expr) and names.is_exit(last.value))
+    if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
+        return isinstance(last, ast.Raise)
+    return is_kind(full_name(lw, function.frame, last.value.func), "ends-process")
 
 
 def two_arms(
@@ -175,7 +177,7 @@ def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
     over = lw.eval(node.iter)
     element, count, taint = iteration.iterate(lw, node.iter, over)
     text = lw.text(node.iter)
-    epochs = "epoch" in (names.written(node.target) + text).lower()
+    epochs = says(names.written(node.target), "epoch") or says(text, "epoch")
     leaf = f"loop:{node.iter.lineno:d}:{node.iter.col_offset}"
     repeat(lw, Loop(lw.span(node), "for", over, text, count, taint, epochs, leaf), node, element, None)
     if node.orelse:
@@ -188,7 +190,7 @@ def while_loop(lw: Lowering, node: ast.While) -> str | None:
     guard_functions.check(lw, node.test, node.body)
     test = lw.eval(node.test)
     taint = UNIFORM if _is_endless(lw, test) else differs(test, lw.worlds)
-    loop = Loop(lw.span(node), "while", test, lw.text(node.test), None, taint, "epoch" in lw.text(node.test).lower())
+    loop = Loop(lw.span(node), "while", test, lw.text(node.test), None, taint, says(lw.text(node.test), "epoch"))
     repeat(lw, loop, node, None, node.test)
     return None
 
@@ -259,8 +261,10 @@ def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
     """A with statement: gradients off, no_sync, or a context of no interest."""
     grad, depth = lw.grad, len(lw.no_sync)
     managers: list[tuple[Obj, ast.expr]] = []
+    uneven = False
     for entry in node.items:
         context = lw.eval(entry.context_expr)
+        uneven |= any(is_kind(option, "ends-uneven") for option in options(context))
         enter(lw, context, entry.context_expr)
         entered = contexts.entered(context)
         manager = the_object(context)
@@ -270,12 +274,12 @@ def with_block(lw: Lowering, node: ast.With | ast.AsyncWith) -> str | None:
         if entry.optional_vars is not None:
             lw.assign(entry.optional_vars, entered)
     first = len(lw.program.nodes)
-    waits = any(lets_main_first(lw.text(entry.context_expr)) for entry in node.items)
+    waits = any(lets_main_first(entry.context_expr) for entry in node.items)
     lw.main_first += waits
     left = lw.run_block(node.body)
     lw.main_first -= waits
     start = len(lw.program.nodes)
-    if any(_JOIN.search(lw.text(entry.context_expr)) for entry in node.items):
+    if uneven:
         for made in lw.program.nodes[first:start]:
             made.in_join = True
     for manager, expression in reversed(managers):

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import contexts, decorators, exits, names
+from ddp_audit.program.code import every, names_in
 from ddp_audit.program.loading import loaders_in
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import CallItem, Guard
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
@@ -35,22 +37,11 @@ from ddp_audit.program.values import (
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_RANK_ZERO_DECORATORS = (
-    "rank_zero_only",
-    "main_process",
-    "main_process_only",
-    "master_only",
-    "on_main_process",
-    "rank0_only",
-    "master_only",
-)
 _GENERATOR_CONTEXTS = ("contextlib.contextmanager", "contextlib.asynccontextmanager")
 _MEMOISED = ("functools.cache", "functools.lru_cache")
 _CONSTRUCTORS = ("__init__", "__post_init__")
 _MAX_DEPTH = 14  # calls of project functions within one another
 _MAX_CALLS_OF_ONE = 40
-# In a generator over a rank's share: signs that it evens the ranks out, never ends, or is not about the share's length.
-_EVENS_OUT = lazy_compile(r"pad|drop|ceil|while True|repeat|cycle|min\(|//|contextmanager|all_reduce|max_(steps|iters|batches)")
 
 
 @dataclass(slots=True)
@@ -168,7 +159,7 @@ def call_function(
         _give_back(lw, _places(info, node, receiver), bound, changed)
     lw.handed = (node, frame.handed)
     generated = _generated(lw, info, frame, saved[1], node) if frame.yields else None
-    if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _EVENS_OUT.search(_source(info)):
+    if frame.yields and generated is None and RANK in unknown.taint and receiver is None and not _evens_out(info):
         generated = Unknown(taint=frozenset({RANK}), text=lw.text(node), by=Made("generator", tuple(values)))
     result = _believed(info, _returned(frame)) if generated is None else generated
     known.note(result, lw.effects != before, unknown)
@@ -227,8 +218,17 @@ def _held(lw: Lowering, place: ast.expr) -> Value | None:
     return None
 
 
-def _source(info: FunctionInfo) -> str:
-    return ast.unparse(info.node)
+def _evens_out(info: FunctionInfo) -> bool:
+    """Whether a generator over a rank's share shows signs that it evens the ranks out, never ends, or is not about that share."""
+    for node in every(info.node):
+        match node:
+            case ast.While(test=ast.Constant(value=endless)) if endless:
+                return True
+            case ast.BinOp(op=ast.FloorDiv()):
+                return True
+            case ast.Name(id="min" | "contextmanager") | ast.Attribute(attr="contextmanager"):
+                return True
+    return any(says(name, "evens-out", "limits-passes") or is_kind(name, "sums-up") for name in names_in(info.node))
 
 
 def _believed(info: FunctionInfo, result: Value) -> Value:
@@ -301,7 +301,7 @@ def _apply_decorators(lw: Lowering, info: FunctionInfo, node: ast.AST) -> None:
         name = text.split(".")[-1]
         stub = stub_of(lw, decorator) if lw.hints.stubs else None
         is_main = "main-process" in (lw.hints.names.get(name), lw.hints.names.get(text)) or (stub is not None and stub.main_process)
-        if is_main or name in _RANK_ZERO_DECORATORS:
+        if is_main or says(name, "runs-on-main"):
             test = operation("==", leaf("rank"), Const(value=0), text=text)
             name, size = f"@{text.split('.')[-1]}", lw.program.world_size
             lw.guards.append(Guard(test, True, lw.span(node), name, "decorator", False, size, len(lw.calls), len(lw.loops)))

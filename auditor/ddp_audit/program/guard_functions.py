@@ -6,15 +6,14 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddp_audit.program import names
+from ddp_audit.knowledge.words import says
 from ddp_audit.program.nodes import GuardFunction
 from ddp_audit.program.values import Ext, Func, Value, options
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
 
-_PREDICATES = names.MAIN_NAMES | {"is_first_rank"}
-_NUMBERS = frozenset({"get_rank", "get_local_rank", "get_node_local_rank", "get_global_rank", "get_node_rank"})
+_PREDICATES, _NUMBERS = "named-main-process", "gives-rank"  # meanings of names
 _EQUAL, _OTHER = (ast.Eq, ast.In, ast.Is), (ast.NotEq, ast.NotIn, ast.IsNot)  # `<` and its like raise
 
 
@@ -33,9 +32,9 @@ def check(lw: Lowering, test: ast.expr, body: Sequence[ast.stmt], arm: bool = Tr
             _note(lw, test, _PREDICATES, arm, body)
 
 
-def _note(lw: Lowering, node: ast.expr, known: frozenset[str], enters: bool, body: Sequence[ast.stmt]) -> None:
+def _note(lw: Lowering, node: ast.expr, meaning: str, enters: bool, body: Sequence[ast.stmt]) -> None:
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    if name not in known or not isinstance(node, (ast.Name, ast.Attribute)):
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not says(name, meaning):
         return
     value = lw.eval(node)
     if _is_function(value):
@@ -46,7 +45,7 @@ def _note(lw: Lowering, node: ast.expr, known: frozenset[str], enters: bool, bod
 def is_rank_function(value: Value) -> bool:
     """Whether a value is a function that gives a rank, and not what it gives."""
     name = value.name.rsplit(".", 1)[-1] if isinstance(value, Ext) else getattr(getattr(value, "definition", None), "name", "")
-    return isinstance(value, (Ext, Func)) and name in _NUMBERS
+    return isinstance(value, (Ext, Func)) and says(name, _NUMBERS)
 
 
 def _is_function(value: Value) -> bool:

@@ -12,6 +12,7 @@ from ddp_audit.program import imports, lists, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
 from ddp_audit.program.functions import keep_written
 from ddp_audit.program.made import behind, operation_of
+from ddp_audit.program.meaning import says
 from ddp_audit.program.nodes import EnvironmentSet, Iterate, RenamedKeys
 from ddp_audit.program.operations import bounded, decided_by, operation
 from ddp_audit.program.shared_memory import write_through
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 
 _MOST_KEYS = 8  # of a dict display that is asked for one of them
-_LOADER_NAME = ("loader", "dataloader", "data_iter", "train_iter", "batches")
 
 
 def item(value: Value, index: int) -> Value:
@@ -248,8 +248,7 @@ def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | N
         for element in elements[1:]:
             merged = merge_value(Unknown(), merged, element)
         return (Unknown(taint=over.taint) if isinstance(merged, Const) and len(elements) > 1 else merged), count, taint
-    text = over.text.lower()
-    taint = over.taint | (frozenset({DATA}) if any(part in text for part in _LOADER_NAME) else UNIFORM)
+    taint = over.taint | (frozenset({DATA}) if says(over, "gives-batches") else UNIFORM)
     by = over.by if isinstance(over, Unknown) and over.by is not None and is_kind(over.by.name, "from-network") else None
     return Unknown(taint=taint, deps=over.deps, by=by), None, over.taint - {DATA}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import functions, imports, names, presence, sides
-from ddp_audit.program.attributes import MODULE_ATTRIBUTES, TENSOR_FACTS, WRAPPER_ATTRIBUTES
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.nodes import ForcedDevice, MissingAttribute, SyncFlag
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -87,7 +88,7 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
         text = f"{owner.text}.{attr}" if owner.text else attr
         if attr == "type" and owner.text.split(".")[-1].endswith("device"):
             return Unknown(text=text)
-        if attr in TENSOR_FACTS:
+        if is_kind(attr, "facts-of-tensor"):
             return Unknown(taint=owner.taint - {DATA, RANDOM}, text=text)
         if lw.overrides and isinstance(node, ast.expr) and isinstance(owner, (Unknown, Bound)) and not owner.deps:
             from ddp_audit.program.contracts_config import loaded
@@ -122,10 +123,10 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         if found is not None:
             holder, method = found
             function = FunctionInfo(attr, method, holder.frame, holder)
-            kinds = {names.written(d).split("(")[0].split(".")[-1] for d in method.decorator_list}
-            if kinds & {"property", "cached_property"}:
+            ways = [full_name(lw, holder.frame, d.func if isinstance(d, ast.Call) else d) for d in method.decorator_list]
+            if any(is_kind(way, "property") for way in ways):
                 return functions.call_function(lw, function, [], {}, node, receiver=target)
-            if "staticmethod" in kinds:
+            if any(is_kind(way, "static-method") for way in ways):
                 return Func(definition=function, text=attr)
             return Func(definition=function, receiver=target, text=attr)
         value = class_attribute(lw, info, attr)
@@ -163,7 +164,7 @@ def _wrapper_attribute(lw: Lowering, wrapper: Obj, attr: str, node: ast.AST, sur
             return Func(definition=FunctionInfo(attr, found[1], found[0].frame, found[0]), receiver=wrapper, text=attr)
         if subclass.cls.find("__getattr__") is not None:
             return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
-    if attr not in WRAPPER_ATTRIBUTES and attr not in MODULE_ATTRIBUTES and not attr.startswith("_"):
+    if not is_kind(attr, "of-wrapper", "of-module") and not attr.startswith("_"):
         lw.emit(node, MissingAttribute(target=wrapper, name=attr, sure=sure))
     return Bound(receiver=wrapper, name=attr, text=f"{wrapper.text}.{attr}")
 
@@ -286,3 +287,20 @@ _ALIASES = (
     ("torch.optim.lr_scheduler.", "torch.lr_scheduler."),
     ("torch.autograd.grad_mode.", "torch."),
 )
+
+
+def full_name(lw: Lowering, frame: Frame, node: ast.expr) -> str:
+    """The library name that a dotted name stands for in a module, empty where it is none."""
+    if isinstance(node, ast.Attribute):
+        owner = full_name(lw, frame, node.value)
+        return canonical(f"{owner}.{node.attr}") if owner else ""
+    if not isinstance(node, ast.Name):
+        return ""
+    keys = ((frame.id, node.id), (frame.top.id, node.id))
+    value = next((found for slots in (lw.state, lw.root) for key in keys if (found := slots.get(key)) is not None), None)
+    if value is None:
+        return f"builtins.{node.id}" if node.id in _BUILTINS else ""
+    return value.name if isinstance(value, Ext) else ""
+
+
+_BUILTINS = frozenset(dir(builtins)) | {"exit", "quit"}

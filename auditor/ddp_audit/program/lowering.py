@@ -8,13 +8,12 @@ code is executed. Expressions are in `expressions.py`, calls in `calls.py`, what
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.findings import Span
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge.libraries import may_send
 from ddp_audit.program import (
     async_ops,
     changes,
@@ -37,6 +36,7 @@ from ddp_audit.program.guards import NoSync
 from ddp_audit.program.implied import without_implied
 from ddp_audit.program.imports import bind_name
 from ddp_audit.program.matched import as_branches
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import BufferSite, Guard, Item, Loop, Node, Program
 from ddp_audit.program.nodes import Check, FloorDivision, Jump, LoadState
 from ddp_audit.program.operations import operation, why_too_large
@@ -68,7 +68,6 @@ MAX_NODES = 6_000  # nodes of one program
 MAX_STEPS = 25_000  # statements and calls lowered
 LEFTOVER_STEPS = 10_000  # of these, in functions that nothing calls
 
-_MIGHT_COMMUNICATE = lazy_compile(r"gather|reduce|broadcast|barrier|bcast|all_to_all|scatter|sync", re.IGNORECASE)
 _JUMPS = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return", ast.Raise: "raise"}
 
 
@@ -140,6 +139,7 @@ class Lowering:
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
         self.libraries: set[str] = set()
+        self.calling = ""  # the library function of which the contract runs
         self.forced: dict[tuple[Any, ...], Value] = {}  # imports that were put off, by their key, once looked at
         self.effects = 0  # counts what calls did beside returning a value
         self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
@@ -201,7 +201,7 @@ class Lowering:
 
     def in_question(self, name: str) -> bool:
         """Whether a library call that has no contract might communicate, by its name."""
-        return bool(_MIGHT_COMMUNICATE.search(name))
+        return says(name, "might-communicate") and (name.startswith("torch.distributed.") or may_send(name))
 
     def eval(self, node: ast.expr | None) -> Value:
         """The value of an expression."""
@@ -365,7 +365,7 @@ class Lowering:
                 last = self.program.nodes[-1] if self.program.nodes else None
                 if last is not None and isinstance(last, LoadState) and last.span == self.span(value):
                     last.unused = True
-                if isinstance(value, ast.Call) and names.called(value).endswith("set_grad_enabled"):
+                if contexts.sets_gradients(result):
                     effect = contexts.context_effect(result)
                     self.grad = effect == "enable_grad" if effect else None
                 return "exit" if names.leaves(self, value, result) else None

@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.values import RANK, Alt, Bound, Const, Expr, Items, Obj, Value, options
 
 Key = tuple[Any, ...]
-
-_WITH_PARAMETERS = lazy_compile(
-    r"torch\.nn\.(Lazy)?(Linear|Bilinear|Conv\w+|BatchNorm\w+|SyncBatchNorm|LayerNorm|GroupNorm|RMSNorm|Embedding\w*|RNN\w*|"
-    r"LSTM\w*|GRU\w*|MultiheadAttention|Transformer\w*|Parameter|PReLU|AdaptiveLogSoftmaxWithLoss)$"
-)
 
 
 @dataclass(slots=True)
@@ -96,7 +91,7 @@ class Modules:
         if not isinstance(module.cls, str):
             return False  # a class of the project: its parameters are children
         if module.cls.startswith("torch.nn."):
-            return bool(_WITH_PARAMETERS.match(module.cls))
+            return is_kind(module.cls, "layers-with-parameters")
         return True if module.cls.startswith(("torchvision.", "timm.")) else None
 
 

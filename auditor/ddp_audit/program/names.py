@@ -1,4 +1,4 @@
-"""What names alone say: rank-like names, flags that mean 'this is a distributed run', and small helpers on source text.
+"""What a name alone stands for, and small helpers on source text. The names are those of `knowledge/words.toml`.
 
 Names decide only where no value is known: a parameter called `rank` of a function that nothing calls, an attribute `local_rank`
 of a configuration object that could not be followed.
@@ -10,12 +10,15 @@ import ast
 import functools
 from typing import TYPE_CHECKING
 
+from ddp_audit.knowledge import words
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.nodes import Jump
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo
 from ddp_audit.program.values import (
     Const,
     Ext,
+    Unknown,
     Value,
     leaf,
 )
@@ -32,39 +35,7 @@ OPERATORS: dict[type, str] = {
     ast.Invert: "invert", ast.Not: "not", ast.USub: "neg", ast.And: "and", ast.Or: "or",
 }  # fmt: skip
 
-_LEAVES = {
-    "rank": ("rank", "global_rank", "world_rank", "ddp_rank", "process_index", "dist_rank", "distributed_rank"),
-    "local_rank": ("local_rank", "ddp_local_rank", "local_process_index", "localrank"),
-    "node_rank": ("node_rank", "machine_rank", "group_rank"),
-    "world_size": ("world_size", "ddp_world_size", "num_processes", "dist_world_size", "distributed_world_size"),
-    "local_world_size": ("local_world_size",),
-}
-_LEAF_OF_NAME = {name: kind for kind, known in _LEAVES.items() for name in known}
-MAIN_NAMES = frozenset(
-    [
-        "is_main_process",
-        "is_master",
-        "is_main",
-        "master_process",
-        "is_global_zero",
-        "is_rank_zero",
-        "is_rank0",
-        "main_process",
-        "is_world_process_zero",
-        "is_local_main_process",
-        "is_local_master",
-        "is_primary",
-        "is_master_process",
-        "is_chief",
-        "is_rank_0",
-        "is_local_process_zero",
-        "is_local_rank_zero",
-        "is_root",
-        "is_root_process",
-        "is_first_rank",
-        "is_zero_rank",
-    ]
-)
+_LEAVES = ("rank", "local_rank", "node_rank", "world_size", "local_world_size")  # what the meanings with `named-` before them name
 ENVIRONMENT = {
     "RANK": "rank", "LOCAL_RANK": "local_rank", "WORLD_SIZE": "world_size", "LOCAL_WORLD_SIZE": "local_world_size",
     "GROUP_RANK": "node_rank", "NODE_RANK": "node_rank", "SLURM_PROCID": "rank", "SLURM_LOCALID": "local_rank",
@@ -77,12 +48,13 @@ ENVIRONMENT = {
 @functools.lru_cache(maxsize=16_384)
 def by_name(name: str) -> Value | None:
     """What a name stands for where its value is not known: a rank-like leaf, a main-process predicate, or nothing."""
-    low = name.lower()
-    kind = _LEAF_OF_NAME.get(low)
+    if not name.isidentifier():
+        return None
+    kind = next((kind for kind in _LEAVES if words.says(name, f"named-{kind}")), None)
     if kind is not None:
         return leaf(kind)
-    if low.lstrip("_") in MAIN_NAMES:
-        return operation("==", leaf("local_rank" if "local" in low else "rank"), Const(value=0), text=name)
+    if words.says(name, "named-main-process"):
+        return operation("==", leaf("local_rank" if words.says(name, "local") else "rank"), Const(value=0), text=name)
     return None
 
 
@@ -126,14 +98,14 @@ def _source_text(source: SourceFile, node: ast.AST) -> str:
     return " ".join([lines[0][start:].strip(), *(line.strip() for line in lines[1:-1]), lines[-1][:end].strip()])[:160]
 
 
-def is_exit(node: ast.expr) -> bool:
-    """Whether an expression is a call that ends the process."""
-    return isinstance(node, ast.Call) and called(node) in ("sys.exit", "os._exit", "os.abort", "exit", "quit")
-
-
 def leaves(lowering: Lowering, node: ast.expr, value: Value) -> bool:
     """Whether an expression statement ends the process: sys.exit(), os._exit(), exit()."""
-    if not isinstance(node, ast.Call) or not is_exit(node):
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(value, Unknown)
+        or value.by is None
+        or not is_kind(value.by.name, "ends-process")
+    ):
         return False
     lowering.emit(node, Jump(what="exit", code=lowering.eval(node.args[0]) if node.args else None))
     return True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.lazy_regex import lazy_compile
 from ddp_audit.program.made import behind
+from ddp_audit.program.meaning import comes_from, says
 from ddp_audit.program.values import Alt, Const, Expr, Items, Made, Obj, Unknown, Value
 
 # Why the order is not the same in every process.
@@ -27,8 +26,6 @@ _KEEP = (
     "itertools.chain",
 )
 _OF_SETS = ("intersection", "union", "difference", "symmetric_difference")
-_TEXTS = lazy_compile(r"name|key|metric|field|module|param|layer|stat|domain|task", re.IGNORECASE)
-_NUMBERS = lazy_compile(r"ids?$|rank|ind(ex|ices)|num|class|length|size|epoch|step", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +86,10 @@ def _of_set(items: tuple[Value, ...], stands_for_many: bool, text: str) -> Unord
     unknown = [item for item in items if isinstance(item, (Unknown, Alt, Items))]
     if not unknown:
         return None
-    words = " ".join((text, *(source.text for item in unknown for source in behind(item))))
-    if " parameters(" in words or ".parameters(" in words:
+    if any(comes_from(item, "gives-parameters") for item in unknown):
         return Unordered(ADDRESSES, True)
-    return Unordered(HASHES, bool(_TEXTS.search(words)) and not _NUMBERS.search(words))
+    names = (text, *(source.text for item in unknown for source in behind(item)))
+    return Unordered(HASHES, any(says(name, "texts") for name in names) and not any(says(name, "numbers") for name in names))
 
 
 __all__ = ["ADDRESSES", "HASHES", "LISTING", "Unordered", "in_order", "unordered"]

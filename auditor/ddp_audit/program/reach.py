@@ -7,14 +7,13 @@ condition, across calls; the condition can differ between ranks; and the ranks o
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
 from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
 from ddp_audit.program.switched_options import the_option
@@ -43,12 +42,6 @@ from ddp_audit.program.values import (
     truth,
     worlds,
 )
-
-_COUNTER = lazy_compile(
-    r"(steps?|iters?|iterations?|epochs?|updates?|idx|index|freq|frequency|interval|every|batches|lr|learning_rate)(_?(num|idx|count|freq|interval))?$",
-    re.IGNORECASE,
-)
-_MEASURE = lazy_compile(r"loss|acc|metric|score|error|norm|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +109,7 @@ def _has_limits(args: Sequence[Value]) -> bool:
 
 def _is_counter(value: Value) -> bool:
     """Whether an operand reads as a count of steps, or is made of such by arithmetic; those advance alike on all ranks."""
-    if isinstance(value, Const) or (_COUNTER.search(value.text) and not _MEASURE.search(value.text)):
+    if isinstance(value, Const) or (says(value, "counter") and not says(value, "measure")):
         return True
     if isinstance(value, Expr) and value.args:
         return value.op == "%" or (value.op in ("+", "-", "*", "//") and all(_is_counter(arg) for arg in value.args))

@@ -6,21 +6,20 @@ _pre_forward and _post_forward read require_backward_grad_sync; backward does no
 
 from __future__ import annotations
 
+import ast
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddp_audit.lazy_regex import lazy_compile
-from ddp_audit.program.code import calls_of
+from ddp_audit.program.code import calls_of, code_within, every
+from ddp_audit.program.meaning import says
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.nodes import Backward, Forward, SyncFlag
 from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000
-_LENGTH = lazy_compile(r"\blen\(|\bnum_(batches|steps|iters)|steps_per_epoch|\btotal")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +188,7 @@ def atoms(value: Value) -> set[str] | None:
 
 def is_length(atom: str) -> bool:
     """Whether a name reads as the number of iterations of a loop."""
-    return bool(_LENGTH.search(atom))
+    return says(atom, "number-of-passes")
 
 
 def suppositions(names: set[str], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -229,8 +228,9 @@ def names_of_loops(program: Program, node: Node, names: Iterable[str]) -> dict[s
     found: dict[str, str] = {}
     for name in names:
         if name.startswith("loop:"):
-            target = re.match(r"(?:async\s+)?for\s+\(?\s*(\w+)", program.line(node.span.path, int(name.split(":")[1])))
-            found[name] = target.group(1) if target else "the index"
+            line = int(name.split(":")[1])
+            loops = (n.target for n in code_within(program, node.span.path, line, line) if isinstance(n, (ast.For, ast.AsyncFor)))
+            found[name] = next((n.id for target in loops for n in every(target) if isinstance(n, ast.Name)), "the index")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.folding import TooLarge, fold
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge import words
 from ddp_audit.program.worlds import World as World
 from ddp_audit.program.worlds import option_leaf as option_leaf
 from ddp_audit.program.worlds import worlds as worlds
@@ -191,7 +191,6 @@ _FOLDED = frozenset({
     "not", "neg", "int", "bool", "str", "float", "len", "abs", "ceil", "floor", "[]",
 })  # fmt: skip
 _MOST_NUMBERS = 4_096  # of a range
-_CONSTRUCTED = lazy_compile(r"(\w+\.)*_*[A-Z]\w*[a-z]\w*\(")  # the call of something that is called like a class
 
 
 def folded(op: str, parts: Sequence[Any]) -> Any:
@@ -290,7 +289,9 @@ def _numbers(*bounds: Any) -> Any:
 
 def _thing(value: Value, world: World) -> Any:
     """What `evaluate` says, and an object or a list with elements for itself: it can be told from None, and is true."""
-    if isinstance(value, (Obj, Func, Ext)) or (isinstance(value, Unknown) and _CONSTRUCTED.match(value.text)):
+    made = value.by if isinstance(value, Unknown) else None
+    name = "" if made is None else made.name if made.name != "?" or not made.args else made.args[0].text
+    if isinstance(value, (Obj, Func, Ext)) or words.names_class(name.rpartition(".")[2]):
         return value
     return _or_filled(value, world)
 

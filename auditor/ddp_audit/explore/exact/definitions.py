@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from ddp_audit.explore.exact import calls, described, enums, expressions
 from ddp_audit.explore.exact.contents import unknown
 from ddp_audit.explore.exact.values import MISSING, SPREAD, Class, Context, Function, Lib, Method, Native, Scope, Unknown
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.knowledge.libraries import may_send
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def define_class(it: Interpreter, node: ast.ClassDef, scope: Scope) -> Class:
     made.annotated = fields
     if enums.is_enum(made):
         enums.fill(made, node)
-    if any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+    if any(_makes_dataclass(it, d, scope) for d in node.decorator_list):
         inherited = dict(f for base in reversed(made.bases) if isinstance(base, Class) for f in base.fields or [])
         made.fields = list({**inherited, **dict(fields)}.items())
     _told_to_bases(it, node, made, scope)
@@ -118,11 +119,19 @@ def _told_to_bases(it: Interpreter, node: ast.ClassDef, made: Class, scope: Scop
         calls.invoke(it, hook, [], {name or SPREAD: value for name, value in given if name != "metaclass"}, made)
 
 
+def _makes_dataclass(it: Interpreter, decorator: ast.expr, scope: Scope) -> bool:
+    head = decorator.func if isinstance(decorator, ast.Call) else decorator
+    if not isinstance(head, (ast.Name, ast.Attribute)):
+        return False
+    made = expressions.evaluate(it, head, scope)
+    return isinstance(made, Lib) and is_kind(made.name, "makes-dataclass")
+
+
 def decorated_class(it: Interpreter, node: ast.ClassDef, made: Class, scope: Scope) -> Any:
     """What a class statement binds: the class, or what the project's functions among its decorators make of it."""
     result: Any = made
     for decorator in reversed(node.decorator_list):
-        if "dataclass" in ast.unparse(decorator):
+        if _makes_dataclass(it, decorator, scope):
             continue
         function = expressions.evaluate(it, decorator, scope)
         if isinstance(function, (Function, Method, Native)):
@@ -137,7 +146,7 @@ def set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs: 
     """Gives an object of a dataclass its fields."""
     places = iter(args)
     for name, default in cls.fields or []:
-        if not is_left_out(default) and (given := next(places, MISSING)) is not MISSING:
+        if not is_left_out(it, cls, default) and (given := next(places, MISSING)) is not MISSING:
             value = given
         elif name in kwargs:
             value = kwargs[name]
@@ -155,7 +164,7 @@ def set_fields(it: Interpreter, cls: Class, made: Any, args: list[Any], kwargs: 
 
 def default_of(it: Interpreter, cls: Class, default: ast.expr | None, name: str = "") -> Any:
     """The default of a field; unknown where it has none."""
-    if not _is_field(default):
+    if not _is_field(default, it, cls):
         return Unknown(name) if default is None else expressions.evaluate(it, default, cls.scope)
     for keyword in default.keywords:
         if keyword.arg == "default":
@@ -165,11 +174,14 @@ def default_of(it: Interpreter, cls: Class, default: ast.expr | None, name: str 
     return Unknown(name)
 
 
-def _is_field(default: ast.expr | None) -> TypeGuard[ast.Call]:
-    return isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field")
+def _is_field(default: ast.expr | None, it: Interpreter, cls: Class) -> TypeGuard[ast.Call]:
+    if not isinstance(default, ast.Call) or not isinstance(default.func, (ast.Name, ast.Attribute)):
+        return False
+    made = expressions.evaluate(it, default.func, cls.scope)
+    return isinstance(made, Lib) and is_kind(made.name, "field-of-dataclass")
 
 
-def is_left_out(default: ast.expr | None) -> bool:
+def is_left_out(it: Interpreter, cls: Class, default: ast.expr | None) -> bool:
     """Whether a field is no argument of its class's constructor: `field(init=False)`."""
-    given = default.keywords if _is_field(default) else []
+    given = default.keywords if _is_field(default, it, cls) else []
     return any(k.arg == "init" and isinstance(k.value, ast.Constant) and k.value.value is False for k in given)

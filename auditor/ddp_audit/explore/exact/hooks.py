@@ -11,17 +11,13 @@ from ddp_audit.events import COLLECTIVE, DDP_BUCKET, Event
 from ddp_audit.explore.exact import calls, tensors
 from ddp_audit.explore.exact.contents import tensors_in, unknown
 from ddp_audit.explore.exact.values import MISSING, Class, Function, Lib, Module, Native, Raised, Tensor, Unknown, error
-from ddp_audit.knowledge import functions
-from ddp_audit.lazy_regex import lazy_compile
+from ddp_audit.knowledge import functions, kinds
 from ddp_audit.machine.buckets import total
 from ddp_audit.machine.comm_hooks import HOOKS, CommHook, PowerSgd
 from ddp_audit.machine.module import ParamSpec
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
-
-_COLLECTIVE = lazy_compile(r"all_?reduce|all_?gather|reduce_scatter|broadcast|all_to_all")
-_DIVIDES = lazy_compile(r"/|\bdiv|AVG|\bmul|\*")
 
 
 @dataclass(slots=True, eq=False)
@@ -74,8 +70,7 @@ def comm_hook(it: Interpreter, state: object, hook: object, group: str) -> CommH
     function = hook if isinstance(hook, Function) else getattr(hook, "function", None)
     if not isinstance(function, Function):
         return None
-    text = ast.unparse(function.node)
-    sends, divides = bool(_COLLECTIVE.search(text)), bool(_DIVIDES.search(text))
+    sends, divides = _sends_in(function.node), _divides(function.node)
     if sends and not divides:
         it.note(f"the communication hook {function.name} divides by nothing: gradients come out {it.world_size} times too large")
 
@@ -91,6 +86,23 @@ def comm_hook(it: Interpreter, state: object, hook: object, group: str) -> CommH
         ]
 
     return CommHook(function.name, sends, divides, None, made)
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = (getattr(inner, "attr", None) or getattr(inner, "id", None) for inner in ast.walk(node))
+    return {name for name in found if isinstance(name, str)}
+
+
+def _sends_in(node: ast.AST) -> bool:
+    """Whether some code names a collective that carries tensors."""
+    return any(kinds.is_kind(name, "sums-up", "gathers", "result-on-all", "sizes-must-be-equal") for name in _names(node))
+
+
+def _divides(node: ast.AST) -> bool:
+    """Whether some code divides or multiplies, or names an operation that does."""
+    if any(isinstance(inner, (ast.Div, ast.FloorDiv, ast.Mult)) for inner in ast.walk(node)):
+        return True
+    return any(kinds.is_kind(name, "division", "product", "averages") for name in _names(node))
 
 
 def _issued(it: Interpreter, function: Any, args: list[Any], what: str) -> list[Event]:
@@ -183,7 +195,7 @@ def _sends(cls: Class) -> bool:
         return False
     called = {n.func.id for n in ast.walk(method.node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     beside = [v for name, v in method.scope.module.variables.items() if name in called and isinstance(v, Function)]
-    return any(_COLLECTIVE.search(ast.unparse(function.node)) for function in (method, *beside))
+    return any(_sends_in(function.node) for function in (method, *beside))
 
 
 def run_backwards(it: Interpreter, losses: list[Tensor], buckets: int) -> None:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.explore.exact import calls, containers, hooks, layer_table, tensors, training
 from ddp_audit.explore.exact.contents import dtype_of, tensors_in
 from ddp_audit.explore.exact.values import MISSING, PLAIN, Class, Function, Module, Native, Param, Tensor, Unknown
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.knowledge.libraries import may_send
 from ddp_audit.knowledge.tensors import TYPES
 
 if TYPE_CHECKING:
     from ddp_audit.explore.exact.interpreter import Interpreter
-
-_LOSS = ("Loss", "CosineSimilarity", "PairwiseDistance")
-_RESHAPES = ("Conv", "MaxPool", "AvgPool", "Adaptive", "Unfold", "Fold", "Upsample", "Pixel", "LSTM", "GRU", "RNN")
 
 
 def frozen(it: Interpreter, tensor: Tensor, flag: Any) -> Tensor:
@@ -339,13 +337,11 @@ def _result(module: Module, source: Tensor) -> tuple[tuple[int, ...] | None, str
     if last in ("RNNCell", "LSTMCell", "GRUCell"):
         hidden = module.params["weight_hh"].shape
         return (*source.shape[:-1], hidden[1]) if source.shape and hidden else None, source.dtype
-    if last.endswith(_LOSS):
+    if is_kind(last, "loss-functions"):
         return () if module.attrs.get("reduction", "mean") in ("mean", "sum") else None, source.dtype
     if last == "Flatten":
         return tensors.flattened(source.shape, 1), source.dtype
-    if last in ("Transformer", "TransformerDecoder", "TransformerDecoderLayer", "Bilinear") or last.startswith(_RESHAPES):
-        return None, source.dtype
-    return source.shape, source.dtype
+    return source.shape if is_kind(last, "layers-that-keep-shape") else None, source.dtype
 
 
 def _opaque(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -34,6 +34,7 @@ from ddp_audit.explore.exact.acting import may_act
 from ddp_audit.explore.exact.contents import tensors_in, unknown
 from ddp_audit.explore.exact.values import Class, Context, Cut, Function, Lib, Method, Module, Native, Param, Tensor, Unknown
 from ddp_audit.knowledge import functions
+from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.knowledge.libraries import has_batchnorm, may_send, unfollowed
 from ddp_audit.program.lookup import canonical
 
@@ -206,8 +207,9 @@ def _distributed(it: Interpreter, name: str, last: str, args: list[Any], kwargs:
         it.emit([Event(COLLECTIVE, op=op, numel=known, dtype=dtype, reduce_op=reduce_op if "reduce" in op else None)])
         it.bound(f"{name} issues collectives in backward that are not followed")
         return tensors.like(it, source, shape=source.shape) if source is not None else Unknown()
-    if "fsdp" in name.lower() or last == "fully_shard":
-        if last in ("fully_shard", "FullyShardedDataParallel"):
+    shards = is_kind(name, "shards-parameters")
+    if shards or name.startswith("torch.distributed.fsdp."):
+        if shards:
             it.bound(
                 f"what {last} sends is not followed: it gathers parameters in every forward and scatters gradients in every "
                 "backward, and nothing that is said of DDP's buffers and buckets holds for it"

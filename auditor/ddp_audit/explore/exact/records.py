@@ -48,7 +48,7 @@ def _replace(it: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return value.attribute(it, "_replace").call(**kwargs)
     if names is None or not isinstance(value, Instance):
         return unknown(*args, *kwargs.values(), why="an object")
-    without = {name for name, default in value.cls.fields or [] if definitions.is_left_out(default)}
+    without = {name for name, default in value.cls.fields or [] if definitions.is_left_out(it, value.cls, default)}
     return calls.call(it, value.cls, [], {**{n: value.attrs.get(n, Unknown(n)) for n in names if n not in without}, **kwargs})
 
 
