@@ -26,11 +26,17 @@ EARLY = {
     "settings as text": f"{INIT}def keep():\n    if rank == 0:\n        with open('a.json', 'w') as f:\n            json.dump({{}}, f)\n"
     f"def settings():\n    with open('a.json') as f:\n        return json.load(f)\n{JOB}keep()\nx = settings()\n",
     "only the best of a loop": f"{INIT}{SAVE}{READ}{JOB}for epoch in range(9):\n    if epoch % 3 == 0:\n        save()\nx = read()\n",
+    "its own device is waited for": f"{INIT}{SAVE}{READ}{JOB}save()\ntorch.cuda.synchronize()\nx = read()\n",
+    "its own stream": f"{INIT}import torch.cuda as gpu\n{SAVE}{READ}{JOB}save()\ngpu.current_stream().synchronize()\nx = read()\n",
+    "elements are picked": f"{INIT}{SAVE}{READ}{JOB}save()\ny = torch.gather(torch.ones(2, 2), 0, torch.zeros(1, 1).long())\nx = read()\n",
+    "a sum of numbers": f"{INIT}from functools import reduce\n{SAVE}{READ}{JOB}save()\ny = reduce(max, [1, 2])\nx = read()\n",
+    "shapes are made alike": f"{INIT}import numpy as np\n{SAVE}{READ}{JOB}save()\ny = np.broadcast_to(1, 3)\nx = read()\n",
 }
 IN_TIME = {
     "a barrier between the calls": f"{INIT}{SAVE}{READ}{JOB}save()\ndist.barrier()\nx = read()\n",
     "a barrier behind the save": f"{INIT}{SAVE}    dist.barrier()\n{READ}{JOB}save()\nx = read()\n",
     "a barrier before the read": f"{INIT}{SAVE}def read():\n    dist.barrier()\n    return torch.load('out/a.pt')\n{JOB}save()\nx = read()\n",
+    "a library that may wait": f"{INIT}import helpers\n{SAVE}{READ}{JOB}save()\nhelpers.synchronize()\nx = read()\n",
     "a barrier in a helper": f"{INIT}{SAVE}{READ}def wait():\n    if dist.get_world_size() > 1:\n        dist.barrier()\n"
     f"{JOB}save()\nwait()\nx = read()\n",
     "rank 0 reads its own file": f"{INIT}{SAVE}{READ}{JOB}save()\nif rank == 0:\n    x = read()\n",

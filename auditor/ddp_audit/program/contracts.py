@@ -106,7 +106,7 @@ def call_library(lw: Lowering, node: ast.Call, function: Ext, args: list[Value],
         return guess
     if taint := reasons(function.name):
         return generic(args, kwargs, lw.text(node), taint, function.name)
-    if lw.in_question(function.name):
+    if lw.in_question(function.name) and not _stays_here(function.name):
         lw.emit(node, UnfollowedCall(name=function.name))
     result = generic(args, kwargs, lw.text(node), name=function.name)
     if _runs_the_job(function.name):
@@ -120,6 +120,12 @@ def _runs_the_job(name: str) -> bool:
 
 
 _NO_RANKS = ("torch.", "functools.", "einops.", "numpy.", "jax.", "tensorflow.", "builtins.", "asyncio.")
+_RANKS_OF_TORCH = ("torch.distributed.", "torch.nn.parallel.", "torch.multiprocessing.", "torch.cuda.nccl.", "torch.cuda.comm.")
+
+
+def _stays_here(name: str) -> bool:
+    """Whether a function belongs to a library whose functions work on one process, as `torch.cuda.synchronize` does."""
+    return name.startswith(_NO_RANKS) and not name.startswith(_RANKS_OF_TORCH)
 
 
 def makes_equal(name: str) -> bool:

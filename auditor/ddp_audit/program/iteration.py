@@ -53,6 +53,10 @@ def item(value: Value, index: int) -> Value:
         found = [item(o, index) for o in value.options]
         if any(isinstance(f, Obj) for f in found):
             return next(f for f in found if isinstance(f, Obj))
+        if any(isinstance(o, Items) and o.keys is None and not o.many for o in value.options):
+            if all(f == found[0] for f in found):
+                return found[0]
+            return Alt(options=tuple(found), choice=value.choice, taint=value.taint, deps=join_deps(*found), text=value.text)
     filled = [o for o in options(value) if isinstance(o, Items) and o.many and o.keys is None]
     part = _of_one_place(value) if filled else bool(value.deps)  # of what a loop filled in one way, or a forward gives
     by = Made("[]", (value, Const(value=index))) if part else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ddp_audit.knowledge import functions, kinds, words
 from ddp_audit.program.made import behind, operation_of, sources
 from ddp_audit.program.nodes import Node
-from ddp_audit.program.values import Bound, Const, Expr, Ext, Made, Obj, Unknown, Value
+from ddp_audit.program.values import Bound, Const, Expr, Ext, Made, Obj, Unknown, Value, loop_leaves
 
 
 def name_of(value: Value) -> str:
@@ -41,7 +41,12 @@ def says(what: Value | Node | str | None, *meanings: str) -> bool:
 
 
 def asks_form(test: Value) -> bool:
-    """Whether a condition asks for the form of a value (its shape, type or device) and not for what is in it."""
+    """Whether a condition asks for the form of a value (its shape, type or device) and not for what is in it.
+
+    One that holds the index of a loop against a length asks where in the loop it stands.
+    """
+    if is_kind(test, "comparison") and isinstance(test, Expr) and any(any(loop_leaves(arg)) for arg in test.args):
+        return any(length_of(part) is not None for arg in test.args for part in behind(arg))
     made = test.by if isinstance(test, Unknown) else None
     if is_kind(test, "of-form") or made is None:
         return is_kind(test, "of-form") or (isinstance(test, Expr) and any(map(asks_form, test.args)))

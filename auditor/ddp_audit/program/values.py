@@ -416,13 +416,29 @@ def _free_taint(value: Value) -> Taint:
     """Taint of a value that cannot be computed.
 
     That of `and` / `or` operands which do not come out equal on all ranks; a comparison with words asks a setting, which only the
-    rank makes differ.
+    rank makes differ. What is None or a list asks whether it is there, and that is a matter of what decided so.
     """
+    if isinstance(value, Alt) and _may_be_absent(value):
+        return value.taint - join_taint(*value.options) | (join_taint(*value.options) & {RANK})
     if isinstance(value, Expr) and value.op in ("and", "or", "not"):
         return frozenset().union(*(differs(arg, worlds()) for arg in value.args))
     if isinstance(value, Expr) and value.op in ("==", "!=", "in", "not in") and any(_is_words(arg) for arg in value.args):
         return value.taint & {RANK}
     return value.taint
+
+
+def _may_be_absent(value: Alt) -> bool:
+    """Whether one of several values is None, and the others are objects, lists, or parts of what a call gave."""
+    return any(_is_none(option) for option in value.options) and all(_is_none(o) or _is_part(o) for o in value.options)
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is None
+
+
+def _is_part(value: Value) -> bool:
+    taken = isinstance(value, Unknown) and (value.by is None or value.by.name == "[]")
+    return taken or isinstance(value, (Items, Obj))
 
 
 def _is_words(value: Value) -> bool:
