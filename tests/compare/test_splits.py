@@ -12,9 +12,10 @@ import pytest
 
 from ddp_audit import events
 from ddp_audit.compare.align import align
-from ddp_audit.compare.bulk import aligned
+from ddp_audit.compare.bulk import Places, aligned
 from ddp_audit.compare.live import LiveComparison
-from ddp_audit.compare.splits import Apart, splits_apart
+from ddp_audit.compare.run import EXITED, RankRun, RecordedRun
+from ddp_audit.compare.splits import Apart, shares_of, splits_apart
 from ddp_audit.events import Event
 from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.store import FollowRun
@@ -44,6 +45,90 @@ def exchange(sends: Any, receives: Any, index: int = 0) -> Event:
 )
 def test_which_ranks_disagree(row: dict[int, tuple[Any, Any]], order: tuple[int, ...], found: list[Apart]) -> None:
     assert splits_apart({rank: exchange(*shares) for rank, shares in row.items()}, order) == found
+
+
+def of_lists(op: str, sends: Any, receives: Any, index: int = 0) -> Event:
+    """A collective of lists. It has no numel: the sizes of such a call may differ on a backend that takes uneven ones."""
+    shares = {key: value for key, value in (("sends", sends), ("receives", receives)) if value is not None}
+    return Event(events.COLLECTIVE, op, "default", index, events.USER, None, "float32", detail=shares)
+
+
+@pytest.mark.parametrize(
+    ("op", "row", "found"),
+    [
+        ("all_gather", {0: (4, 4), 1: (4, 4)}, []),
+        ("all_gather", {0: (4, [4, 5]), 1: (5, [4, 5])}, []),
+        ("all_gather", {0: (4, [4, 5]), 1: (5, 5)}, [Apart(0, 1, 4, 5)]),
+        ("all_gather", {0: (4, 4), 1: (5, 5)}, [Apart(0, 1, 4, 5), Apart(1, 0, 5, 4)]),
+        ("reduce_scatter", {0: ([1, 7], 1), 1: ([1, 7], 7)}, []),
+        ("reduce_scatter", {0: ([1, 7], 1), 1: ([7, 1], 7)}, [Apart(1, 0, 7, 1), Apart(1, 1, 1, 7)]),
+        ("gather", {0: (3, [3, 9]), 1: (9, None)}, []),
+        ("gather", {0: (3, 3), 1: (9, None)}, [Apart(1, 0, 9, 3)]),
+        ("scatter", {0: ([2, 8], 2), 1: (None, 8)}, []),
+        ("scatter", {0: ([2, 8], 2), 1: (None, 2)}, [Apart(0, 1, 8, 2)]),
+        ("all_gather", {0: (None, None), 1: (None, None)}, []),
+        ("broadcast", {0: (4, 4), 1: (5, 5)}, []),
+    ],
+)
+def test_which_ranks_disagree_in_lists(op: str, row: dict[int, tuple[Any, Any]], found: list[Apart]) -> None:
+    made = {rank: of_lists(op, *shares) for rank, shares in row.items()}
+    assert splits_apart(made, (0, 1)) == found
+    told = align({rank: [event] for rank, event in made.items()})
+    assert [one.kind for one in told] == (["size"] if found else [])
+    if found:
+        one = found[0]
+        who = f"rank {one.target}, which expects" if one.target != one.source else "itself and expects"
+        assert f"sends {one.sent} float32 to {who} {one.expected}" in told[0].explanation
+    run = RecordedRun(2, {rank: RankRun(rank, [event] * 1, EXITED, 0) for rank, event in made.items()})
+    assert [one.explanation for one in aligned(run, Places()).mismatches()] == [one.explanation for one in told]
+
+
+LISTS = """\
+import os
+import torch
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+many = lambda *sizes: [torch.zeros(size) for size in sizes]
+def tried(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except (RuntimeError, ValueError):
+        pass
+tried(dist.all_gather, many(1, 2), torch.zeros(1 + rank))
+dist.reduce_scatter(torch.zeros(3), many(3, 3))
+if rank == 0:
+    dist.gather(torch.zeros(5), many(5, 5))
+    dist.scatter(torch.zeros(6), many(6, 6))
+else:
+    dist.gather(torch.zeros(5))
+    dist.scatter(torch.zeros(6))
+"""
+
+
+@pytest.mark.traced
+def test_what_lists_hold_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LISTS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    trace = [
+        sys.executable,
+        "-m",
+        "ddp_audit",
+        "trace",
+        "--no-check",
+        "--dir",
+        "trace",
+        "--on-stall",
+        "kill",
+        "--stall-after",
+        "20",
+    ]
+    subprocess.run([*trace, "--", *command], cwd=tmp_path, env=environment, capture_output=True, timeout=120, check=False)
+    ranks = load_columns(tmp_path / "trace")[0].ranks
+    held = [{e.op: shares_of(e) for e in ranks[rank].events if e.kind == events.COLLECTIVE and shares_of(e)} for rank in (0, 1)]
+    assert held[0] == {"all_gather": (1, (1, 2)), "reduce_scatter": (3, 3), "gather": (5, 5), "scatter": (6, 6)}
+    assert held[1] == {"all_gather": (2, (1, 2)), "reduce_scatter": (3, 3), "gather": (5, None), "scatter": (None, 6)}
 
 
 def test_sequences_that_are_given_as_a_whole() -> None:

@@ -31,11 +31,12 @@ from ddp_audit.compare.sequence import (
     minority,
     signature,
 )
-from ddp_audit.compare.splits import UNEVEN, Apart, splits_apart
+from ddp_audit.compare.splits import LISTS, UNEVEN, Apart, splits_apart
 from ddp_audit.events import COLLECTIVE, DEFAULT_GROUP, FORWARD, POINT_TO_POINT, Event
 
 Row = list[tuple[Signature, list[int]]]  # what is known of a collective, and the ranks that agree on it
 
+_WITH_SHARES = UNEVEN | LISTS
 _HINT = 6  # collectives looked at to tell an extra collective from a different one
 _KEPT = 64  # rows before the first that is not settled, where settled ones are forgotten
 NOT_KNOWN = 1 << 62  # where a rank of which nothing is known has ended in a group
@@ -104,7 +105,7 @@ class Aligner:
 
     def _settle(self, group: Group, index: int) -> None:
         """Is done with a row on which all ranks agree."""
-        if group.rows[index][0][0][0] in UNEVEN and self.splits(group, index):
+        if group.rows[index][0][0][0] in _WITH_SHARES and self.splits(group, index):
             group.mismatch = index
             return
         note_places(group, index)

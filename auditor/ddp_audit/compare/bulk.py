@@ -19,7 +19,7 @@ from ddp_audit.compare.explain import frames
 from ddp_audit.compare.messages import Payloads
 from ddp_audit.compare.run import RecordedRun
 from ddp_audit.compare.sequence import Crossing, Entry, Group, Key, Signature
-from ddp_audit.compare.splits import UNEVEN
+from ddp_audit.compare.splits import LISTS, UNEVEN, shares_of
 from ddp_audit.compare.verdict import new_aligner
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_JOIN, FORWARD, OBJECT, POINT_TO_POINT, SYNC_BATCHNORM, USER, Event
 
@@ -41,7 +41,8 @@ class Places:
         """The number of a collective's place; `grad` says whether its forward ran with gradients, None where it has none."""
         grad = grad if event.origin in GRADED else None
         what = (event.op, event.group, event.origin, event.numel, event.dtype, event.root, event.reduce_op)
-        key = (*what, event.site, event.stack, grad)
+        shares = shares_of(event) if event.op in LISTS else ()  # those of an all_to_all may change from call to call
+        key = (*what, event.site, event.stack, grad, shares)
         number = self._numbers.setdefault(key, len(self.known))
         if number == len(self.known):
             self.known.append((event, grad))
@@ -224,7 +225,7 @@ class _Comparison:
                 return
 
     def look_at_splits(self, ranks: list[tuple[int, Track]]) -> None:
-        """Finds the first all_to_all, before a row whose ranks disagree, of which the split sizes do."""
+        """Finds the first all_to_all, or collective of lists, before a row whose ranks disagree, of which the split sizes do."""
         members = self._group.members
         if members is None or len(ranks) < len(members) or len(ranks) < 2:
             return
@@ -236,18 +237,22 @@ class _Comparison:
             end = min(end, self._group.mismatch)
         columns = [track.places[start - track.start : end - track.start] for _, track in ranks]
         left = _MOST_SPLITS
+        fit: set[tuple[int, ...]] = set()  # rows of lists that do
         for index, row in enumerate(zip(*columns, strict=True), start):
-            if row[0] not in uneven or ABSENT in row:
+            if row[0] not in uneven or ABSENT in row or row in fit:
                 continue
             if self._aligner.splits(self._group, index):
                 self._group.mismatch = index
                 return
+            if self._places.known[row[0]][0].op in LISTS:
+                fit.add(row)
             left -= len(row)
             if left < 0:
                 return
 
     def _is_uneven(self, number: int) -> bool:
-        return number != ABSENT and self._places.known[number][0].op in UNEVEN
+        event = self._places.known[number][0]
+        return number != ABSENT and (event.op in UNEVEN or (event.op in LISTS and bool(shares_of(event))))
 
     def _disagree(self, index: int, row: Sequence[int], numbers: frozenset[int]) -> bool:
         known = self._crossings.get(numbers)

@@ -8,8 +8,9 @@ collective  call: the dispatcher's name (`_allgather_base_`); shape: list of the
             rank, or None: from any) and tag, and async tells isend and irecv from them. `op` is torch.distributed's name, with
             its variants folded: all_gather and all_gather_into_tensor are `all_gather`, reduce_scatter and reduce_scatter_tensor
             `reduce_scatter`, all_to_all and all_to_all_single `all_to_all`, a coalesced call the operation itself with the sum
-            of its sizes. `numel` is what this rank brings; for scatter and recv, what it receives. all_to_all has sends and
-            receives: the elements for and from each rank of the group, a list, or one number where they are equal. `index` is
+            of its sizes. `numel` is what this rank brings; for scatter and recv, what it receives. all_to_all, and what has
+            lists of tensors, has sends and receives: the elements for and from each rank of the group, a list, or one number
+            where they are equal; of gather and scatter the root alone has both. `index` is
             None for send and recv.
 start       rank, world_size, pid, host, ticks (start of the process in clock ticks since boot), thread: identity of the main
             thread, cwd, run, restart: how often torchrun has restarted the ranks before, argv, torch, python

@@ -51,6 +51,8 @@ _OPERATIONS = {
 }
 # Arguments that say how much goes to each rank and comes from it.
 _SHARES = ("output", "output_tensors", "output_split_sizes", "input_split_sizes")
+# Operations whose tensors are lists: how much each rank brings, and how much of each the others expect. NCCL takes uneven ones.
+_LISTS = frozenset({"allgather_", "reduce_scatter_", "gather_", "scatter_"})
 _ROOT_ARGUMENTS = ("root_rank", "dst", "src")
 # Sizes that ranks may choose freely, so that they say nothing about agreement.
 _FREE_SIZES = frozenset({"all_to_all"})
@@ -87,6 +89,8 @@ class _Operation:
         self.reduce_op = names.index("reduce_op") if "reduce_op" in names else -1
         self.is_async = names.index("async_op") if "async_op" in names else -1
         self.shares = [names.index(n) for n in _SHARES if n in names] if self.op in _FREE_SIZES else []
+        if name in _LISTS:
+            self.shares = [names.index(n) for n in ("input_tensors", "output_tensors") if n != payload]
         self.splits = {n: names.index(n) for n in names if n.endswith(("_split_sizes", "put", "put_tensors"))}
         self.blocks = not schema.returns
         self.is_p2p = self.op in events.POINT_TO_POINT
@@ -98,6 +102,10 @@ def _shares(operation: _Operation, args: tuple[Any, ...], ranks: int) -> dict[st
     for key, side in (("sends", "input"), ("receives", "output")):
         if operation.call == "alltoall_":
             each = [t.numel() for t in args[operation.splits[f"{side}_tensors"]]]
+        elif operation.call in _LISTS:
+            each = [t.numel() for t in _tensors(args[operation.splits[f"{side}_tensors"]])]
+            if not each:  # not the root
+                continue
         else:
             tensor, sizes = args[operation.splits[side]], args[operation.splits[f"{side}_split_sizes"]]
             row = tensor[:1].numel() if tensor.dim() and len(tensor) else 1
@@ -110,7 +118,7 @@ def _shape_of(value: Any) -> Any:
     """What of an argument tells calls apart: shapes and types of tensors, or numbers."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
-    return tuple([_shape_of(item) if isinstance(item, torch.Tensor) else item for item in value])
+    return tuple([_shape_of(item) if isinstance(item, (torch.Tensor, list)) else item for item in value])
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -377,7 +385,7 @@ class Hook:
         if operation.is_p2p:
             text["peer"] = peer
             text["tag"] = int(args[operation.tag])
-        if operation.shares and operation.call in ("alltoall_", "alltoall_base_"):
+        if operation.shares and operation.call in ("alltoall_", "alltoall_base_", *_LISTS):
             text.update(_shares(operation, args, len(group.ranks)))
         if stack.issuer and origin == events.USER:
             text["library"] = stack.issuer
