@@ -51,10 +51,11 @@ def test_nodes_of_a_job_share_a_folder(tmp_path: Path, on: Callable[[str], None]
     assert first.is_shared and second.is_shared
     assert (tmp_path / "rank-00000.ddptrace").exists()
     assert [first.errors.name, second.errors.name] == ["stderr.log", "stderr-1.log"]
-    first.close(0, killed=False)
+    first.close(0, killed=None)
     assert "exit_code" not in meta_of(tmp_path)  # node 1 goes on
-    second.close(3, killed=True)
-    assert (meta_of(tmp_path)["exit_code"], meta_of(tmp_path)["killed"]) == (3, True)
+    second.close(3, killed=[2])
+    meta = meta_of(tmp_path)
+    assert (meta["exit_code"], meta["killed"], meta["killed_ranks"]) == (3, True, [2])
 
 
 def test_ranks_of_folders_put_together_are_of_one_run(tmp_path: Path) -> None:

@@ -133,7 +133,9 @@ def trace_command(
     late: list[int] = []
 
     def tell_stall(recorded: RecordedRun) -> None:
-        late[:] = [rank for rank, one in recorded.ranks.items() if one.state == RUNNING and not (one.silent or one.untraced)]
+        late[:] = [
+            rank for rank, one in recorded.ranks.items() if one.state == RUNNING and not (one.silent or one.untraced or one.blocked)
+        ]
         head = "Nothing moves any more."
         if late and not reported:
             they = "it is slow, or it never comes" if len(late) == 1 else "they are slow, or they never come"

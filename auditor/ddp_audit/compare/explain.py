@@ -15,6 +15,7 @@ from ddp_audit.events import (
     DDP_REBUILD,
     DDP_UNUSED_MAP,
     EXCEPTION,
+    EXIT,
     OBJECT,
     ORIGINS,
     POINT_TO_POINT,
@@ -187,6 +188,14 @@ def raised_at(run: RankRun) -> Site | None:
     return None if event is None else next(iter(frames(event)), None)
 
 
+def left_at(run: RankRun) -> Site | None:
+    """The user's line at which a rank's process ended: by `sys.exit` or `os._exit`, or by a fatal signal."""
+    if run.state == KILLED:
+        return run.stands if run.fatal else None
+    event = last_of(run.events, EXIT) if run.state == EXITED else None
+    return None if event is None else next(iter(frames(event)), None)
+
+
 def last_text(run: RankRun) -> str:
     """The last thing that a rank recorded, with its place: `all_reduce of 1 float32 (user call) at train.py:88`."""
     if run.last:
@@ -220,9 +229,10 @@ def standing(run: RankRun, now: float | None = None) -> str:
     if run.silent and run.locked:
         return f"has not answered for {run.silent:.1f} s: a call in C locks its interpreter, {last_text(run)}"
     if run.silent:
+        seen = f", and was last seen at {run.seen}" if run.seen is not None else ""
         return (
             f"has not answered for {run.silent:.1f} s, as a process that is stopped or whose interpreter is locked by a call "
-            f"in C; last recorded: {last_text(run)}"
+            f"in C{seen}; last recorded: {last_text(run)}"
         )
     if run.state == WAITING:
         event = run.waiting or last_collective(run)
@@ -234,14 +244,23 @@ def standing(run: RankRun, now: float | None = None) -> str:
             return f"{verb} in {event.what}{at}{time}{_ON_DEVICE.get(str(event.detail.get('state')), '')}"
         return f"waits; last recorded: {last_text(run)}"
     if run.state == EXITED:
-        return f"exited{code_text(run.code)} after {_last_done(run)}"
+        site = left_at(run)
+        lingers = ", and its process did not end with it" if run.lingers else ""
+        return f"exited{code_text(run.code)}{f' at {site},' if site else ''} after {_last_done(run)}{lingers}"
     if run.state == RAISED:
+        lingers = ", and its process did not end with it" if run.lingers else ""
         error, site = exception_text(run) or "an exception", raised_at(run)
-        return f"ended with {error}{f' at {site}' if site else ''}, after {_last_done(run)}"
+        return f"ended with {error}{f' at {site}' if site else ''}, after {_last_done(run)}{lingers}"
     if run.state == KILLED:
+        how = f"crashed ({run.fatal})" if run.fatal else f"was killed{code_text(run.code)}"
+        how = "was ended by ddp-audit, because the run had stalled:" if run.stopped else how
         if run.last.startswith(("in ", "at ")):
-            return f"was killed{code_text(run.code)} {run.last}"
-        return f"was killed{code_text(run.code)}; last recorded: {last_text(run)}"
+            return f"{how} {run.last}"
+        how = how.rstrip(":")
+        return f"{how}{f', and was last seen at {run.seen}' if run.seen else ''}; last recorded: {last_text(run)}"
+    if run.blocked and run.seen is not None:
+        time = f" for {now - run.blocked:.1f} s" if now is not None and run.blocked <= now else ""
+        return f"has been waiting in torch.distributed, in no collective, at {run.seen}{time}; last recorded: {last_text(run)}"
     if run.stands is not None:
         return f"is {last_text(run)}"
     return f"is running; last recorded: {last_text(run)}"

@@ -93,10 +93,15 @@ class RankRun:
     last: str = ""  # one line: the last thing recorded, with its site
     stands: Site | None = None  # the user's line at which it stood, outside of collectives, when it was asked last
     locked: bool = False  # its interpreter was locked by a call in C, and `stands` is the line of that
+    fatal: str = ""  # the fatal signal that ended it, in the words of faulthandler, where that has shown where it came
+    seen: Site | None = None  # of a rank that was killed or does not answer the user's line at which it was seen last
+    stopped: bool = False  # the tracer's launcher ended it, because nothing moved any more
     untraced: bool = False  # its tracer ended before it: nothing is known of what came then
     damage: str = ""  # what is wrong with its trace, which is known up to there
     lost: bool = False  # its trace is a ring that has come round: of its events the newest are known, and those that say what it is
     since: float = 0.0  # the time of the first of the newest
+    blocked: float = 0.0  # since when it stands at one place of torch.distributed outside of collectives; `seen` is its line
+    lingers: bool = False  # its program has ended, and its process has done nothing since and lives
     silent: float = 0.0  # seconds since its tracer last showed life, where that is too long
     waiting: Event | None = None  # the oldest collective that has not returned, also of a rank that was killed in it
 

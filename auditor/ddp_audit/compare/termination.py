@@ -42,8 +42,12 @@ def failed_by_peer(run: RankRun) -> bool:
 
 
 def was_stopped(run: RankRun) -> bool:
-    """Whether a rank was ended from outside: by a launcher's signal or the user's interrupt."""
-    return (run.state == KILLED and run.code in _STOPPED) or _error(run)[0] in _INTERRUPTS
+    """Whether a rank was ended from outside: by a launcher's signal or the user's interrupt.
+
+    A fatal signal in a collective may be the answer of a backend to what another rank did (gloo aborts at sizes that differ).
+    """
+    of_its_own = run.fatal and run.waiting is None
+    return (run.state == KILLED and run.code in _STOPPED and not of_its_own) or _error(run)[0] in _INTERRUPTS
 
 
 def _error(run: RankRun) -> tuple[str, str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ddp_audit.compare.align import Aligner
 from ddp_audit.compare.call_site_mismatch import Crossed
-from ddp_audit.compare.explain import exception_text, last_text, raised_at, standing
+from ddp_audit.compare.explain import exception_text, last_text, left_at, raised_at, standing
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.left_out import told
 from ddp_audit.compare.missing_ranks import missing, wait_cycle
 from ddp_audit.compare.p2p_matching import Partners, time_of
-from ddp_audit.compare.run import MISSING, RecordedRun, tally
+from ddp_audit.compare.run import KILLED, MISSING, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.compare.termination import exited_in_order, failed_by_itself, has_ended
@@ -30,8 +30,8 @@ INCOMPLETE = "incomplete"
 class RankState:
     """Where one rank is or how it ended. `text` goes on after the rank's name: `waits in broadcast .. at train.py:224`.
 
-    `error` is the exception that left the script, in one line, and `raised_at` the user's line that raised it. `failed` says that
-    the rank ended by a fault of its own: no peer, launcher or user ended it.
+    `error` is the exception that left the script, in one line, or the name of a fatal signal, and `raised_at` the user's line that
+    raised it. `failed` says that the rank ended by a fault of its own: no peer, launcher or user ended it.
     """
 
     rank: int
@@ -45,7 +45,11 @@ class RankState:
     raised_at: Site | None = None
     failed: bool = False
     untraced: bool = False  # its tracer ended before it
+    stopped: bool = False  # the tracer's launcher ended it
+    lingers: bool = False  # its program had ended, and its process had not when the launcher ended it
     damage: str = ""  # what is wrong with its trace, which is read up to there
+    left_at: Site | None = None  # the user's line at which its process ended, by an exit or a fatal signal
+    last_seen: Site | None = None  # of one that was killed or does not answer the user's line at which it was seen last
     since: float = 0.0  # when what is known of it begins, where its trace is a ring and what came before was overwritten
 
 
@@ -110,6 +114,10 @@ def compare_run(
     the run before (see `ddp_audit.compare.live`). `root` is the folder that sites are relative to, by default the traced
     command's. `now`, in seconds since the epoch, dates the waits of a run that is alive.
     """
+    for rank in run.meta.get("killed_ranks") or ():
+        if isinstance(rank, int) and rank in run.ranks:
+            run.ranks[rank].stopped = run.ranks[rank].state == KILLED
+            run.ranks[rank].lingers = not run.ranks[rank].stopped
     stalled = stalled or bool(run.meta.get("killed"))  # the launcher kills only what has stalled
     root = root or Path(str(run.meta.get("cwd") or "."))
     if aligner is None:
@@ -194,11 +202,15 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             rank_run.code,
             last_text(rank_run),
             standing(rank_run, now),
-            exception_text(rank_run),
+            exception_text(rank_run) or rank_run.fatal,
             raised_at(rank_run),
             failed_by_itself(rank_run),
             rank_run.untraced,
+            rank_run.stopped,
+            rank_run.lingers,
             rank_run.damage,
+            left_at(rank_run),
+            rank_run.seen,
             rank_run.since,
         )
         for rank, rank_run in sorted(run.ranks.items())

@@ -16,8 +16,9 @@ from ddp_audit.compare.verdict import Comparison
 from ddp_audit.events import COLLECTIVE, ORIGINS, START, Event, Site
 from ddp_audit.findings import CONFIRMED, Finding
 from ddp_audit.report import waiting_text
+from ddp_audit.report.departed import nothing_lines
 from ddp_audit.report.selection import Selection, is_in
-from ddp_audit.report.trace_text import earlier_lines, headline, nothing_lines, source_line, title
+from ddp_audit.report.trace_text import earlier_lines, headline, source_line, title
 
 MOST = 12_000  # events of a page
 _FOLDED_FROM = 9  # ranks from which those that do the same share a lane

@@ -97,6 +97,10 @@ def _rank(state: RankState) -> dict[str, Any]:
         out["error"] = state.error
     if state.raised_at is not None:
         out["raised_at"] = str(state.raised_at)
+    if state.left_at is not None:
+        out["left_at"] = str(state.left_at)
+    if state.last_seen is not None:
+        out["last_seen"] = str(state.last_seen)
     if state.damage:
         out["damage"] = state.damage
     if state.since:

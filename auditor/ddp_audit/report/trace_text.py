@@ -13,9 +13,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ddp_audit.compare.explain import capital, code_text, counted, frames, lines, name, phase, rank_list
+from ddp_audit.compare.explain import capital, counted, frames, lines, name, phase, rank_list
 from ddp_audit.compare.faults import SilentFault
-from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING
+from ddp_audit.compare.run import RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
 from ddp_audit.events import DEFAULT_GROUP, USER, Event, Site
@@ -23,6 +23,7 @@ from ddp_audit.findings import Finding
 from ddp_audit.report import waiting_text
 from ddp_audit.report.columns import cut, pad, width_of, wrap
 from ddp_audit.report.console import console_for, is_coloured, width_for
+from ddp_audit.report.departed import failed_text, nothing_lines
 from ddp_audit.report.summary import lines_of
 from ddp_audit.trace.worker.layout import ENV_LIMIT
 
@@ -35,7 +36,6 @@ _MOST_CROSSED = 5
 _MOST_PARTED = 6
 _MOST_COLUMNS = 8
 _MOST_STANDINGS = 16
-_MOST_FAILED = 2  # ways to fail that a headline names
 
 _TITLES = {
     "operation": "different operations",
@@ -194,6 +194,9 @@ def headline(comparison: Comparison) -> Line:
         return Line(failure_text(comparison) or f"The {ranks} diverged.", "bad")
     if comparison.verdict == STALLED and not comparison.parted and _all_wait(comparison):
         return Line(f"The {ranks} stalled: all of them wait, their collectives agree, and no rank is missing.", "bad")
+    lingering = [rank for rank, state in comparison.ranks.items() if state.lingers]
+    if comparison.verdict == STALLED and lingering and not comparison.parted:
+        return Line(f"The {ranks} stalled: the program of {rank_list(lingering)} had ended, and the process went on.", "bad")
     if comparison.verdict == STALLED:
         return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
     faults = f" {counted(silent, 'silent fault')} all the same." if silent else ""
@@ -202,7 +205,7 @@ def headline(comparison: Comparison) -> Line:
         text = f"The only rank ran {in_all}; nothing can be compared with it." if alone else f"The {ranks} agree in {in_all}."
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
-    failed = _failed_text(comparison.ranks)
+    failed = failed_text(comparison.ranks)
     untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
     ended = f"{failed}." if failed else "the run did not end in order."
     damaged = [rank for rank, state in comparison.ranks.items() if state.damage]
@@ -220,26 +223,10 @@ def failure_text(comparison: Comparison) -> str:
         return ""
     gone = [rank for rank, event in first.ranks.items() if event is None]
     there = [rank for rank, event in first.ranks.items() if event is not None]
-    failed = _failed_text({rank: comparison.ranks[rank] for rank in gone if rank in comparison.ranks})
+    failed = failed_text({rank: comparison.ranks[rank] for rank in gone if rank in comparison.ranks})
     if not failed or any(comparison.ranks[rank].failed for rank in there if rank in comparison.ranks):
         return ""
     return f"{capital(failed)}; {rank_list(there)} {'was' if len(there) == 1 else 'were'} left waiting."
-
-
-def _failed_text(states: Mapping[int, RankState]) -> str:
-    """`rank 1 failed: RuntimeError: boom (train.py:8)`, of the ranks that failed by themselves; empty where none did."""
-    how: dict[str, list[int]] = {}
-    for rank, state in sorted(states.items()):
-        if state.failed:
-            how.setdefault(_how_failed(state), []).append(rank)
-    return "; ".join(f"{rank_list(ranks)} {text}" for text, ranks in list(how.items())[:_MOST_FAILED])
-
-
-def _how_failed(state: RankState) -> str:
-    if state.state == RAISED:
-        at = f" ({state.raised_at})" if state.raised_at is not None else ""
-        return f"failed: {state.error or 'an exception'}{at}"
-    return f"{'was killed' if state.state == KILLED else 'exited'}{code_text(state.code)}"
 
 
 def _all_wait(comparison: Comparison) -> bool:
@@ -344,19 +331,6 @@ def _cell(event: Event, forward: Event | None, group: str, root: Path | None) ->
     if not frames(event):
         cell.append("@an unknown place")
     return cell
-
-
-def nothing_lines(state: RankState | None) -> list[str]:
-    """What is said of a rank that has no part in a collective."""
-    if state is None or state.state == MISSING:
-        return ["nothing: left no trace"]
-    how = {EXITED: "exited", RAISED: "ended", KILLED: "was killed"}.get(state.state)
-    if how is None:
-        return ["nothing yet", f"last: {state.last}"]
-    if state.state == RAISED:
-        at = [f"@{state.raised_at}"] if state.raised_at is not None else []
-        return ["nothing: ended with", state.error or "an exception", *at]
-    return [f"nothing: {how}{code_text(state.code)}"]
 
 
 def _header(column: Column, odd: Iterable[int]) -> str:

@@ -35,7 +35,7 @@ def earlier_attempts(folder: Path, run: RecordedRun) -> Iterator[tuple[int, Reco
         identity = _identity(earlier)
         if identity is None or last is None or identity[0] != last[0] or identity[1] >= last[1]:
             continue
-        earlier.meta = {**earlier.meta, "killed": False}  # that tells of the last attempt
+        earlier.meta = {**earlier.meta, "killed": False, "killed_ranks": []}  # that tells of the last attempt
         yield identity[1], earlier, places
 
 

@@ -20,7 +20,7 @@ from ddp_audit import events
 from ddp_audit.compare.bulk import Places, Tracks
 from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
-from ddp_audit.events import Event
+from ddp_audit.events import Event, Site
 from ddp_audit.gc_pause import gc_paused
 from ddp_audit.trace.definition_table import Definition, DefinitionTable, UnsupportedLayout
 from ddp_audit.trace.event_layout import EventLayout
@@ -171,9 +171,10 @@ class ColumnReader:
         if header.has_gap:
             first = next((p for p in range(len(found)) if found.record(p) >= _IN_FIRST), None)
             self.rank_run.since = 0.0 if first is None else found[first].time
-        self._judge(found, _issued(kinds, data, found), header)
+        stood = None if found.shape.rare_of(events.EXIT) else _stood(book, data, _spans(_PARTS, kinds), header)
+        self._judge(found, _issued(kinds, data, found), header, stood)
 
-    def _judge(self, found: LateEvents, waits: Iterator[Event], header: Header) -> None:
+    def _judge(self, found: LateEvents, waits: Iterator[Event], header: Header, stood: Site | None) -> None:
         run = self.rank_run
         starts, exits = found.shape.rare_of(events.START), found.shape.rare_of(events.EXIT)
         host: str | None = None
@@ -201,11 +202,18 @@ class ColumnReader:
             heartbeat=header.heartbeat,
             untraced=header.has_ended,
             locked=locked,
+            blocked=header.blocked,
+            seen=lambda: stood,
         )
         self._judged(waits)
 
     def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
         self._judged(still_open(enumerate(self.rank_run.events), is_met))
+
+
+def _stood(book: DefinitionTable, data: bytes, runs: Sequence[tuple[int, int]], header: Header) -> Site | None:
+    """The user's line at which the main thread stood at the last heartbeat."""
+    return next(iter(book.stack(data, runs, header.stands, header.version)), None)
 
 
 def _spans(pattern: re.Pattern[bytes], kinds: bytes) -> list[tuple[int, int]]:

@@ -92,6 +92,17 @@ class DefinitionTable:
                     found[number] = self._define(raw, what, value, stacks[value["stack"]])
         return found
 
+    def stack(self, data: bytes, runs: Sequence[tuple[int, int]], number: int, version: int) -> Stack:
+        """One stack of a file whose definitions are known; empty where there is none of that number."""
+        for first, last in runs if number else ():
+            while first < last:
+                offset = first * _SIZE
+                first += max(1, data[offset + 8] | data[offset + 9] << 8)
+                if int.from_bytes(data[offset + 4 : offset + 8], "little") == number and first <= last:
+                    what, value = self._parse(data[offset : first * _SIZE], version)
+                    return value if what == layout.STACK_TEXT else ()
+        return ()
+
     def _parse(self, raw: bytes, version: int) -> tuple[int, Any]:
         _, what, _, number, count, length, _ = layout.FRAGMENT.unpack_from(raw, len(raw) - _SIZE)
         words = array("I", raw)

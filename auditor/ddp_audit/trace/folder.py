@@ -78,20 +78,22 @@ class TraceFolder:
             return len(self._read().get("nodes", ())) > 1
         return False
 
-    def close(self, exit_code: int, killed: bool) -> None:
-        """Adds to run.json how the command of this node ended, and to the run how the worst of those did, once all have. Where
-        that cannot be written, one line says so."""
+    def close(self, exit_code: int, killed: Sequence[int] | None) -> None:
+        """Adds to run.json how the command of this node ended, and to the run how the worst of those did, once all have. `killed`
+        are the ranks that were alive when the command was ended because it stalled. Where that cannot be written, one line says
+        so."""
         try:
             with self._locked():
                 meta = self._read()
                 mine = next(node for node in meta["nodes"] if self._is_me(node))
-                mine.update(end=time.time(), exit_code=exit_code, killed=killed)
+                mine.update(end=time.time(), exit_code=exit_code, killed=killed is not None, killed_ranks=list(killed or ()))
                 if all("end" in node for node in meta["nodes"]):
                     codes = [node["exit_code"] for node in meta["nodes"]]
                     meta.update(
                         end=max(node["end"] for node in meta["nodes"]),
                         exit_code=next((code for code in codes if code), 0),
                         killed=any(node["killed"] for node in meta["nodes"]),
+                        killed_ranks=sorted({rank for node in meta["nodes"] for rank in node.get("killed_ranks", ())}),
                     )
                 self._write(meta)
         except (OSError, ValueError, KeyError, StopIteration) as error:

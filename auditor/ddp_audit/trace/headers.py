@@ -35,6 +35,8 @@ class Header(NamedTuple):
     has_ended: bool  # the tracer has, before its process
     newest: int
     ring: int
+    stands: int = 0  # the definition of the frames at which the main thread stood at the last heartbeat
+    blocked: float = 0.0  # since when it stood at one place of torch.distributed then; 0.0 where it did not
 
     @property
     def first_chunk(self) -> int:
@@ -71,7 +73,8 @@ def read_header(rank: int, head: bytes, strict: bool) -> Header | None:
     newest, ring = layout.RING.unpack_from(head, layout.RING_OFFSET)
     if ring and (version == layout.UNCHECKED or ring < layout.FEWEST_CHUNKS or newest < ring):
         raise TraceError(f"damaged: a ring of {ring} chunks with chunk {newest}")
-    return Header(version, pid, heartbeat, start, ended, newest, ring)
+    stands, stood = layout.STANDS.unpack_from(head, layout.STANDS_OFFSET)
+    return Header(version, pid, heartbeat, start, ended, newest, ring, stands, heartbeat - stood / 10 if stood else 0.0)
 
 
 def is_gone(host: str | None, pid: int, ticks: int, heartbeat: float) -> bool:

@@ -23,8 +23,8 @@ from ddp_audit.events import START
 from ddp_audit.trace.columns import load_columns
 from ddp_audit.trace.errors import KeptErrors
 from ddp_audit.trace.folder import FolderError, TraceFolder
-from ddp_audit.trace.locked import stands_since
 from ddp_audit.trace.processes import kill_tree, process_lives
+from ddp_audit.trace.stalls import Stalls
 from ddp_audit.trace.store import FollowRun, TraceError
 from ddp_audit.trace.worker import layout
 
@@ -138,7 +138,7 @@ def run_traced(
     session.look(last=True)
     code = process.returncode
     exit_code = 130 if signal.SIGINT in signals.received else 128 - code if code < 0 else code
-    place.close(exit_code, session.killed)
+    place.close(exit_code, session.killed_ranks if session.killed else None)
     if session.error is not None:
         raise session.error
     return LaunchResult(exit_code, session.killed, folder, bool(signals.received))
@@ -158,6 +158,7 @@ class _Session:
         on_stall_end: Callable[[], None] | None,
     ) -> None:
         self.killed = False
+        self.killed_ranks: list[int] = []  # those that were alive then
         self.on_tracer_end: Callable[[list[int]], None] | None = None
         self.on_silent: Callable[[list[SilentFault]], None] | None = None
         self._faults = LiveFaults()
@@ -178,7 +179,7 @@ class _Session:
         self._restarts = 0
         self._progress = (0, 0)
         self._moved = time.monotonic()
-        self._waits: dict[int, tuple[object, float]] = {}  # rank -> what it waits in, and since when
+        self._stalls = Stalls(follow.directory, stall_after, process.pid)
         self._reported: set[object] = set()
         self._stalled: object = None  # of these the last, while it goes on
         self._ended_looks = 0  # looks since it ended: an error that ended it comes a moment later
@@ -211,7 +212,7 @@ class _Session:
         if not last and now >= self._next_faults and run.world_size > 1:
             self._look_for_faults()
         if last:
-            self._waits.clear()
+            self._stalls.forget()
             self._look_for_end(run, _ENDED_LOOKS)
         elif self._stall_after and not self.killed:
             self._look_for_stall(run, now)
@@ -236,55 +237,27 @@ class _Session:
         if ended and self.on_tracer_end is not None:
             self.on_tracer_end(ended)
 
-    def _stood(self, rank: int, run: RecordedRun) -> tuple[float, bool]:
-        """Since when a rank whose tracer has ended stands where it stands, and whether ranks wait for each other there."""
-        start = next((e.detail for e in run.ranks[rank].events[:1] if e.kind == START), {})
-        trace = self._folder / layout.FILE_PATTERN.format(rank)
-        return stands_since(trace, rank, int(start.get("thread") or 0))
-
     def _look_for_stall(self, run: RecordedRun, now: float) -> None:
-        longest: float = 0.0
-        oldest: tuple[object, ...] | None = None
-        quiet = now - self._moved
-        for rank, one in run.ranks.items():
-            if one.untraced:
-                since, waits = self._stood(rank, run)
-                stood = time.time() - since if since else 0.0
-                quiet = min(quiet, stood)
-                self._waits.pop(rank, None)
-                if waits:
-                    untraced = (rank, "untraced", str(one.stands), since)
-                    self._waits[rank] = (untraced, now - stood)
-                    if stood >= longest:
-                        longest, oldest = stood, untraced
-                continue
-            event = one.waiting if one.state == WAITING else None
-            if event is None:
-                self._waits.pop(rank, None)
-                continue
-            key = (rank, event.group, event.index, event.time)
-            if self._waits.get(rank, (None,))[0] != key:
-                self._waits[rank] = (key, now)
-            since = self._waits[rank][1]
-            if now - since >= longest:
-                longest, oldest = now - since, key
+        stall = self._stalls.longest(run, now)
         self._look_for_end(run)
         limit = min(self._stall_after, _AFTER_DIVERGENCE) if self._diverged and self._kills else self._stall_after
-        if oldest is None or longest < limit:
+        if stall is None or stall.seconds < limit:
             return
-        if oldest not in self._reported:
-            self._reported.add(oldest)
-            self._stalled = oldest
+        if stall.key not in self._reported:
+            self._reported.add(stall.key)
+            self._stalled = stall.key
             self._ask(run)
             if self._on_stall_report is not None:
                 self._on_stall_report(run)
-        if self._kills and quiet >= limit:
+        untraced = [time.time() - self._stalls.stood(rank, run)[0] for rank, one in run.ranks.items() if one.untraced]
+        if self._kills and min([now - self._moved, *untraced]) >= limit:
             self.killed = True
+            self.killed_ranks = [r for r, one in run.ranks.items() if one.state in (WAITING, RUNNING) or one.lingers]
             kill_tree(self._process.pid, self.workers())
 
     def _look_for_end(self, run: RecordedRun, looks: int = 1) -> None:
         """Tells that the wait which was reported last has ended well, some looks after it did."""
-        if self._stalled is None or any(key == self._stalled for key, _ in self._waits.values()):
+        if self._stalled is None or self._stalls.holds(self._stalled):
             self._ended_looks = 0
             return
         self._ended_looks += looks

@@ -1,38 +1,56 @@
-"""Reads where a rank stands whose interpreter is locked or whose tracer has ended: the stacks that C code of its process has
-written (`worker/locked.py`)."""
+"""Reads where a rank stands whose interpreter is locked or whose tracer has ended, or where a fatal signal ended it: the stacks
+that C code of its process has written (`worker/locked.py`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddp_audit.events import Site
 from ddp_audit.trace.plain import plain_file
 from ddp_audit.trace.worker import layout
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)\b.*:$")
+_CURRENT = re.compile(r"^Current thread 0x([0-9a-f]+)\b", re.MULTILINE)
+_FATAL = re.compile(r"^Fatal Python error: ([ -~]{1,80})$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 _NOT_THE_USERS = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/ddp_audit/trace/")
 _MOST_BYTES = 1 << 18
 
 
-def stands_locked(trace: Path, rank: int, start: Mapping[str, Any] | None, since: float) -> Site | None:
-    """The user's line at which a rank's main thread stands, where its stacks were written later than `since`, its last event.
+class Stood(NamedTuple):
+    """The user's line at which a rank stood, where it is known, and what faulthandler calls the fatal signal that came there."""
+
+    site: Site | None
+    fatal: str = ""
+
+
+def stands_locked(trace: Path, rank: int, start: Mapping[str, Any] | None, since: float) -> Stood | None:
+    """Where a rank stands, where its stacks were written later than `since`, its last event: its main thread, or the thread in
+    which a fatal signal came.
 
     `start` is the detail of the rank's START event: it names the main thread and the folder that paths are relative to.
     """
     path = trace.with_name(layout.STACKS_PATTERN.format(rank))
     try:
         found = path.stat()
-        if not found.st_size or found.st_mtime < since or start is None:
+        if not found.st_size or start is None or trace.suffix != ".ddptrace":  # the file of an earlier attempt was overwritten
             return None
         with plain_file(path) as file:
             text = file.read(_MOST_BYTES).decode("ascii", "replace")
     except OSError:
         return None
-    return site_in(text, int(start.get("thread", 0)), str(start.get("cwd", "")))
+    thread, cwd = int(start.get("thread", 0)), str(start.get("cwd", ""))
+    fatal = next(reversed(list(_FATAL.finditer(text))), None)
+    if fatal is None:
+        site = site_in(text, thread, cwd) if found.st_mtime >= since else None
+        return None if site is None else Stood(site)
+    text = text[fatal.start() :]
+    current = _CURRENT.search(text)
+    site = None if current is None else site_in(text, int(current[1], 16), cwd)
+    return Stood(site or site_in(text, thread, cwd), fatal[1])
 
 
 def stands_since(trace: Path, rank: int, thread: int) -> tuple[float, bool]:

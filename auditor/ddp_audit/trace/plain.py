@@ -19,6 +19,7 @@ _META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
     "world_size": (int,),
     "exit_code": (int,),
     "killed": (bool,),
+    "killed_ranks": (list,),
     "command": (list,),
 }
 

@@ -34,6 +34,20 @@ def ticks_of(pid: int) -> int:
     return int(fields[19]) if fields else 0
 
 
+def cpu_of_tree(root: int) -> float:
+    """Seconds of CPU time that a process and its descendants have used, those that live."""
+    ticks = 0
+    for pid, _ in _descendants(root):
+        fields = _stat(pid)
+        ticks += int(fields[11]) + int(fields[12]) if fields else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def has_children(root: int) -> bool:
+    """Whether a process has a descendant that runs."""
+    return any(pid != root and process_lives(pid) for pid, _ in _descendants(root))
+
+
 def kill_tree(root: int, also: Sequence[int] = ()) -> None:
     """Ends a process, its descendants and `also` with SIGTERM, and what is left after 3 seconds with SIGKILL.
 
@@ -42,7 +56,7 @@ def kill_tree(root: int, also: Sequence[int] = ()) -> None:
     """
     members = dict(_descendants(root))
     members.update({pid: ticks_of(pid) for pid in also if process_lives(pid)})
-    for pid in [pid for pid in members if _is_lone_agent(pid)]:
+    for pid in [pid for pid in members if is_lone_agent(pid)]:
         _send(pid, signal.SIGKILL)
     for number, patience in ((signal.SIGTERM, _TERM_TIME), (signal.SIGKILL, 1.0)):
         for pid, ticks in members.items():
@@ -76,7 +90,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def _is_lone_agent(pid: int) -> bool:
+def is_lone_agent(pid: int) -> bool:
     """Whether a process is a torchrun that starts the ranks of a single node."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")

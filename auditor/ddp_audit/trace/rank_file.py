@@ -296,6 +296,8 @@ class RankReader:
             heartbeat=header.heartbeat,
             untraced=header.has_ended or bool(self.rank_run.damage),
             locked=partial(stands_locked, self.path, self.rank_run.rank, self._start),
+            blocked=header.blocked,
+            seen=lambda: next(iter(self._stacks.get(header.stands, ())), None),
         )
         self._judged(waits)
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from ddp_audit import events
 from ddp_audit.compare.run import EXITED, KILLED, RAISED, RUNNING, WAITING, RankRun, backwards, last_of
 from ddp_audit.events import Event, Site
+from ddp_audit.trace.locked import Stood
 
 _WAIT_AFTER = 0.5  # seconds in a collective before a rank counts as waiting
 _ASKED_AFTER = 0.15
+_MOST_ANSWERS = 16  # last events that may all be answers of the rank to the question where it stands
 _NO_ANSWER_AFTER = 1.5  # seconds without heartbeat of a process that is there: stopped, or its interpreter is locked
 
 
@@ -23,11 +25,14 @@ def judge(
     raised: bool,
     heartbeat: float,
     untraced: bool = False,
-    locked: Callable[[float], Site | None] = lambda since: None,
+    locked: Callable[[float], Stood | None] = lambda since: None,
+    seen: Callable[[], Site | None] = lambda: None,
+    blocked: float = 0.0,
 ) -> None:
     """Sets the state of a rank and its last thing. `waits` are its collectives that have not returned, in order; `locked` says
-    where it stands if its interpreter was locked since a time. A rank whose tracer has ended (`untraced`) may be
-    anywhere: it stands where its process has shown last."""
+    where it stands if its interpreter was locked since a time, or a fatal signal has come. `seen` is where its main thread stood at
+    the last heartbeat, and since `blocked` in torch.distributed outside of collectives. A rank whose tracer has ended (`untraced`)
+    may be anywhere: it stands where its process has shown last."""
     now = time.time()
     run.untraced = untraced = untraced and not (raised or exited)
     if untraced:
@@ -36,7 +41,15 @@ def judge(
     oldest = next((e for e in waits if gone or now - e.time > _WAIT_AFTER), None)
     lives = not (raised or exited or gone or untraced)
     run.silent = now - heartbeat if lives and 0 < heartbeat < now - _NO_ANSWER_AFTER else 0.0
-    there = locked(run.events[-1].time) if run.events and (run.silent or gone or untraced) and not raised else None
+    shown = locked(run.events[-1].time) if run.events and (run.silent or gone or untraced) and not raised else None
+    there = None if shown is None else shown.site
+    run.fatal = shown.fatal if shown is not None and gone else ""
+    run.blocked = blocked if lives and not run.silent else 0.0
+    run.seen = _seen(run, heartbeat, seen) if run.silent or gone or run.blocked else None
+    if oldest is not None and gone and (oldest.detail["async"] or oldest.detail["thread"]):
+        there = None  # it was under way while the main thread went on
+    elif oldest is not None and gone and there is None and oldest.site is not None and str(run.seen) != str(oldest.site):
+        oldest = None  # it has returned: a heartbeat saw the main thread at another line
     if there is not None and (oldest is None or oldest.site is None or str(oldest.site) != str(there)):
         oldest = None  # it has returned: nobody could note it
     run.waiting = None if exited and not raised else oldest
@@ -62,6 +75,16 @@ def judge(
         run.last = prefix + _described(last)
         if run.stands is not None and run.state in (KILLED, RUNNING) and not untraced:
             run.last = f"at {run.stands}, in no collective, after {run.last}"
+
+
+def _seen(run: RankRun, heartbeat: float, seen: Callable[[], Site | None]) -> Site | None:
+    """The last that is known of where a rank stood: at its last event, or at a heartbeat after that."""
+    found = seen()
+    newest = next((e.time for e in reversed(run.events[-_MOST_ANSWERS:]) if e.kind != events.STACK), 0.0)
+    if found is not None and heartbeat >= newest:
+        return found
+    last = next((e for e in backwards(run.events) if e.kind != events.STACK and (e.site or e.stack)), None)
+    return None if last is None else last.site or last.stack[0]
 
 
 def _not_left(recorded: Sequence[Event], waits: list[Event]) -> list[Event]:

@@ -77,7 +77,7 @@ def install() -> None:
         from ddp_audit.trace.worker.watch import Watch
 
         tracer = Tracer(os.path.abspath(os.environ[layout.ENV_DIRECTORY]))
-        tracer.when_open = _expect_leave
+        tracer.when_open = _opened
         _state["tracer"] = tracer
     except Exception as error:
         sys.stderr.write(f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
@@ -131,7 +131,10 @@ def _forked() -> None:
         _state["watch"] = type(_state["watch"])(tracer)
 
 
-def _expect_leave() -> None:
+def _opened() -> None:
+    """The rank has its file: from now on its end is of interest."""
+    if "watch" in _state:  # else it is just being made
+        _state["watch"].begin()
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:
         from multiprocessing.util import Finalize  # such a process ends without atexit

@@ -57,6 +57,7 @@ class Frames:
         self._codes: list[CodeType] = []  # keeps the ids in _verdicts valid
         self._stacks: dict[tuple[int, ...], Stack] = {}
         self._libraries: dict[str, str] = {}  # by file
+        self._paths: dict[str, str] = {}  # by file what is shown of its path
         self.empty = Stack(0, events.USER, [])
 
     def reset(self) -> None:
@@ -95,6 +96,15 @@ class Frames:
         if verdict is None:
             verdict = self._classify(code)
         return 3 if isinstance(verdict, str) else verdict
+
+    def of_thread(self, frame: FrameType | None) -> Stack:
+        """Where a thread that runs on stands. Unlike in `at`, the frames' variables are left alone: reading those of a thread that
+        runs on keeps what they refer to alive."""
+        lines: list[tuple[FrameType, int]] = []
+        while frame is not None and len(lines) < _DEEPEST:
+            lines.append((frame, frame.f_lineno or 0))
+            frame = frame.f_back
+        return self.of_lines(lines)
 
     def of_lines(self, lines: list[tuple[FrameType, int]]) -> Stack:
         """The stack of a traceback: its frames and lines, innermost first."""
@@ -199,6 +209,12 @@ class Frames:
         return bool(self._installed_main) and path.startswith(self._installed_main)
 
     def _shown(self, name: str) -> str:
+        known = self._paths.get(name)
+        if known is None:
+            known = self._paths[name] = self._show(name)
+        return known
+
+    def _show(self, name: str) -> str:
         path = os.path.realpath(os.path.join(self._cwd, name))
         inside = os.path.join(os.path.realpath(self._cwd), "")
         return path[len(inside) :] if path.startswith(inside) else path

@@ -6,7 +6,9 @@ whose first byte is 0 was not written (yet); that byte is written last.
 
 Header: magic (8 bytes), version (u16), record size (u16), chunk size (u32), rank (u32), pid (u32), heartbeat (f64, seconds
 since the epoch, renewed about once a second while the process lives), start (f64), end (f64: 0, or when the tracer ended before
-its process), newest (u32), ring (u32), 8 reserved bytes.
+its process), newest (u32), ring (u32), stands (u32): the definition of the user's frames at which the main thread stood at the
+last heartbeat (0: not known), stood (u32): for how many tenths of a second before it the main thread had stood at one place of
+torch.distributed outside of what is recorded (0: it did not).
 
 A file of `ring` chunks is full (0: it grows still), and from then on a ring: chunk 0, the beginning of the run, stays as it is, and
 the chunks behind it are taken again, the oldest first, filled with zeros. Chunks are counted on: `newest` is the number of the one
@@ -58,6 +60,8 @@ HEARTBEAT_OFFSET = 24
 END_OFFSET = 40
 RING_OFFSET = 48  # newest, ring
 RING = Struct("<II")
+STANDS_OFFSET = 56
+STANDS = Struct("<II")  # stands, stood
 FEWEST_CHUNKS = 3  # of a ring
 SEGMENTS = 4  # parts of a ring
 LASTING = frozenset({events.START, events.GROUP, events.WRAP, events.PLACE})  # events that say what the run is

@@ -1,4 +1,4 @@
-"""Where a process stands whose interpreter is locked: by a call in C that keeps the GIL, so that no Python code runs.
+"""Where a process stands whose interpreter is locked, by a call in C that keeps the GIL, or that a fatal signal ends.
 
 The watch thread sets the timer of faulthandler anew with every beat. Where no beat comes for some seconds, the timer's thread,
 which is C and needs no lock of the interpreter, writes the stacks into a file beside the trace, `rank-00000.stacks`; the reader
@@ -7,11 +7,17 @@ masks are the program's own.
 
 A process has one such timer. A program that sets it for itself has it; the tracer's is not set again then. A child that was forked
 while the timer runs would wait for its thread for ever when it ends, so it is taken back before each fork.
+
+At a fatal signal (SIGSEGV, SIGABRT, ..) faulthandler writes the stacks into the same file. A process has one such handler too: it
+is set before the program runs, so that what the program or a library of its sets comes first, and the program is told that there
+is none. What sets faulthandler for itself has it from then on. Until the file is known, after it, and in forked children the
+handler writes to nowhere: to take it back would put old handlers in the place of the program's.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
 import threading
 import time
@@ -47,11 +53,54 @@ class _Timer:
         self.take_back()
 
 
+class _Fatal:
+    """The process's handler of fatal signals. `use` is what sets it; None before `guard`, and where it is somebody else's."""
+
+    def __init__(self) -> None:
+        self.use: Callable[..., Any] | None = None
+        self._nowhere = -1
+
+    def guard(self) -> None:
+        if faulthandler.is_enabled():  # python -X faulthandler
+            return
+        enable, disable, is_enabled = faulthandler.enable, faulthandler.disable, faulthandler.is_enabled
+        self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        enable(file=self._nowhere)
+        self.use = enable
+
+        @functools.wraps(enable)
+        def enable_for_program(*args: Any, **kwargs: Any) -> Any:
+            self.use = None
+            return enable(*args, **kwargs)
+
+        @functools.wraps(disable)
+        def disable_for_program() -> Any:
+            return False if self.use is not None else disable()
+
+        @functools.wraps(is_enabled)
+        def is_enabled_for_program() -> bool:
+            return self.use is None and is_enabled()
+
+        faulthandler.enable = enable_for_program
+        faulthandler.disable = disable_for_program
+        faulthandler.is_enabled = is_enabled_for_program
+        os.register_at_fork(after_in_child=self.write_nowhere)
+
+    def write_to(self, descriptor: int) -> None:
+        if self.use is not None:
+            self.use(file=descriptor)
+
+    def write_nowhere(self) -> None:
+        self.write_to(self._nowhere)
+
+
 _timer = _Timer()
+_fatal = _Fatal()
 
 
 def guard() -> None:
     """Notices from now on when the program sets the timer for itself. Called once, before the program runs."""
+    _fatal.guard()
     original = faulthandler.dump_traceback_later
 
     def dump_traceback_later(*args: Any, **kwargs: Any) -> Any:
@@ -78,6 +127,7 @@ class LockedStacks:
         if self.patience and _timer.use is not None:
             with suppress(OSError):
                 self._descriptor = os.open(self._path, _HOW_OPENED, 0o644)
+                _fatal.write_to(self._descriptor)
 
     def beat(self) -> None:
         """Says that the interpreter is not locked."""
@@ -97,6 +147,7 @@ class LockedStacks:
             _timer.take_back()
             if self._descriptor < 0:
                 self._descriptor = os.open(self._path, _HOW_OPENED, 0o644)
+                _fatal.write_to(self._descriptor)
             os.ftruncate(self._descriptor, 0)
             faulthandler.dump_traceback(self._descriptor)
             self._is_shown = True
@@ -107,6 +158,7 @@ class LockedStacks:
             return
         with _timer.lock:
             _timer.take_back()
+            _fatal.write_nowhere()
             if self._is_shown or not os.fstat(self._descriptor).st_size:
                 with suppress(OSError):
                     os.unlink(self._path)

@@ -29,6 +29,7 @@ from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint, layout, places
 from ddp_audit.trace.worker.api_hooks import ApiHooks
 from ddp_audit.trace.worker.buffers import Buffers
+from ddp_audit.trace.worker.departures import Departures
 from ddp_audit.trace.worker.evaluations import Evaluations
 from ddp_audit.trace.worker.evidence import Draws, is_sampled, label_weight
 from ddp_audit.trace.worker.frames import Stack
@@ -80,12 +81,11 @@ class _Loader:
 
 
 class Patches:
-    """Installs the patches. `exit_code` is what is known of how the interpreter leaves."""
+    """Installs the patches."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self.wrappers = Wrappers(tracer)
-        self.exit_code: int | None = 0
         self.exception: str | None = None
         self._threads: dict[int, _Inside] = {}  # a threading.local costs more than most of what is recorded
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()  # by iterator
@@ -118,7 +118,9 @@ class Patches:
             self._wrap(c10d, name, around, also=(dist,))
         self._uses = ApiHooks(tracer, self._event)
         self._settings = Settings(tracer, self._event)
-        self._wrap(sys, "exit", self._exit)
+        self._departures = Departures(tracer, self._safely, self._progress)
+        for owner, name, around, also in self._departures.patches:
+            self._wrap(owner, name, around, also=also)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.
         recording = (tracer.event, tracer.note_in_python, tracer.finish_in_python)
@@ -453,9 +455,10 @@ class Patches:
         self._event(events.DEVICE, index=index if index is not None else str(device))
         return result
 
-    def _exit(self, original: Any, status: Any = None, *args: Any) -> Any:
-        self.exit_code = status if isinstance(status, int) else 0 if status is None else 1
-        return original(status, *args)
+    def _progress(self) -> object:
+        """How far the training has come."""
+        native = self._tracer.native
+        return self._forwards, self._reduced, self._batches, self._tracer.collectives if native is None else native.last_time
 
     def _uncaught(self, original: Any, kind: Any, error: Any, trace: Any) -> Any:
         self._safely(self.exception_event, kind, error, trace)
@@ -466,7 +469,7 @@ class Patches:
         if self.exception is not None:
             return
         self.exception = kind.__name__
-        self.exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        self._departures.code = 130 if issubclass(kind, KeyboardInterrupt) else 1
         lines = []
         while trace is not None:
             lines.append((trace.tb_frame, trace.tb_lineno))
@@ -478,7 +481,7 @@ class Patches:
     def leave(self) -> None:
         """At the interpreter's exit: the last hash of the parameters, and the exit code."""
         tracer = self._tracer
-        last = getattr(sys, "last_value", None)
+        last, left = getattr(sys, "last_value", None), self._departures.at()
         if last is not None and self.exception is None and not isinstance(last, SystemExit) and not sys.flags.interactive:
             self._safely(self.exception_event, type(last), last, last.__traceback__)  # an excepthook that did not chain
         if not tracer.on:
@@ -490,7 +493,7 @@ class Patches:
                 self._safely(self._looks.hash, wrapper, "exception" if self.exception else "exit")
         self._safely(self._settings.leave)
         self._safely(self._samples.leave)
-        tracer.event(events.EXIT, detail={"code": self.exit_code})
+        tracer.event(events.EXIT, detail={"code": self._departures.code}, stack=left)
 
 
 def _dtype(tensor: torch.Tensor) -> str:

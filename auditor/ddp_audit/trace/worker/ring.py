@@ -60,6 +60,10 @@ class Ring:
     def heartbeat(self, now: float) -> None:
         layout.F64.pack_into(self._first, layout.HEARTBEAT_OFFSET, now)
 
+    def stand(self, definition: int, seconds: float) -> None:
+        """Notes at which frames the main thread stands, and for how long at one place of torch.distributed."""
+        layout.STANDS.pack_into(self._first, layout.STANDS_OFFSET, definition, min(int(seconds * 10), 0xFFFFFFFF))
+
     def was_removed(self) -> bool:
         """Whether the file has no name any more, so that nobody will read what is written."""
         return os.fstat(self._descriptor).st_nlink == 0
@@ -138,6 +142,7 @@ class Ring:
         if mapped is None:
             mapped = self._grow(chunk)
         offset = within * 32
+        # The last term is `layout.slot_word`, written out: a call of it would cost as much as all the rest of the check.
         low, high = _WORDS.unpack(layout.F64.pack(now))
         check = kind ^ thread << 16 ^ definition ^ index ^ low ^ high ^ ((slot * 0x9E3779B1 + 0x7F4A7C15) & 0xFFFFFFFF)
         layout.RECORD.pack_into(mapped, offset, 0, 0, thread, definition, index, check, now, value)

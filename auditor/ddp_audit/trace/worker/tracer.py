@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -189,7 +190,7 @@ class Tracer:
     # -- recording ----------------------------------------------------------------------------------------------------
 
     def _define_stack(self, frames: list[tuple[str, int, str]]) -> int:
-        return 0 if self.ring is None else self.ring.define(layout.STACK_TEXT, frames)
+        return 0 if self.ring is None or not frames else self.ring.define(layout.STACK_TEXT, frames)
 
     def thread(self) -> int:
         """A small number for the calling thread; 0 is the main thread."""
@@ -282,6 +283,12 @@ class Tracer:
         for kind, group, detail, number, value, stack, now in list(self._lasting):
             definition = self.define_event(kind, group, detail, stack)
             ring.write_value(self.thread(), definition, number, now, value, layout.REPEATED)
+
+    def stand(self, frame: FrameType | None, seconds: float = 0.0) -> None:
+        """Notes where the main thread stands, of a process that is killed the last that is known; `seconds`: for how long, at one
+        place of torch.distributed."""
+        if self.ring is not None and self.on:
+            self.ring.stand(self._define_stack(self.frames.of_thread(frame).frames), seconds)
 
     def define_event(self, kind: str, group: str, detail: Mapping[str, Any], stack: Stack | None) -> int:
         """Writes what repeats of an event into the file; returns its id."""

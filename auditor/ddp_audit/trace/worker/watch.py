@@ -25,6 +25,11 @@ _BUSY_BEAT = 0.5  # while the program goes on, and the native kernel looks at th
 _SHOWN_EVERY = 1.0
 _QUIET = 0.5  # seconds without an event or a collective after which the program may be waiting
 _DEVICE_QUIET = 2.0  # Works of a device are asked only after so long without a new event: asking during graph capture is an error
+# Files of torch whose functions wait for other ranks in C++: of a store, of a rendezvous.
+_MEETINGS = tuple(
+    os.path.join("torch", "distributed", *parts)
+    for parts in (("distributed_c10d.py",), ("rendezvous.py",), ("elastic", "utils", "store.py"))
+)
 
 
 class Watch:
@@ -38,13 +43,19 @@ class Watch:
         stall = os.environ.get(layout.ENV_STALL, "30")
         self._stall = float(stall) if stall.replace(".", "", 1).isdigit() else 30.0
         self._asked_for: object = None
+        self._stood: object = None  # the place where ranks meet at which the main thread stands
+        self._stood_since = 0.0
         self._unbox: Callable[[Any], Any] = torch._C._distributed_c10d.Work.unbox
         self._ends = threading.Lock()  # held until the thread is to end: waiting for it costs less than for an Event
         self._ends.acquire()
         if tracer.on:
-            self._not_locked()
+            self.begin()
         self._thread = threading.Thread(target=self._run, name="ddp-audit-watch", daemon=True)
         self._thread.start()
+
+    def begin(self) -> None:
+        """Makes the file for stacks, so that a fatal signal before the first beat is told too."""
+        self._not_locked()
 
     def stop(self) -> None:
         """Ends the thread. At the interpreter's exit it must not run on: a thread that comes back from torch's C++ code then is
@@ -67,6 +78,7 @@ class Watch:
                 now = time.time()
                 self._not_locked()
                 self.poll(now)
+                self._stand(now)
                 tracer.ring.heartbeat(now)
                 tracer.renew()
                 self._answer(now)
@@ -80,6 +92,14 @@ class Watch:
         if tracer.failed and self._stacks is not None:
             self._show_on()
             self._stacks.close()
+
+    def _stand(self, now: float) -> None:
+        """Notes where the main thread stands, and for how long where ranks meet outside of collectives."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        place = _place(frame) if frame is not None and frame.f_code.co_filename.endswith(_MEETINGS) else None
+        if place is None or place != self._stood:
+            self._stood, self._stood_since = place, now
+        self._tracer.stand(frame, now - self._stood_since)
 
     def _show_on(self) -> None:
         """After the tracer has ended: shows once a second where the main thread stands, so that a hang is told all the same."""
