@@ -20,6 +20,7 @@
 #                           benchmarks/bugbench/bugbench.md; ARGS='--rules DIR ..' with checkouts of public Semgrep rules
 #   make faults             faults in real runs, beside the Flight Recorder and DETAIL; writes docs/faults.md (half an hour); then
 #                           12 kinds on 4 positions of 2 and 8 ranks; writes benchmarks/fault_matrix.md; ARGS='--world 64' for more
+#   make many-ranks         64 and 256 real ranks with a fault, and 10,000 simulated ones; writes benchmarks/many_ranks.md
 #   make slow-ranks         how often slow ranks are found, and even runs get no verdict; writes benchmarks/slow_ranks.md
 #   make mutation PIECE=K   piece K of 200 of the mutants of interpreter, comparison and trace reading: do tests notice them;
 #                           writes benchmarks/mutation/mutation.md; without PIECE that of the day
@@ -41,7 +42,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
 FAST := tests/rules tests/report tests/launch tests/fix tests/machine tests/cases/test_cases.py tests/docs/test_words.py
 
-.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle forms forms-run ledger agreement cases score wild bench bugbench coverage faults slow-ranks mutation versions gpu-check docs playground vscode pictures clean
+.PHONY: demo test test-fast test-native test-python nightly tracer-cost lint format agree oracle forms forms-run ledger agreement cases score wild bench bugbench coverage faults slow-ranks many-ranks mutation versions gpu-check docs playground vscode pictures clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMP)
@@ -106,6 +107,9 @@ bench: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python benchmarks/faults.py --write
 	$(BIN)/python benchmarks/fault_matrix.py --write $(ARGS)
+
+many-ranks: $(STAMP)
+	$(BIN)/python benchmarks/many_ranks.py --write $(ARGS)
 
 slow-ranks: $(STAMP)
 	$(BIN)/python benchmarks/slow_ranks.py --real 10 --write $(ARGS)

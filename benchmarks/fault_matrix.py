@@ -1,6 +1,6 @@
 """Each kind of fault on each position of a job: whether the report names the rank and the line, and how soon.
 
-    python benchmarks/fault_matrix.py [KIND ...] [--world 2 8] [--position first ..] [--torchrun] [--until HH:MM] [--write]
+    python benchmarks/fault_matrix.py [KIND ...] [--world 2 8] [--position first ..] [--torchrun] [--more] [--write]
 
 Positions are the first rank, the second, the middle one and the last. The report's time is that from the fault to the first thing
 that is printed about it. Ranks are forked from one process that has imported torch (forked_ranks.py), or with --torchrun started
@@ -47,6 +47,7 @@ KINDS = (
     "full-disk",
 )
 STALL_AFTER = 4.0
+TRIES = 3  # on a full machine the beginning of a run can stand still for so long
 
 
 @dataclass(frozen=True)
@@ -128,14 +129,14 @@ def run_one(kind: str, world: int, position: str, way: str) -> Outcome:
             _, comparison = compared_trace(trace)
         except TraceError as error:
             return Outcome(kind, world, position, who, way, lost=str(error))
-        blamed = tuple(sorted(_blamed(comparison, late)))
+        found = tuple(sorted(blamed(comparison, late)))
         text = comparison.ranks[who].text + comparison.ranks[who].last + str(comparison.ranks[who].raised_at)
         line = re.search(rf"{PROGRAM.name}:{line_of(kind)}\b", text) is not None
         seconds = round(min(first, default=now) - float(stamp.read_text()), 2)
-        return Outcome(kind, world, position, who, way, blamed, line, seconds)
+        return Outcome(kind, world, position, who, way, found, line, seconds)
 
 
-def _blamed(comparison: Comparison, late: set[int]) -> set[int]:
+def blamed(comparison: Comparison, late: set[int]) -> set[int]:
     """The ranks that failed by themselves; else those that are not there where others wait; else those that were late."""
     failed = {rank for rank, state in comparison.ranks.items() if state.failed}
     if failed:
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--world", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--position", nargs="+", choices=tuple(positions(2)), default=list(positions(2)))
     parser.add_argument("--torchrun", action="store_true", help="start each rank by itself")
+    parser.add_argument("--more", action="store_true", help="leave out what is kept")
     parser.add_argument("--until", metavar="HH:MM", help="begin no run after that time")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
@@ -207,8 +209,13 @@ def main() -> None:
     for kind, world, position in [(kind, world, p) for world in args.world for kind in args.kinds for p in args.position]:
         if args.until and time.strftime("%H:%M") >= args.until:
             break
-        outcome = run_one(kind, world, position, way)
-        kept[f"{kind} {world} {position}"] = outcome
+        key = f"{kind} {world} {position}"
+        if args.more and key in kept:
+            continue
+        for _ in range(TRIES):
+            outcome = kept[key] = run_one(kind, world, position, way)
+            if not outcome.lost:
+                break
         print(f"{outcome.said}, {outcome.seconds} s", flush=True)
         KEPT.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(asdict(one))}' for key, one in kept.items()) + "\n}\n")
     if args.write:

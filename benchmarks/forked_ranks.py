@@ -21,7 +21,9 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # DDP imports it, which takes seconds and 200 MB
 import torch.distributed as dist
+import torch.distributed.nn
 import torch.nn.parallel
 import torch.optim
 

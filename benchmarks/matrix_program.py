@@ -1,9 +1,10 @@
-"""A training of a few tiny steps, in which rank RANK has the fault KIND in its sixth. For fault_matrix.py.
+"""A training of a few tiny steps, in which rank RANK has the fault KIND in its sixth. For fault_matrix.py and many_ranks.py.
 
 The moment of the fault goes into the file STAMP.
 """
 
 import ctypes
+import datetime
 import os
 import signal
 import sys
@@ -55,15 +56,17 @@ def fault() -> None:
             pass
     elif KIND == "exit-0":
         sys.exit(0)  # fault: exit-0
+    elif KIND == "operation":
+        dist.broadcast(torch.ones(1), 0)  # fault: operation
     elif KIND == "full-disk":
         with Path("/dev/full").open("wb", buffering=0) as file:
             file.write(bytes(4096))  # fault: full-disk
 
 
 def main() -> None:
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(dist.get_rank())
     model = DistributedDataParallel(nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(20):
