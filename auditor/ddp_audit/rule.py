@@ -72,33 +72,49 @@ class Context:
         return found if found is not None else self.texts.get(path, "").split("\n")
 
 
+# Attributes by the names that they had before the first release: a rule with such a name goes on working.
+_EARLIER = {
+    "what": "summary", "why": "rationale", "quiet": "exceptions", "confirmed": "trace_evidence", "remedy": "fix_hint",
+    "witness": "verify",
+}  # fmt: skip
+
+
 class Rule(ABC):
     """One hazard of the catalogue. Subclasses set the class attributes and answer `check`."""
 
     code: ClassVar[str]
     name: ClassVar[str]
     level: ClassVar[str]  # error, warning or info
-    what: ClassVar[str]  # what the rule reports
-    why: ClassVar[str]  # what goes wrong, on which ranks
-    quiet: ClassVar[str]  # on what it stays quiet, and why
-    confirmed: ClassVar[str]  # what confirms it in a trace
+    summary: ClassVar[str]  # what the rule reports
+    rationale: ClassVar[str]  # what goes wrong, on which ranks
+    exceptions: ClassVar[str]  # on what it stays quiet, and why
+    trace_evidence: ClassVar[str]  # what confirms it in a trace
     source: ClassVar[str]  # where the facts about torch come from
     outcome: ClassVar[str]  # what a run of `bad` on two CPU ranks shows, in the words of tests/cases/README.md
     bad: ClassVar[str]  # a whole program that runs on two CPU ranks and shows the fault
-    good: ClassVar[str]  # the same program, mended
+    good: ClassVar[str]  # the same program, corrected
     preview: ClassVar[bool] = False  # whether it runs only where preview rules are asked for
     since: ClassVar[tuple[int, int]] = (1, 9)  # the first torch, major and minor, for which the rule holds
     yields_to: ClassVar[tuple[str, ...]] = ()  # outcomes of the rules that take the place of this one, where they say why
     yields_by_place: ClassVar[bool] = True  # whether they have to name one of its places for that
     of_sequences: ClassVar[bool] = False  # whether the hazard is that ranks' sequences part, which a whole run shows or refutes
     reads_documents: ClassVar[bool] = False  # whether findings can lie in documents (README, shell scripts, manifests)
-    remedy: ClassVar[str]  # what to do instead, one sentence
+    fix_hint: ClassVar[str]  # what to do instead, one sentence
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        for earlier, name in _EARLIER.items():
+            if earlier in cls.__dict__ and name not in cls.__dict__:
+                import warnings
+
+                warnings.warn(f"{cls.__name__}.{earlier} is called {name}", DeprecationWarning, stacklevel=2)
+                setattr(cls, name, cls.__dict__[earlier])
 
     @abstractmethod
     def check(self, context: Context) -> Iterable[Finding]:
         """Findings of this rule in the program; nothing where a needed value is unknown."""
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Return the verdict of a recorded run on a finding of this rule: confirmed, not-observed or not-exercised.
 
         confirmed needs an observation that the hazard predicts and that a correct program would not show, not-observed that the
@@ -154,7 +170,7 @@ class Rule(ABC):
             message=message,
             explanation=explanation,
             related=list(related),
-            fix=fix or Fix("display-only", self.remedy),
+            fix=fix or Fix("display-only", self.fix_hint),
             cause=cause,
         )
 

@@ -110,7 +110,7 @@ def _checked(where: str, load: Callable[[], list[Rule]]) -> list[Rule]:
         text = " ".join(str(error).split())
         raise RuleError(f"{where}: the rules cannot be loaded: {type(error).__name__}: {text}") from None
     for rule in rules:
-        missing = [name for name in ("code", "name", "level", "what", "why", "remedy") if not getattr(rule, name, "")]
+        missing = [name for name in ("code", "name", "level", "summary", "rationale", "fix_hint") if not getattr(rule, name, "")]
         if missing:
             raise RuleError(f"{where}: {type(rule).__name__} has no {', '.join(missing)}")
     return rules

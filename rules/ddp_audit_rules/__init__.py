@@ -6,5 +6,5 @@ underscore holds what the rules next to it look for. What several families ask s
 * `training`: wrappers, the optimizers that work on them, gradients that the program reduces itself
 * `one_node`, `writers`: which jobs and which ranks get to a place, together or one by one
 * `loaded_states`, `recorded_uses`: loaded checkpoints, what is read where
-* `predicted`, `parted`, `evidence`: what the predicted run proves and what a recorded run tells witnesses
+* `predicted`, `parted`, `evidence`: what the predicted run proves and what a recorded run tells `verify`
 """

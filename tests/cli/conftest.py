@@ -16,15 +16,15 @@ from ddp_audit.rule import Context, Rule
 class Marked(Rule):
     """Reports each line with the word of the class."""
 
-    what = "A line that holds the word."
-    why = "It does not matter; the rule is for tests."
-    quiet = "Other lines."
-    confirmed = "Nothing."
+    summary = "A line that holds the word."
+    rationale = "It does not matter; the rule is for tests."
+    exceptions = "Other lines."
+    trace_evidence = "Nothing."
     source = "This file."
     bad = "a = 'HAZARD'"
     good = "a = 'fine'"
     outcome = "not-run it is text"
-    remedy = "take the word away"
+    fix_hint = "take the word away"
     word = ""
     sure = "likely"
 

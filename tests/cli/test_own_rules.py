@@ -21,14 +21,14 @@ class LateGroup(Rule):
     code = "ACME001"
     name = NAME
     level = "error"
-    what = "A process group that is made after a wrapper."
-    why = "Our launcher does not allow it."
-    quiet = "Other scripts."
-    confirmed = "Nothing."
+    summary = "A process group that is made after a wrapper."
+    rationale = "Our launcher does not allow it."
+    exceptions = "Other scripts."
+    trace_evidence = "Nothing."
     source = "Our handbook."
     bad = good = ""
     outcome = "not-run it is an example"
-    remedy = "make it first"
+    fix_hint = "make it first"
 
     def check(self, context):
         for node in context.program.of(Init):
@@ -96,7 +96,7 @@ def test_an_entry_point_of_another_distribution(
         ("import nowhere\n", "cannot be loaded: ModuleNotFoundError"),
         (RULE.replace("ACME001", "DDP401"), "two rules have the code DDP401"),
         (RULE.replace("name = NAME", "name = 'data-not-sharded'"), "two rules have the name data-not-sharded"),
-        (RULE.replace('why = "Our launcher does not allow it."', 'why = ""'), "LateGroup has no why"),
+        (RULE.replace('rationale = "Our launcher does not allow it."', 'rationale = ""'), "LateGroup has no rationale"),
     ],
 )
 def test_rules_that_cannot_be_used_are_one_line(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,3 +223,11 @@ def test_the_initialization_option_allows_them(options: object, allowed: bool) -
     capabilities = types.ClientCapabilities()
     handler(types.InitializeParams(capabilities, initialization_options=options))
     assert server.session.allow_rules is allowed
+
+
+def test_earlier_names_of_attributes_go_on_working(capsys: pytest.CaptureFixture[str]) -> None:
+    earlier = RULE.replace("summary =", "what =").replace("rationale =", "why =").replace("fix_hint =", "remedy =")
+    Path("lint/late_group.py").write_text(earlier)
+    with pytest.warns(DeprecationWarning, match="LateGroup.what is called summary"):
+        assert main(["explain", ALLOW, "ACME001"]) == 0
+    assert "Our launcher does not allow it." in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The verdict of a run on a finding: what the rule's witness says, and whether the run came to the finding's line at all."""
+"""The verdict of a run on a finding: what the rule's `verify` says, and whether the run came to the finding's line at all."""
 
 from __future__ import annotations
 
@@ -229,18 +229,18 @@ class _Says(Rule):
     code = "DDP999"
     name = "not-exercised"
     level = "error"
-    confirmed = "Two ranks say so."
-    remedy = "say so"
+    trace_evidence = "Two ranks say so."
+    fix_hint = "say so"
 
     def check(self, context: object) -> list[Finding]:
         return []
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         return finding.name
 
 
 class _Silent(_Says):
-    witness = Rule.witness  # type: ignore[assignment]
+    verify = Rule.verify  # type: ignore[assignment]
 
 
 def finding(text: str, says: str = "not-exercised", code: str = "DDP999") -> Finding:
@@ -267,7 +267,7 @@ def test_findings_get_the_verdict_of_their_rule(tmp_path: Path, monkeypatch: pyt
     assert shown.to_json()["verdict_reason"] is None
 
 
-def test_a_rule_without_a_witness_of_its_own_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_without_a_verdict_of_its_own_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SOURCE)
     one = finding('os.mkdir("out")')

@@ -68,7 +68,7 @@ def run_of(*ranks: list[Event] | RankRun, groups: dict[str, tuple[int, ...]] | N
 
 
 def says(finding: Finding, run: RecordedRun) -> str:
-    return rules()[finding.code].witness(finding, run)
+    return rules()[finding.code].verify(finding, run)
 
 
 def role(finding: Finding, name: str) -> int:

@@ -26,7 +26,7 @@ class Told(CstRule):
 
     code = "ACME901"
     name = "told"
-    level, what, why, remedy = PAGE["level"], PAGE["what"], PAGE["why"], PAGE["remedy"]
+    level, summary, rationale, fix_hint = PAGE["level"], PAGE["what"], PAGE["why"], PAGE["remedy"]
     requires = ("ask(",)
 
     @visiting(lambda m: m.Call(func=m.Name("ask")))

@@ -169,7 +169,7 @@ def test_ranks_without_devices_of_their_own(tmp_path: Path) -> None:
             ranks[rank] = RankRun(rank, events, EXITED)
         return RecordedRun(len(ranks), ranks, complete=True)
 
-    assert rule.witness(finding, run(None, None)) == "not-exercised"  # init_process_group may have been given a device
-    assert rule.witness(finding, run(0, 0)) == "not-exercised"  # each may see one GPU alone
-    assert rule.witness(finding, run(0, 1)) == "not-observed"
-    assert rule.witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
+    assert rule.verify(finding, run(None, None)) == "not-exercised"  # init_process_group may have been given a device
+    assert rule.verify(finding, run(0, 0)) == "not-exercised"  # each may see one GPU alone
+    assert rule.verify(finding, run(0, 1)) == "not-observed"
+    assert rule.verify(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"

@@ -119,7 +119,7 @@ def test_data_not_sharded_and_missing_set_epoch(tmp_path: Path, monkeypatch: pyt
     for rule, script in ((sharded, "whole.py"), (epochs, "epochs.py")):
         finding = finding_in(rule.code, tmp_path, monkeypatch, rule.bad)
         finding.related = [type(r)(script, r.line, r.role, r.text) for r in finding.related]
-        assert rule.witness(finding, run) == "confirmed"
+        assert rule.verify(finding, run) == "confirmed"
 
 
 def test_order_of_epochs(said: dict[str, list[str]]) -> None:
@@ -142,7 +142,7 @@ def test_process_group_not_destroyed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / "train.py").write_text(getattr(rule, kind), encoding="utf-8")
         torchrun(tmp_path, "-m", "ddp_audit.trace", "--directory", kind, "train.py", "--fail", code=1)
         finding = finding_in("DDP604", tmp_path, monkeypatch, rule.bad)
-        assert rule.witness(finding, load_run(tmp_path / kind)) == verdict
+        assert rule.verify(finding, load_run(tmp_path / kind)) == verdict
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU the forced device is there")

@@ -120,7 +120,7 @@ def test_seeds_in_a_run(seeds: tuple[int | None, ...], batches: tuple[str, str],
         [Event(SEED, detail={"seed": seed})] * (seed is not None) + [Event(FORWARD, detail={"grad": True, "batch": b}) for b in own]
         for seed, own in zip(seeds, batches, strict=True)
     ]
-    assert rules()["DDP308"].witness(finding, run_of(*ranks)) == verdict
+    assert rules()["DDP308"].verify(finding, run_of(*ranks)) == verdict
 
 
 # ---- data sets that differ
@@ -335,7 +335,7 @@ def test_local_numbers_are_right_on_one_node(tmp_path: Path) -> None:
 def test_samplers_in_a_run(begun: list[tuple[int, int]], verdict: str, tmp_path: Path) -> None:
     (finding,) = findings("DDP303", audited(tmp_path, HEAD + WRONG_WORLDS["local world"]))
     ranks = [[Event(SAMPLER, detail={"action": "iter", "rank": rank, "replicas": replicas})] for rank, replicas in begun]
-    assert rules()["DDP303"].witness(finding, run_of(*ranks)) == verdict
+    assert rules()["DDP303"].verify(finding, run_of(*ranks)) == verdict
 
 
 # ---- streams

@@ -259,5 +259,5 @@ def test_buffers_in_a_run(broadcasts: int, verdict: str, tmp_path: Path) -> None
     forward = Event(FORWARD, detail={"grad": True})
     sent = [Event(COLLECTIVE, "broadcast", origin=DDP_BUFFERS)] * broadcasts
     rank = [forward, forward, *sent]
-    assert rules()["DDP403"].witness(finding, run_of(rank, rank)) == verdict
-    assert rules()["DDP403"].witness(finding, run_of([forward, *sent], [forward, *sent])) == "not-exercised"
+    assert rules()["DDP403"].verify(finding, run_of(rank, rank)) == verdict
+    assert rules()["DDP403"].verify(finding, run_of([forward, *sent], [forward, *sent])) == "not-exercised"

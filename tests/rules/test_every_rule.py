@@ -30,7 +30,7 @@ def attributes() -> list[str]:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_the_page_is_whole(rule: Rule) -> None:
-    assert {"what", "outcome", "bad", "good"} <= set(attributes())
+    assert {"summary", "outcome", "bad", "good"} <= set(attributes())
     missing = [name for name in attributes() if not str(getattr(rule, name, "")).strip()]
     assert not missing
     assert re.fullmatch(r"DDP\d{3}", rule.code) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rule.name)

@@ -38,4 +38,4 @@ def test_what_the_looks_confirm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         finding = finding_in(code, tmp_path, monkeypatch, text)
         finding.span = replace(finding.span, path=f"{name}.py")
         finding.related = [replace(one, path=f"{name}.py") for one in finding.related]
-        assert rules()[code].witness(finding, run) == "confirmed", name
+        assert rules()[code].verify(finding, run) == "confirmed", name

@@ -66,7 +66,7 @@ def test_means_over_labels(other: int, verdict: str, tmp_path: Path, monkeypatch
     finding = finding_of("DDP801", tmp_path, monkeypatch)
     line = finding.span.line
     run = run_of(labels(line, 10), labels(line, other) if other else labels(line + 50, 10))
-    assert RULES["DDP801"].witness(finding, run) == verdict
+    assert RULES["DDP801"].verify(finding, run) == verdict
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_objects_that_came(changed: bool | None, verdict: str, tmp_path: Path, m
     finding = finding_of("DDP214", tmp_path, monkeypatch)
     line = finding.span.line
     other = [event(RECEIVED, line if changed != "" else line + 9, changed=changed)]
-    assert RULES["DDP214"].witness(finding, run_of([event(RECEIVED, line, changed=False)], other)) == verdict
+    assert RULES["DDP214"].verify(finding, run_of([event(RECEIVED, line, changed=False)], other)) == verdict
 
 
 def test_draws_after_a_state_was_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP310", tmp_path, monkeypatch)
     drawn, other = ([event(DRAWS, 9, forward=n, stream=f"{who} {n:x}") for n in range(3)] for who in ("one", "other"))
-    assert RULES["DDP310"].witness(finding, run_of(drawn, drawn)) == "confirmed"
-    assert RULES["DDP310"].witness(finding, run_of(drawn, other)) == "not-observed"
-    assert RULES["DDP310"].witness(finding, run_of([], [])) == "not-exercised"
+    assert RULES["DDP310"].verify(finding, run_of(drawn, drawn)) == "confirmed"
+    assert RULES["DDP310"].verify(finding, run_of(drawn, other)) == "not-observed"
+    assert RULES["DDP310"].verify(finding, run_of([], [])) == "not-exercised"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_number_of_ranks_in_a_loss(
     looked = [event(FACTOR, finding.span.line, factors=[factors], replicas=replicas, step=1)]
     run = run_of(*([*looked, _wrapped(n % 2)] for n in range(4)))
     run.groups.update({"even": (0, 2), "odd": (1, 3)})
-    assert RULES["DDP807"].witness(finding, run) == verdict
+    assert RULES["DDP807"].verify(finding, run) == verdict
 
 
 def _wrapped(half: int) -> Event:
@@ -114,8 +114,8 @@ def test_draws_of_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     finding = finding_of("DDP308", tmp_path, monkeypatch)
     drawn = [event(DRAWS, 9, forward=n, stream=f"{n:x}") for n in range(3)]
     other = [event(DRAWS, 9, forward=n, stream=f"own {n:x}") for n in range(3)]
-    assert RULES["DDP308"].witness(finding, run_of(drawn, drawn)) == "confirmed"
-    assert RULES["DDP308"].witness(finding, run_of(drawn, other)) == "not-exercised"  # without seeds and inputs
+    assert RULES["DDP308"].verify(finding, run_of(drawn, drawn)) == "confirmed"
+    assert RULES["DDP308"].verify(finding, run_of(drawn, other)) == "not-exercised"  # without seeds and inputs
 
 
 def factor(line: int, factors: list[float], ratio: float = 1.0, passes: int = 1, **detail: object) -> Event:
@@ -141,32 +141,32 @@ def test_factors_of_a_loss(
 ) -> None:
     finding = finding_of("DDP802", tmp_path, monkeypatch)
     here = [factor(finding.span.line, factors, ratio, passes)]
-    assert RULES["DDP802"].witness(finding, run_of(here, here)) == verdict
+    assert RULES["DDP802"].verify(finding, run_of(here, here)) == verdict
 
 
 def test_factors_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP802", tmp_path, monkeypatch)
     line = finding.span.line
     for one in (factor(line + 50, [0.5]), factor(line, [0.5], mean=False), factor(line, [0.5], hook=True)):
-        assert RULES["DDP802"].witness(finding, run_of([one], [one])) == "not-exercised"
+        assert RULES["DDP802"].verify(finding, run_of([one], [one])) == "not-exercised"
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(2.0, "confirmed"), (1.0, "not-observed"), (0.3, "not-exercised")])
 def test_sums_of_gradients_on_top(ratio: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP110", tmp_path, monkeypatch)
     rank = [event(COLLECTIVE, finding.span.line), factor(1, [], ratio)]
-    assert RULES["DDP110"].witness(finding, run_of(rank, rank)) == verdict
+    assert RULES["DDP110"].verify(finding, run_of(rank, rank)) == verdict
 
 
 def test_statistics_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of("DDP402", tmp_path, monkeypatch)
     one, other = ([event(STATISTICS, 9, step=3, hash=value), event(COLLECTIVE, 12)] for value in "ab")
-    assert RULES["DDP402"].witness(finding, run_of(one, other)) == "confirmed"
-    assert RULES["DDP402"].witness(finding, run_of(one, one)) == "not-observed"
-    assert RULES["DDP402"].witness(finding, run_of(one, [])) == "not-exercised"
+    assert RULES["DDP402"].verify(finding, run_of(one, other)) == "confirmed"
+    assert RULES["DDP402"].verify(finding, run_of(one, one)) == "not-observed"
+    assert RULES["DDP402"].verify(finding, run_of(one, [])) == "not-exercised"
     codes = [[event(BUFFERS, 9, step=3, at="evaluation", hashes=[f"book 8x4 {value}"]), event(COLLECTIVE, 12)] for value in "ab"]
     assert [fault.kind for fault in silent_faults(run_of(*codes))] == ["buffers-differ"]
-    assert RULES["DDP402"].witness(finding, run_of(*codes)) == "not-exercised"  # other buffers
+    assert RULES["DDP402"].verify(finding, run_of(*codes)) == "not-exercised"  # other buffers
 
 
 def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +175,16 @@ def test_parameters_beside_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def rank(*hashes: str) -> list[Event]:
         return [event(OUTSIDE, 20, step=step, at="step", hash=value) for step, value in enumerate(hashes, 1)]
 
-    assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "c"))) == "confirmed"
-    assert RULES["DDP102"].witness(finding, run_of(rank("a", "b"), rank("a", "b"))) == "not-observed"
-    assert RULES["DDP102"].witness(finding, run_of(rank("a"), [])) == "not-exercised"
+    assert RULES["DDP102"].verify(finding, run_of(rank("a", "b"), rank("a", "c"))) == "confirmed"
+    assert RULES["DDP102"].verify(finding, run_of(rank("a", "b"), rank("a", "b"))) == "not-observed"
+    assert RULES["DDP102"].verify(finding, run_of(rank("a"), [])) == "not-exercised"
 
 
 @pytest.mark.parametrize("code", ["DDP507", "DDP602"])
 def test_models_on_one_device(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_of(code, tmp_path, monkeypatch)
     ranks = [[event(PLACE, 9, devices=[name])] for name in ("cuda a", "cuda a")]
-    assert RULES[code].witness(finding, run_of(*ranks)) == "confirmed"
+    assert RULES[code].verify(finding, run_of(*ranks)) == "confirmed"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_loads_that_fit_nowhere(
     finding = finding_of("DDP703", tmp_path, monkeypatch)
     line = finding.span.line if unexpected is not None else 1
     run = run_of(*([event(LOADED, line, given=given, unexpected=unexpected)] for _ in range(2)))
-    assert RULES["DDP703"].witness(finding, run) == verdict
+    assert RULES["DDP703"].verify(finding, run) == verdict
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_loads_onto_the_device_of_another_rank(
     finding = finding_of("DDP603", tmp_path, monkeypatch)
     devices = [loaded] if loaded else []
     run = run_of([], [event(PLACE, 3, devices=["cuda GPU-1"]), event(READ, finding.span.line, path="last.pt", devices=devices)])
-    assert RULES["DDP603"].witness(finding, run) == verdict
+    assert RULES["DDP603"].verify(finding, run) == verdict
     elsewhere = run_of([event(READ, finding.span.line, path="last.pt", devices=["cuda GPU-0"])])  # no model is known of
-    assert RULES["DDP603"].witness(finding, elsewhere) == "not-exercised"
+    assert RULES["DDP603"].verify(finding, elsewhere) == "not-exercised"
 
 
 CLIP_LINE = 20
@@ -241,7 +241,7 @@ def test_gradients_that_are_clipped_too_early(
 ) -> None:
     finding = finding_of("DDP804", tmp_path, monkeypatch)
     finding.span = replace(finding.span, line=CLIP_LINE, end_line=CLIP_LINE)
-    assert RULES["DDP804"].witness(finding, run_of(rank, rank)) == verdict
+    assert RULES["DDP804"].verify(finding, run_of(rank, rank)) == verdict
 
 
 def test_a_buffer_that_is_used_before_its_collective_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_buffer_that_is_used_before_its_collective_has_ended(tmp_path: Path, m
         return replace(event(COLLECTIVE, line, **{"async": True, "done": done}), time=1.0)
 
     def verdict(*events: Event) -> str:
-        return RULES["DDP208"].witness(finding, run_of([replace(one, time=one.time or 5.0) for one in events]))
+        return RULES["DDP208"].verify(finding, run_of([replace(one, time=one.time or 5.0) for one in events]))
 
     waited = event(UNFINISHED, use + 1)
     assert verdict(started(), waited) == verdict(started(2, done=3.0), started(), waited) == "confirmed"

@@ -138,12 +138,12 @@ def test_other_ranks_write_one_path(tmp_path: Path) -> None:
         ranks = {n: RankRun(n, [Event(SAVE, site=site, detail={"path": path})], EXITED) for n, path in enumerate(paths)}
         return RecordedRun(len(ranks), ranks, complete=True)
 
-    assert rule.witness(finding, run("last.pt", "last.pt")) == "confirmed"
-    assert rule.witness(finding, run("0.pt", "1.pt")) == "not-observed"
-    assert rule.witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
+    assert rule.verify(finding, run("last.pt", "last.pt")) == "confirmed"
+    assert rule.verify(finding, run("0.pt", "1.pt")) == "not-observed"
+    assert rule.verify(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
     other = rules()["DDP702"]
-    assert other.witness(finding, run("0.pt", "1.pt")) == "confirmed"
-    assert other.witness(finding, run("0.pt", "0.pt")) == "not-observed"
+    assert other.verify(finding, run("0.pt", "1.pt")) == "confirmed"
+    assert other.verify(finding, run("0.pt", "0.pt")) == "not-observed"
 
 
 def test_what_an_opened_file_is_filled_with_decides(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_run_tells_of_a_part(unexpected: int, verdict: str, tmp_path: Path) ->
     site = Site(finding.span.path, finding.span.line)
     event = Event(LOADED, site=site, detail={"given": 4, "unexpected": unexpected})
     ranks = {n: RankRun(n, [event], EXITED) for n in range(2)}
-    assert rules()["DDP703"].witness(finding, RecordedRun(2, ranks, complete=True)) == verdict
+    assert rules()["DDP703"].verify(finding, RecordedRun(2, ranks, complete=True)) == verdict
 
 
 SCALER = f"{INIT}{MODEL}scaler = torch.amp.GradScaler('cuda')\nstate = torch.load('a.pt', map_location='cpu')\n"
@@ -462,6 +462,6 @@ def test_parameters_that_drift_confirm_the_scalers(tmp_path: Path) -> None:
         ranks = {n: RankRun(n, [Event(PARAMETERS, site=site, detail={"hash": h, "step": 1})], EXITED) for n, h in enumerate(hashes)}
         return RecordedRun(len(ranks), ranks, complete=True)
 
-    assert rule.witness(finding, run("a", "b")) == "confirmed"
-    assert rule.witness(finding, run("a", "a")) == "not-observed"
-    assert rule.witness(finding, RecordedRun(2, {n: RankRun(n, [], EXITED) for n in (0, 1)}, complete=True)) == "not-exercised"
+    assert rule.verify(finding, run("a", "b")) == "confirmed"
+    assert rule.verify(finding, run("a", "a")) == "not-observed"
+    assert rule.verify(finding, RecordedRun(2, {n: RankRun(n, [], EXITED) for n in (0, 1)}, complete=True)) == "not-exercised"

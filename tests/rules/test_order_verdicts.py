@@ -48,7 +48,7 @@ def run_of(*ranks: list[Event], complete: bool = True, waiting: int | None = Non
 
 def verdict(finding: Finding, run: RecordedRun) -> str:
     """The verdict of a run on a finding."""
-    return rules()[finding.code].witness(finding, run)
+    return rules()[finding.code].verify(finding, run)
 
 
 @pytest.mark.parametrize("finding", CODES, indirect=True)

@@ -32,4 +32,4 @@ def test_a_message_whose_partner_has_left_is_confirmed(text: str, tmp_path: Path
     (tmp_path / "train.py").write_text(HEAD + text)
     torchrun(tmp_path, "-m", "ddp_audit.trace", "--directory", "traced", "train.py", code=1)
     finding = finding_in("DDP210", tmp_path, monkeypatch, HEAD + text)
-    assert rules()["DDP210"].witness(finding, load_run(tmp_path / "traced")) == "confirmed"
+    assert rules()["DDP210"].verify(finding, load_run(tmp_path / "traced")) == "confirmed"

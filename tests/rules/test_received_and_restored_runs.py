@@ -65,7 +65,7 @@ def test_values_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     verdicts = {}
     for name in scripts:
         finding = finding_in("DDP214", tmp_path, monkeypatch, received.bad)
-        verdicts[name] = received.witness(moved(finding, name), run)
+        verdicts[name] = received.verify(moved(finding, name), run)
     assert verdicts == {"other": "confirmed", "same": "not-observed", "unknown": "not-exercised"}
 
 
@@ -75,7 +75,7 @@ def test_states_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     finding = finding_in("DDP310", tmp_path, monkeypatch, restored.bad)
     for name, text, verdict in (("one", restored.bad, "confirmed"), ("each", restored.good, "not-observed")):
         run_in_order(tmp_path, {name: text}, [(name, name, [])], "-m", "ddp_audit.trace", "--directory", name)
-        assert restored.witness(finding, load_run(tmp_path / name)) == verdict
+        assert restored.verify(finding, load_run(tmp_path / name)) == verdict
 
 
 def traced_on_four(folder: Path, name: str, text: str) -> RecordedRun:
@@ -98,4 +98,4 @@ def traced_on_four(folder: Path, name: str, text: str) -> RecordedRun:
 def test_the_number_of_a_loss(factor: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = finding_in("DDP807", tmp_path, monkeypatch, SCALED)
     run = traced_on_four(tmp_path, "train", SCALED.replace("* world", f"* {factor}"))
-    assert rules()["DDP807"].witness(finding, run) == verdict
+    assert rules()["DDP807"].verify(finding, run) == verdict

@@ -51,7 +51,7 @@ def run_of(*ranks: list[Event]) -> RecordedRun:
 
 def verdict(finding: Finding, run: RecordedRun) -> str:
     """What the rule of a finding says of a run."""
-    return rules()[finding.code].witness(finding, run)
+    return rules()[finding.code].verify(finding, run)
 
 
 def wrap_line(finding: Finding) -> int:
@@ -114,7 +114,7 @@ def test_a_sum_on_top_of_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (finding,) = rule.check(audited(tmp_path, text))
     here = event(COLLECTIVE, finding.span.line)
     both = [event(COLLECTIVE, 900, origin=DDP_BUCKET), here]
-    assert rule.witness(finding, run_of(both, both)) == "not-exercised"  # it may carry other parameters
+    assert rule.verify(finding, run_of(both, both)) == "not-exercised"  # it may carry other parameters
     right, doubled = ([*both, event(FACTOR, 1, mean=True, factors=[[]], passes=1, replicas=2, ratio=r)] for r in (1.0, 2.0))
-    assert rule.witness(finding, run_of(right, right)) == "not-observed"
-    assert rule.witness(finding, run_of(doubled, doubled)) == "confirmed"
+    assert rule.verify(finding, run_of(right, right)) == "not-observed"
+    assert rule.verify(finding, run_of(doubled, doubled)) == "confirmed"

@@ -49,21 +49,21 @@ def run_of(*ranks: list[Event], complete: bool = True) -> RecordedRun:
 )
 def test_a_run_that_never_came_here_covers_nothing(finding: Finding) -> None:
     run = run_of([event(FORWARD, 900)], [event(FORWARD, 900)])
-    assert RULES[finding.code].witness(finding, run) == "not-exercised"
+    assert RULES[finding.code].verify(finding, run) == "not-exercised"
 
 
 @pytest.mark.parametrize("finding", ["DDP101"], indirect=True)
 @pytest.mark.parametrize(("buckets", "verdict"), [(0, "confirmed"), (1, "not-observed")])
 def test_backward_without_buckets(finding: Finding, buckets: int, verdict: str) -> None:
     passes = [event(BACKWARD, line_of("DDP101", "loss.backward()"), buckets=buckets)]
-    assert RULES["DDP101"].witness(finding, run_of(passes, passes)) == verdict
+    assert RULES["DDP101"].verify(finding, run_of(passes, passes)) == verdict
 
 
 @pytest.mark.parametrize("finding", ["DDP113"], indirect=True)
 @pytest.mark.parametrize(("buckets", "verdict"), [(2, "confirmed"), (0, "not-observed")])
 def test_backward_with_buckets(finding: Finding, buckets: int, verdict: str) -> None:
     passes = [event(BACKWARD, line_of("DDP113", "loss.backward()"), buckets=buckets)]
-    assert RULES["DDP113"].witness(finding, run_of(passes, passes)) == verdict
+    assert RULES["DDP113"].verify(finding, run_of(passes, passes)) == verdict
 
 
 @pytest.mark.parametrize("finding", ["DDP105", "DDP112"], indirect=True)
@@ -74,22 +74,22 @@ def test_step_with_local_gradients(finding: Finding, unreduced: bool, verdict: s
         event(FORWARD, line_of(code, "model(x)"), sync=True),
         event(STEP, line_of(code, "optimizer.step()"), unreduced=unreduced),
     ]
-    assert RULES[code].witness(finding, run_of(events, events)) == verdict
+    assert RULES[code].verify(finding, run_of(events, events)) == verdict
 
 
 @pytest.mark.parametrize("finding", ["DDP115"], indirect=True)
 def test_attribute_error(finding: Finding) -> None:
     text = "'DistributedDataParallel' object has no attribute 'scale'"
     run = run_of([event(EXCEPTION, finding.span.line, type="AttributeError", text=text)], [])
-    assert RULES["DDP115"].witness(finding, run) == "confirmed"
+    assert RULES["DDP115"].verify(finding, run) == "confirmed"
 
 
 @pytest.mark.parametrize("finding", ["DDP201", "DDP202"], indirect=True)
 def test_collective_of_one_rank(finding: Finding) -> None:
     here = event(COLLECTIVE, finding.span.line)
     rule = RULES[finding.code]
-    assert rule.witness(finding, run_of([here], [])) == "confirmed"
-    assert rule.witness(finding, run_of([here], [here])) == "not-observed"
+    assert rule.verify(finding, run_of([here], [])) == "confirmed"
+    assert rule.verify(finding, run_of([here], [here])) == "not-observed"
 
 
 @pytest.mark.parametrize("finding", ["DDP201", "DDP202"], indirect=True)
@@ -100,15 +100,15 @@ def test_collective_of_one_rank_that_meets_another_of_another_size(finding: Find
     for numel, verdict in ((1, "confirmed"), (49, "not-observed")):  # equal ones pair, from different places
         run = run_of([replace(here, numel=numel)], [there, gone])
         run.ranks[0].state, run.ranks[1].state = KILLED, RAISED
-        assert RULES[finding.code].witness(finding, run) == verdict
+        assert RULES[finding.code].verify(finding, run) == verdict
 
 
 @pytest.mark.parametrize("finding", ["DDP203"], indirect=True)
 def test_ranks_with_unequal_counts(finding: Finding) -> None:
     forward = event(FORWARD, line_of("DDP203", "model(x)"))
     rule = RULES["DDP203"]
-    assert rule.witness(finding, run_of([forward] * 8, [forward] * 3)) == "confirmed"
-    assert rule.witness(finding, run_of([forward] * 3, [forward] * 3)) == "not-observed"
+    assert rule.verify(finding, run_of([forward] * 8, [forward] * 3)) == "confirmed"
+    assert rule.verify(finding, run_of([forward] * 3, [forward] * 3)) == "not-observed"
 
 
 @pytest.mark.parametrize("finding", ["DDP203"], indirect=True)
@@ -117,6 +117,6 @@ def test_one_more_in_a_run_cut_off_is_no_proof(finding: Finding) -> None:
     run = run_of([forward] * 4, [forward] * 3, complete=False)
     for rank in run.ranks.values():
         rank.state = WAITING
-    assert RULES["DDP203"].witness(finding, run) == "not-observed"
+    assert RULES["DDP203"].verify(finding, run) == "not-observed"
     run.ranks[0].waiting, run.ranks[1].waiting = event(COLLECTIVE, 20), event(COLLECTIVE, 25)
-    assert RULES["DDP203"].witness(finding, run) == "confirmed"
+    assert RULES["DDP203"].verify(finding, run) == "confirmed"

@@ -208,7 +208,7 @@ def test_labels_that_are_ignored_are_possible(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_one_run_cannot_tell_the_scale(code: str, tmp_path: Path) -> None:
     (finding,) = findings(code, audited(tmp_path, rules()[code].bad))
-    assert rules()[code].witness(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
+    assert rules()[code].verify(finding, RecordedRun(1, {0: RankRun(0, [], EXITED)}, complete=True)) == "not-exercised"
 
 
 CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"

@@ -243,4 +243,4 @@ def recorded(*devices: int | None) -> RecordedRun:
 )
 def test_verdict_on_a_legacy_local_rank_argument(run: RecordedRun, verdict: str) -> None:
     (finding,) = check("DDP507", RANK.format(0) + USE.format(rank="args.local_rank"))
-    assert rules()["DDP507"].witness(finding, run) == verdict
+    assert rules()["DDP507"].verify(finding, run) == verdict

@@ -88,7 +88,7 @@ def test_a_finding_is_confirmed_by_any_attempt(folder: Path) -> None:
 
         code = "XYZ001"
 
-        def witness(self, finding: Finding, run: RecordedRun) -> str:
+        def verify(self, finding: Finding, run: RecordedRun) -> str:
             return "not-observed" if len(list(run.events_of(events.COLLECTIVE))) == 8 else "confirmed"
 
     finding = Finding("XYZ001", "missed", "error", "likely", Span("train.py", 7, 1, 7, 5), "m")

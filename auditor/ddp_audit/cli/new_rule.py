@@ -44,12 +44,12 @@ class {cls}(Rule):
     code = "{code}"
     name = "{name}"
     level = "warning"
-{preview}    what = "TODO: what it reports."
-    why = "TODO: what goes wrong, and on which ranks."
-    quiet = "TODO: what it does not report, and why."
-    confirmed = "TODO: what a trace shows of it."
+{preview}    summary = "TODO: what it reports."
+    rationale = "TODO: what goes wrong, and on which ranks."
+    exceptions = "TODO: what it does not report, and why."
+    trace_evidence = "TODO: what a trace shows of it."
     source = "TODO: where the facts come from: torch's version, file and function."
-    remedy = "TODO: one imperative sentence"
+    fix_hint = "TODO: one imperative sentence"
     outcome = "hang 0"
     bad = \'\'\'{bad}\'\'\'
     good = \'\'\'{good}\'\'\'
@@ -61,7 +61,7 @@ class {cls}(Rule):
                 message = "TODO: what happens, on which ranks, why, in at most 25 words."
                 yield self.finding(node.span, message, "TODO: details.", related=guard_relations(node), guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Return what a recorded run shows of a finding."""
         return NOT_EXERCISED
 '''

@@ -1,6 +1,6 @@
 """The verdict of a recorded run on each finding of an audit.
 
-A rule's witness answers by what the run recorded: confirmed, not-observed, or not-exercised where nothing recorded can tell. Only
+A rule's `verify` answers by what the run recorded: confirmed, not-observed, or not-exercised where nothing recorded can tell. Only
 here the last is told apart from not-covered: where the run shows that no rank came to the finding's line.
 """
 
@@ -35,11 +35,11 @@ def judge(findings: Iterable[Finding], run: RecordedRun, rules: Mapping[str, Rul
         rule = by_code.get(finding.code)
         if rule is None:
             continue
-        found, reason = rule.witness(finding, run), ""
+        found, reason = rule.verify(finding, run), ""
         if found not in (CONFIRMED, NOT_OBSERVED):
             came = reached.says(finding.span)
             found, reason = NOT_COVERED if came is False else NOT_EXERCISED, _REASONS[came]
-            shows: str = getattr(rule, "confirmed", "")  # a project's own rule may say nothing
+            shows: str = getattr(rule, "trace_evidence", "")  # a project's own rule may say nothing
             if came is not False and shows:
                 reason = f"{reason} What would show it: {shows[:1].lower()}{shows[1:]}"
         if _STRENGTH[found] > _STRENGTH.get(finding.verdict, -1):

@@ -7,9 +7,9 @@ class PrintOnEveryRank(CstRule):
     code = "ACME101"
     name = "print-on-every-rank"
     level = "warning"
-    what = "A `print` in a loop that all ranks reach with the same text."
-    why = "Each line comes once for every rank, and the lines of several ranks run into each other."
-    remedy = "print on rank 0 only, or print the rank with each line"
+    summary = "A `print` in a loop that all ranks reach with the same text."
+    rationale = "Each line comes once for every rank, and the lines of several ranks run into each other."
+    fix_hint = "print on rank 0 only, or print the rank with each line"
     requires = ("print(",)
 
     VALID = (

@@ -18,25 +18,25 @@ class BufferSemantics(Rule):
     code = "DDP403"
     name = "buffer-semantics"
     level = "info"
-    what = (
+    summary = (
         "A module in a DDP model whose forward fills a buffer of its own with what it computes from the rank's batch: a queue, "
         "a memory, a running statistic; said once for a script, where the buffer is filled."
     )
-    why = (
+    rationale = (
         "DDP sends the buffers of rank 0 to all ranks at the start of the next synchronised forward. What the other ranks "
         "wrote is lost, without a word: a queue holds samples of rank 0 alone, a running statistic is that of one rank's data."
     )
-    quiet = (
+    exceptions = (
         "Classes that gather or reduce before they write; counters, tables and all that is the same on every rank; buffers of "
         "library layers (BatchNorm has a rule of its own); the broadcast of buffers switched off, which is what one does to "
         "keep them apart; writes outside of the forward; models that are not trained, or could not be followed into."
     )
-    confirmed = "Buffers are broadcast in a forward after the first, so that what was written before is replaced."
+    trace_evidence = "Buffers are broadcast in a forward after the first, so that what was written before is replaced."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _sync_module_buffers sends all buffers from rank 0 before the forward. Seen "
         "in runs on two ranks: rank 1 finds in its buffer what rank 0 wrote."
     )
-    remedy = (
+    fix_hint = (
         "gather (or all-reduce) what is written, so that all ranks write the same; or keep it in a plain attribute, or wrap "
         "with forward_sync_buffers=False (broadcast_buffers=False before torch 2.13), where each rank is to keep its own"
     )
@@ -108,7 +108,7 @@ finally:
         related = [Related(wrap.span.path, wrap.span.line, "wrap", "the wrapper that sends the buffers of rank 0")]
         return self.finding(write.span, message, explanation, related=related + guard_relations(wrap), guards=wrap.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the broadcasts of buffers after the first training forward of a rank."""
         forwards, broadcasts = 0, 0
         for rank in run.ranks.values():

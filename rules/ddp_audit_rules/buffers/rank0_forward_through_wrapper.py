@@ -30,28 +30,28 @@ class Rank0ForwardThroughWrapper(Rule):
     code = "DDP401"
     name = "rank0-forward-through-wrapper"
     level = "error"
-    what = (
+    summary = (
         "A call of the DDP wrapper that only some ranks reach (an evaluation or a sample on rank 0, as a rule), where the "
         "wrapped model registers buffers."
     )
-    why = (
+    rationale = (
         "The wrapper broadcasts the model's buffers from rank 0 at the start of a forward that follows a synchronised one. A "
         "rank that makes such a forward alone waits for partners. Under no_grad the broadcast often pairs with the other "
         "ranks' next training forward, and the run goes on by luck. It hangs or aborts where another collective comes first, "
         "where gradients are on, where no training forward follows, or where the lone forward falls between the first and "
         "the second optimizer step, in which DDP rebuilds its buckets."
     )
-    quiet = (
+    exceptions = (
         "Models without buffers, `broadcast_buffers=False` or `forward_sync_buffers=False` (nothing is sent), a forward "
         "through `.module`, an evaluation that all ranks make, or all members of the wrapper's own group, and models whose class "
         "could not be followed."
     )
-    confirmed = "A DDP buffer broadcast issued at this line by some ranks and not by the others."
+    trace_evidence = "A DDP buffer broadcast issued at this line by some ranks and not by the others."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _pre_forward calls _sync_buffers where will_sync_module_buffers() says so, "
         "whatever the gradient mode; require_forward_param_sync is set by every forward. Seen in runs with gloo on two ranks."
     )
-    remedy = "evaluate through `.module` on rank 0, or let every rank evaluate its share and all-reduce the sums"
+    fix_hint = "evaluate through `.module` on rank 0, or let every rank evaluate its share and all-reduce the sums"
     of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 evaluates through the wrapper, then all ranks meet in a barrier: rank 0 is still in its buffer broadcast."""
@@ -142,7 +142,7 @@ dist.destroy_process_group()
             severity="error" if surely and not conditional else "warning", fix=through_module(program, node, wrap),
         )  # fmt: skip
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a collective of the forward at this line was met by none, or by another one, of a rank of its group."""
         seen = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
         sent: dict[str, Counter[int]] = {}

@@ -19,21 +19,21 @@ class RankLocalBatchnorm(Rule):
     code = "DDP402"
     name = "rank-local-batchnorm"
     level = "info"
-    what = (
+    summary = (
         "A DDP model with BatchNorm layers that are not converted to SyncBatchNorm, whose statistics nothing averages or "
         "sends; said once for a script, where the model is wrapped."
     )
-    why = (
+    rationale = (
         "BatchNorm normalises by the rank's own batch, which is W times smaller than the batch that the optimizer sees. The "
         "running statistics are the rank's own as well: DDP replaces them by those of rank 0 before the next training forward, "
         "so that after the last one they differ, and with the broadcast switched off they drift apart for good. Ranks that "
         "then evaluate the module measure different models, and a checkpoint of rank 0 holds what rank 0 saw."
     )
-    quiet = (
+    exceptions = (
         "SyncBatchNorm; statistics that are averaged, broadcast or estimated again; layers without running statistics; frozen "
         "layers; other norms; models that could not be followed into; models that are not trained; frameworks with a switch for it."
     )
-    confirmed = (
+    trace_evidence = (
         "Ranks that evaluated with running statistics that differ and put their results together (the silent fault "
         "buffers-differ); equal statistics in all evaluations, and the collectives of SyncBatchNorm, show that it is fixed."
     )
@@ -41,7 +41,7 @@ class RankLocalBatchnorm(Rule):
         "torch 2.13, nn/modules/batchnorm.py, nn/parallel/distributed.py: buffers are broadcast at the start of a forward. "
         "Seen in runs on two ranks: after the last training forward running means differ between ranks."
     )
-    remedy = (
+    fix_hint = (
         "call SyncBatchNorm.convert_sync_batchnorm(model) before DDP(model) where the batch of a rank is small; or average the "
         "running statistics over the ranks before evaluating and saving"
     )
@@ -112,7 +112,7 @@ finally:
         ]
         return self.finding(wrap.span, message, explanation, related=related + guard_relations(wrap), guards=wrap.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by evaluations with different statistics that were put together; not-observed by equal statistics."""
         from ddp_audit.compare.evaluated import statistics_apart  # which an audit does not need
 

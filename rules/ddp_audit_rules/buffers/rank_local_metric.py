@@ -14,25 +14,25 @@ class RankLocalMetric(Rule):
     code = "DDP404"
     name = "rank-local-metric"
     level = "info"
-    what = (
+    summary = (
         "A loss or metric that each rank computed from its own part of the data is printed, logged, given to a scheduler or "
         "compared with the best one so far, and no collective made it that of all ranks."
     )
-    why = (
+    rationale = (
         "The number speaks of one part in W of the data, noisier than it looks and different on each rank. Where ranks decide "
         "by it, they decide differently: one lowers its learning rate, stops or saves, and the others do not."
     )
-    quiet = (
+    exceptions = (
         "Values that were reduced or gathered, also under another name or for rank 0 alone; metric objects that synchronise in "
         "compute(); an evaluation that rank 0 runs by itself; progress bars; frameworks that gather; all but one place of a "
         "script: first a decision, then what is said of an evaluation, then a training loss."
     )
-    confirmed = "Nothing that a trace holds: it has no values of metrics. Replicas that part after a scheduler's step show it."
+    trace_evidence = "Nothing that a trace holds: it has no values of metrics. Replicas that part after a scheduler's step show it."
     source = (
         "torch 2.13: DDP averages gradients and leaves losses alone. Seen in runs on two ranks: losses differ between ranks; "
         "with ReduceLROnPlateau fed by each rank's own loss, learning rates and then parameters part."
     )
-    remedy = (
+    fix_hint = (
         "all-reduce the sum and the count (`dist.all_reduce(torch.stack([total, count]))`) and divide, before the number is "
         "reported or decides"
     )

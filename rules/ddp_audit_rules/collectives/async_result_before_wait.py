@@ -19,19 +19,19 @@ class AsyncResultBeforeWait(Rule):
     code = "DDP208"
     name = "async-result-before-wait"
     level = "error"
-    what = (
+    summary = (
         "A buffer that was given to a collective with async_op=True, to isend or to irecv, and that is read, scaled or written "
         "before anything waits for that operation."
     )
-    why = (
+    rationale = (
         "The operation runs concurrently with the program. What is read before wait() is the rank's own value, the result, or a "
         "mixture; what is written mixes into the result of all ranks. Nothing fails, and it may work while the peers are fast."
     )
-    quiet = (
+    exceptions = (
         "Handles that are kept and waited for in a loop or another function, a buffer that is only sent and only read, facts and "
         "views of a buffer (shape, chunks), async_op that is an option, torch.cuda.synchronize(), and buffers without a name."
     )
-    confirmed = (
+    trace_evidence = (
         "A wait behind the use, in the same function, found the collective still at work, so the buffer was used before it was "
         "there. Messages, overlapping collectives and CUDA tensors are not judged."
     )
@@ -39,7 +39,7 @@ class AsyncResultBeforeWait(Rule):
         "torch 2.13, distributed/distributed_c10d.py (async_op returns a Work); seen in runs with gloo: 80 MB that are halved "
         "before the wait come out half summed and half not."
     )
-    remedy = "keep the handle and call `.wait()` before the first use of the buffer"
+    fix_hint = "keep the handle and call `.wait()` before the first use of the buffer"
     outcome = "shows sum 1.0 on rank 0"
     bad = '''"""Counts the samples of all ranks with an asynchronous sum, and reads the sum before it is there."""
 
@@ -102,10 +102,10 @@ dist.destroy_process_group()
         if condition is not None:
             related.append(Related(condition.span.path, condition.span.line, "guard", f"it is waited for under: {condition.text}"))
         severity = "warning" if condition is not None else None
-        fix = Fix(_safety(program, node), self.remedy) if started is not None and started.path == node.span.path else None
+        fix = Fix(_safety(program, node), self.fix_hint) if started is not None and started.path == node.span.path else None
         return self.finding(node.span, message, explanation, related=related, severity=severity, guards=node.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the waits that found their collective still at work."""
         return used_before_wait(finding, run)
 

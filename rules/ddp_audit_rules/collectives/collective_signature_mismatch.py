@@ -20,23 +20,23 @@ class CollectiveSignatureMismatch(Rule):
     code = "DDP207"
     name = "collective-signature-mismatch"
     level = "error"
-    what = (
+    summary = (
         "One collective to which the ranks bring different sizes or element types: by their rank, by the branch that they take, or "
         "because the size is that of this rank's data; a list for gather or scatter on a rank that is not the root; a CPU tensor "
         "on an NCCL group; a scheduler that all ranks step by what a reduce gave to one of them."
     )
-    why = (
+    rationale = (
         "The ranks exchange bytes and not tensors. Other sizes end in an abort (gloo), a hang or foreign memory (NCCL); other "
         "types of equal width are read as bits: 0.5 of float64 comes out as 4602678819172646912 in int64. gather and scatter raise "
         "on the ranks that bring a list and are not the root, and the root waits. reduce leaves its result on one rank."
     )
-    quiet = (
+    exceptions = (
         "Sizes and types that are equal or not known, padding, tensors that were reduced to one number, object collectives, "
         "all_to_all with splits, groups that are not the default one."
     )
-    confirmed = "The sizes or types that the ranks brought differ at this place, or a rank raised here."
+    trace_evidence = "The sizes or types that the ranks brought differ at this place, or a rank raised here."
     source = "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo."
-    remedy = "bring one size and type on all ranks: exchange the lengths, pad to the longest, gather, and cut"
+    fix_hint = "bring one size and type on all ranks: exchange the lengths, pad to the longest, gather, and cut"
     outcome = "abort 1"
     bad = '''"""Gathers the losses that are above a limit; how many there are differs between the ranks."""
 
@@ -86,7 +86,7 @@ dist.destroy_process_group()
         related = [*mismatch.related, *guard_relations(node)]
         return self.finding(node.span, message, explanation, related=related, severity=mismatch.severity, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where ranks brought different sizes or types to one collective here (or where the other branch is), or where
         an error of their own ended some in it."""
         places = [(finding.span.path, finding.span.line, finding.span.end_line)]

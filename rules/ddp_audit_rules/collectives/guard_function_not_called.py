@@ -35,21 +35,21 @@ class GuardFunctionNotCalled(Rule):
     code = "DDP212"
     name = "guard-function-not-called"
     level = "error"
-    what = (
+    summary = (
         "A rank predicate that is tested as a function object (`if is_main_process:`), or a rank getter that is compared with a "
         "number without a call (`dist.get_rank == 0`)."
     )
-    why = (
+    rationale = (
         "A function object is true and equals no number, so the condition has one answer on all ranks: every rank enters the "
         "block that was meant for one (all write the same file, all log), or no rank does."
     )
-    quiet = (
+    exceptions = (
         "Variables, parameters, attributes and properties of that name that hold the answer, functions that are called, and "
         "names whose definition was not found."
     )
-    confirmed = "Two ranks or more of a host were seen in the guarded block."
+    trace_evidence = "Two ranks or more of a host were seen in the guarded block."
     source = "Python's truth value of functions; seen in runs on two ranks: both wrote the file that rank 0 alone was to write."
-    remedy = "call the function: `if is_main_process():`"
+    fix_hint = "call the function: `if is_main_process():`"
     outcome = "shows rank 1 writes the checkpoint"
     bad = '''"""Rank 0 alone is to write the checkpoint, but the function that says so is not called."""
 
@@ -108,7 +108,7 @@ dist.destroy_process_group()
         confidence, fix = _confidence(node, program), _call(node, program)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where more than one rank of a host was seen in the block."""
         block = [r for r in finding.related if r.role == _BLOCK]
         inside = run.ranks_at(block[0].path, block[0].line, block[-1].line) if block else set()

@@ -9,28 +9,28 @@ class HiddenCollective(RankGuardedCollective):
     code = "DDP202"
     name = "hidden-collective"
     level = "error"
-    what = (
+    summary = (
         "A call that runs collectives by contract behind a condition that lets only some ranks through: consolidating a "
         "sharded optimizer, DTensor.full_tensor, the state of a sharded model, torch.distributed.checkpoint, MPI's bcast and its "
         "like, meters and metrics that gather; of frameworks: Accelerate's gather, gather_object and wait_for_everyone (and with "
         "DeepSpeed or FSDP save_state), Lightning's log with sync_dist=True, all_gather and save_checkpoint, Fabric's barrier and "
         "its like, DeepSpeed's save_checkpoint, Ray's report."
     )
-    why = (
+    rationale = (
         "The call looks local and hangs: the ranks that make it wait for the others until the timeout of the group, often at "
         "the first save or resume, long after the start."
     )
-    quiet = (
+    exceptions = (
         "Calls on all ranks with only the writing under the rank test, both branches making the call, plain DDP's state_dict, "
         "load_state_dict and optimizer.state_dict, which send nothing, metrics with sync_on_compute=False, and conditions that are "
         "equal on all ranks."
     )
-    confirmed = "Collectives of the callee that appear on some ranks only."
+    trace_evidence = "Collectives of the callee that appear on some ranks only."
     source = (
         "torch 2.13, distributed/optim/zero_redundancy_optimizer.py: consolidate_state_dict must be called on all ranks; "
         "distributed/tensor: full_tensor redistributes by a collective."
     )
-    remedy = "make the call on all ranks and keep only the writing of its result under the rank test"
+    fix_hint = "make the call on all ranks and keep only the writing of its result under the rank test"
     of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 alone consolidates the sharded optimizer, to save it."""

@@ -19,28 +19,28 @@ class LongSingleRankWork(Rule):
     code = "DDP211"
     name = "long-single-rank-work"
     level = "warning"
-    what = (
+    summary = (
         "Work that may take minutes (tokenising, preparing, downloading, mapping a function over a data set, a long "
         "sleep) on some ranks after init_process_group, while the others wait in a barrier or the next collective, and the "
         "timeout of the group is the default or shorter than the work. An evaluation loop on one rank, and the main-process-first "
         "context of Accelerate and Trainer, are an info."
     )
-    why = (
+    rationale = (
         "A collective gives up after 10 minutes with NCCL and 30 with gloo, whatever the rank that is missing does. The job then "
         "dies in the middle of the preparation, on the first run with a big data set."
     )
-    quiet = (
+    exceptions = (
         "Work before init_process_group, a timeout that the program gives itself (unless the work is known to be longer), work "
         "behind a test for its cached result, and ranks that wait on another group."
     )
-    confirmed = (
+    trace_evidence = (
         "Some rank waits in the collective after the work, or gives up in it, while another has not come to it and did not fail."
     )
     source = (
         "torch 2.13, distributed/constants.py and distributed_c10d.py (default timeouts); seen in runs with gloo: a rank in a "
         "barrier gives up after the timeout although the other works."
     )
-    remedy = "prepare the data before the job or before init_process_group, share the work out, or raise `timeout=`"
+    fix_hint = "prepare the data before the job or before init_process_group, share the work out, or raise `timeout=`"
     outcome = "hang all"
     bad = '''"""Rank 0 prepares the data for longer than the others wait."""
 
@@ -96,7 +96,7 @@ dist.destroy_process_group()
             _span(wait), message, explanation, related=related, severity=severity, guards=wait.node.guards
         )  # fmt: skip
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank stands in the collective, or gave up in it, and another never came there."""
         region = next((r for r in finding.related if r.text.startswith("where the others wait")), None)
         there = set() if region is None else run.ranks_at(region.path, region.line)

@@ -16,24 +16,24 @@ class PointToPointOrder(Rule):
     code = "DDP210"
     name = "point-to-point-order"
     level = "warning"
-    what = (
+    summary = (
         "send and recv that wait in a circle (both peers send first, every rank of a ring sends first), and a send, a receive or a "
         "message of a batch whose partner no rank issues."
     )
-    why = (
+    rationale = (
         "send() returns when the other rank receives. Ranks that all send first wait for each other until the timeout; with NCCL "
         "a message without a partner also holds up what comes after it on the same stream."
     )
-    quiet = (
+    exceptions = (
         "Even ranks send first and odd ranks receive first, one batch_isend_irecv with both sides, isend before recv, pipelines, "
         "peers that cannot be computed from the rank, and groups other than the default one."
     )
-    confirmed = "Ranks stand in send or recv at this place for good."
+    trace_evidence = "Ranks stand in send or recv at this place for good."
     source = (
         "Seen in runs with gloo on torch 2.13: two ranks that send two numbers or 40 MB to each other first both wait; "
         "torch/distributed/distributed_c10d.py (send waits for its work)."
     )
-    remedy = "post both with batch_isend_irecv, or let even ranks send first and odd ranks receive first"
+    fix_hint = "post both with batch_isend_irecv, or let even ranks send first and odd ranks receive first"
     outcome = "hang all"
     bad = '''"""Neighbours exchange their losses; both send before they receive."""
 
@@ -86,7 +86,7 @@ dist.destroy_process_group()
         related += guard_relations(first.node)
         return self.finding(first.node.span, message, explanation, related=related[:8], guards=first.node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank stood in a send or receive here for good, or until its partner's process had ended."""
         at = run.events_at(finding.span.path, finding.span.line, finding.span.end_line)
         messages = [event for _, event in at if event.kind == COLLECTIVE and event.op in POINT_TO_POINT]

@@ -26,16 +26,16 @@ class PredictedDivergence(Rule):
     name = "predicted-divergence"
     level = "error"
     yields_to = ("hang", "abort", "error")
-    what = (
+    summary = (
         "A script whose predicted run ends in a hang or an abort: the script is interpreted on each rank, and the ranks come to "
         "collectives that cannot meet, one rank ends while another still waits for it, or the ranks wrap models that differ."
     )
-    why = (
+    rationale = (
         "The waiting ranks stand in their collective until the timeout of the process group, which is 10 minutes with NCCL and 30 "
         "with gloo. The rule has no list of causes, so it also finds what no other rule has a pattern for: a loop whose length "
         "follows the rank, a function that is chosen by rank from a table, two collectives in opposite order."
     )
-    quiet = (
+    exceptions = (
         "Scripts whose run rests on something unknown: a call of a library that may send, a hook, a framework that trains by "
         "itself, or an exception that the audit inferred and the program does not raise. A rank that an uncaught exception "
         "ends is left to the launcher, which stops the other ranks. Where another rule names the same condition or line, "
@@ -43,12 +43,12 @@ class PredictedDivergence(Rule):
         "Where an open condition decides the end, the finding is a warning that names the condition. Where an option that is off "
         "keeps the script from its process group, the run takes it as on, and the finding names it."
     )
-    confirmed = "A recorded run whose ranks diverge at one of these lines."
+    trace_evidence = "A recorded run whose ranks diverge at one of these lines."
     source = (
         "The model of DDP and of gloo, which was compared with torch 2.13 on random programs (benchmarks/agree.py); the programs "
         "of this rule were run with gloo on two ranks."
     )
-    remedy = "let every rank issue the same collectives in the same order, and leave the loop in the same iteration"
+    fix_hint = "let every rank issue the same collectives in the same order, and leave the loop in the same iteration"
     outcome = "hang 1"
     bad = '''"""Rank 1 trains one step more than rank 0, which has left by then."""
 
@@ -106,7 +106,7 @@ dist.destroy_process_group()
             fix=Fix("display-only", "build the same model on every rank") if parting.kind == "fails" else None,
         )  # fmt: skip
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank that did not leave in order stands in its last collective at one of the lines."""
         places = [(place.path, place.line) for place in finding.related if place.role == "stands"]
         seen = False
@@ -117,7 +117,7 @@ dist.destroy_process_group()
             if here and rank.state != EXITED and not any(map(failed_of_its_own, run.ranks.values())):
                 return "confirmed" if stalled(run) or has_diverged(run) else "not-exercised"  # else somebody ended the run
             seen = seen or here
-        return "not-observed" if seen else super().witness(finding, run)
+        return "not-observed" if seen else super().verify(finding, run)
 
 
 def _is_at(site: Site, places: Iterable[tuple[str, int]]) -> bool:

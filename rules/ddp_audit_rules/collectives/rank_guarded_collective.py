@@ -18,29 +18,29 @@ class RankGuardedCollective(Rule):
     code = "DDP201"
     name = "rank-guarded-collective"
     level = "error"
-    what = (
+    summary = (
         "A collective (or a DDP constructor, which runs several) behind a condition that lets only some ranks through, where "
         "the other ranks issue no matching one: a rank test, or a condition on what only this rank knows, in the same "
         "function or across calls."
     )
-    why = (
+    rationale = (
         "The ranks' sequences part. The ranks in the collective wait for partners that never come, until the timeout of the "
         "group (30 minutes with gloo, 10 with NCCL), or it pairs with a later collective of the others: of equal size in "
         "silence, with mixed values, of another size or kind with an abort."
     )
-    quiet = (
+    exceptions = (
         "Branches that both issue it, a first-then-others pair of barriers, collectives over a group whose members are the "
         "ranks that get there, groups that cannot be followed, conditions that are equal on all ranks (also after all_reduce "
         "or broadcast), and point-to-point operations."
     )
-    confirmed = (
+    trace_evidence = (
         "The ranks' sequences of collectives part, and members of the group issue different numbers of collectives at this place."
     )
     source = (
         "torch 2.13, distributed/distributed_c10d.py; seen in runs with gloo: a barrier on one rank waits until the timeout, "
         "all_reduce with SUM on one rank and MAX on the other goes on with one of the two results."
     )
-    remedy = "issue the collective on all ranks and put only what one rank does with the result under the condition"
+    fix_hint = "issue the collective on all ranks and put only what one rank does with the result under the condition"
     of_sequences = True
     outcome = "hang all"
     bad = '''"""Rank 0 alone sums the loss over all ranks, to print it."""
@@ -111,7 +111,7 @@ dist.destroy_process_group()
             related.append(Related(other.span.path, other.span.line, "collective", f"what the other ranks issue: {other.text}"))
         alone = span == node.span and isinstance(node, Collective) and part.counterpart is None and len(node.rank_guards) == 1
         of_rank = RANK in part.taint and guard.ranks() not in ("some ranks", "all ranks")
-        fix = Fix("unsafe", self.remedy) if alone and guard.via == "if" and of_rank else None
+        fix = Fix("unsafe", self.fix_hint) if alone and guard.via == "if" and of_rank else None
         # The ranks were compared with the option as it is named. Conditions that are not known may ask for it too.
         switched = [g for g in node.guards if g.against_default or isinstance(g.test, Unknown)]
         severity = "warning" if node.if_sharded else None
@@ -129,7 +129,7 @@ dist.destroy_process_group()
             return f"On some ranks {here} names another root than the {other.called} of the others at line {other.span.line}."
         return f"On some ranks {here} meets the {other.called} at line {other.span.line}, which the others issue in its place."
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where some ranks issued a collective here that others, which had the chance, did not."""
         place = (finding.span.path, finding.span.line, finding.span.end_line)
         here = counts_at(run, [place], [COLLECTIVE])

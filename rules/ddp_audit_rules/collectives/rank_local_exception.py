@@ -18,30 +18,30 @@ class RankLocalException(Rule):
     code = "DDP204"
     name = "rank-local-exception"
     level = "warning"
-    what = (
+    summary = (
         "A handler after which the rank goes on, around a collective or a training step (`except RuntimeError: continue`); a jump "
         "out of a handler over the step; a collective in a handler or in finally; and a name or attribute that only some ranks "
         "make and all use."
     )
-    why = (
+    rationale = (
         "What one rank meets (out of memory, a bad sample, a missing file) the others do not. They stand in the collective that "
         "the failing rank has left, until the timeout, or the ranks go on one batch apart. A process that exits is not a problem: "
         "torchrun ends the others at once."
     )
-    quiet = (
+    exceptions = (
         "Handlers that raise or exit on every way, exceptions that come on all ranks alike (ImportError, StopIteration, ..), a "
         "flag that is all-reduced before anyone skips, nothing collective afterwards, another collective as a substitute for one "
         "that torch lacks, the clipping of averaged gradients, names that are tested for, that the class gives, or that all ranks "
         "make elsewhere."
     )
-    confirmed = (
+    trace_evidence = (
         "The ranks' counts of collectives part after this place, or an exception was raised here on some ranks and not on all."
     )
     source = (
         "Seen in runs with gloo on torch 2.13: a rank that skips a batch hangs the others at the end, and an exception in "
         "backward that is caught makes every later forward raise; torch/distributed/elastic ends the workers when one exits."
     )
-    remedy = "let the exception end the process, or share a flag by all_reduce(MAX) and let all ranks skip"
+    fix_hint = "let the exception end the process, or share a flag by all_reduce(MAX) and let all ranks skip"
     outcome = "hang 0"
     bad = '''"""One sample is broken, and a rank cannot train on its batch."""
 
@@ -103,7 +103,7 @@ dist.destroy_process_group()
                     guards=failure.node.guards if failure.node is not None else (),
                 )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where an exception of its own ended a rank here, and not all, or the ranks' counts of what they do together
         differ."""
         here = (finding.span.path, finding.span.line, finding.span.end_line)

@@ -21,27 +21,27 @@ class RankLocalExit(Rule):
     code = "DDP203"
     name = "rank-local-exit"
     level = "error"
-    what = (
+    summary = (
         "A break, continue, return or exit (or an `if` around backward or step) that is decided by this rank's own loss, metric, "
         "files, clock, random numbers or rank, and that skips or leaves a collective, a wrapped forward or backward, or the step."
     )
-    why = (
+    rationale = (
         "The rank that decides otherwise issues fewer collectives than the others. They wait for it, or pair with its next "
         "ones: without buffers the ranks go on one batch apart in silence until the longer one hangs; a step that one rank "
         "skips makes the parameters differ for good."
     )
-    quiet = (
+    exceptions = (
         "Decisions on reduced or broadcast values, on step counters and options, in code that issues nothing collective, on "
         "the norm of reduced gradients, exits with an error code (the launcher ends the others at once), and handlers of "
         "exceptions (DDP204)."
     )
-    confirmed = "The ranks' counts of collectives part after this place, or one rank left while others wait."
+    trace_evidence = "The ranks' counts of collectives part after this place, or one rank left while others wait."
     source = (
         "Seen in runs with gloo on torch 2.13: skipping a batch on one rank shifts the pairing by one batch in silence and "
         "hangs at the end; skipping backward in a model with buffers hangs; torch/distributed/elastic ends the other workers "
         "when one exits non-zero."
     )
-    remedy = "let the ranks agree first: all_reduce the flag with MAX and branch on the result"
+    fix_hint = "let the ranks agree first: all_reduce the flag with MAX and branch on the result"
     of_sequences = True
     outcome = "hang all"
     bad = '''"""Each rank leaves the loop when its own loss is small."""
@@ -135,7 +135,7 @@ dist.destroy_process_group()
             guards=node.guards,
         )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the ranks' counts of what they do together differ in a run that reached the region."""
         places = [(r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the other ranks do")]
         counts = counts_at(run, places, (FORWARD, COLLECTIVE, BACKWARD, STEP))

@@ -16,21 +16,21 @@ class ReceivedValueUnused(Rule):
     code = "DDP214"
     name = "received-value-unused"
     level = "warning"
-    what = (
+    summary = (
         "A broadcast or broadcast_object_list whose list or tensor is made in the call (`broadcast_object_list([value], src=0)`), "
         "or is bound to a variable that nothing reads afterwards, while the ranks go on with the value that was put into it."
     )
-    why = (
+    rationale = (
         "Both functions write what arrives into the list or tensor that they are given. A temporary is gone after the call, so "
         "every rank keeps its own value, and the ranks that were to follow the source do not. The calls match, so nothing hangs "
         "and no error says it."
     )
-    quiet = (
+    exceptions = (
         "A variable that is read after the call; a value that is the same constant on all ranks, as in a broadcast that only makes "
         "the ranks meet; `to`, `cuda`, `view` and their like, which may return the tensor itself; a value that nobody uses "
         "afterwards, or that is bound again."
     )
-    confirmed = (
+    trace_evidence = (
         "A broadcast_object_list at this line brought a rank something else than it had put in. Of a broadcast of tensors a trace "
         "has the call alone."
     )
@@ -38,7 +38,7 @@ class ReceivedValueUnused(Rule):
         "torch 2.13, distributed/distributed_c10d.py: broadcast_object_list assigns the elements of the list that it is given. "
         "Seen in a run with gloo: rank 1 has no value after the call."
     )
-    remedy = "bind the list to a variable, broadcast it, and read the value from it (`box = [value]`, then `value = box[0]`)"
+    fix_hint = "bind the list to a variable, broadcast it, and read the value from it (`box = [value]`, then `value = box[0]`)"
     outcome = "shows rank 1 goes on with None"
     bad = '''"""Rank 0 chooses a threshold and sends it; the other ranks never take it out of the list."""
 
@@ -81,7 +81,7 @@ dist.destroy_process_group()
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank got something else than it held; not observed where all ranks got what they held already."""
         by_rank = looks_at(run, RECEIVED, finding.span)
         changed = [event.detail.get("changed") for events in by_rank.values() for event in events]

@@ -21,26 +21,26 @@ class SubgroupMisuse(Rule):
     code = "DDP209"
     name = "subgroup-misuse"
     level = "error"
-    what = (
+    summary = (
         "new_group() that only some ranks call, or that the ranks call with different lists or in another order; a collective on "
         "a group whose src or dst is not a member of it; a collective on a group that ranks outside of it call too."
     )
-    why = (
+    rationale = (
         "new_group() is a call of all ranks, members or not: the groups are counted by each process, and what one rank calls its "
         "second group must be that of all. Otherwise the ranks look for each other under different names and wait until the "
         "timeout. src and dst are global ranks: one that is not a member raises ValueError on the members that call. A rank "
         "outside of the group gets a warning, and its tensor stays as it was."
     )
-    quiet = (
+    exceptions = (
         "Each group made on all ranks in one order, groups of one rank each, use_local_synchronization=True, group_src and "
         "group_dst, device meshes, groups whose members are not known, and calls under a test of membership."
     )
-    confirmed = "The ranks' sequences of new_group calls differ, one rank raises in the collective, or waits in it."
+    trace_evidence = "The ranks' sequences of new_group calls differ, one rank raises in the collective, or waits in it."
     source = (
         "torch 2.13, distributed/distributed_c10d.py (names of groups are counters of the process; src and dst are translated "
         "into the group); seen in runs with gloo."
     )
-    remedy = "create every group on every rank in one order, outside of rank tests, and name roots by global rank or by group_src"
+    fix_hint = "create every group on every rank in one order, outside of rank tests, and name roots by global rank or by group_src"
     outcome = "hang all"
     bad = '''"""Rank 0 alone makes a group for itself; the next group has another number on the other rank."""
 
@@ -87,7 +87,7 @@ dist.destroy_process_group()
             node.span, misuse.message, misuse.explanation, related=related, severity=misuse.severity, guards=node.guards
         )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the ranks' new_group calls or collectives part here, or an error of its own ended a rank here."""
         place = (finding.span.path, finding.span.line, finding.span.end_line)
         at = run.events_at(*place)

@@ -19,27 +19,27 @@ class UnevenIterations(Rule):
     code = "DDP205"
     name = "uneven-iterations"
     level = "warning"
-    what = (
+    summary = (
         "A loop around a wrapped forward, a backward or a collective, whose number of iterations is this rank's own: over a share "
         "like `data[rank::world_size]`, a part of a split, a shard, a data set or sampler that deals out by rank without evening "
         "out, or a while loop on the rank's clock or data."
     )
-    why = (
+    rationale = (
         "The rank with more iterations waits in the first collective of those that the others do not have, until the timeout, or "
         "its collective pairs with what the others do after the loop. It shows only where the share does not come out even, "
         "often in the last batch of an epoch."
     )
-    quiet = (
+    exceptions = (
         "DistributedSampler (pads to equal lengths), Join contexts, contiguous shares of equal length, loops over a count that was "
         "all-reduced or is an option, islice and zip with a range, frameworks that even out (Accelerate, Lightning, Trainer). A "
         "loop that is left on a step count is reported with low confidence."
     )
-    confirmed = "The ranks' counts of what they do together in the loop differ."
+    trace_evidence = "The ranks' counts of what they do together in the loop differ."
     source = (
         "Seen in runs with gloo on torch 2.13: `data[rank::2]` of seven elements gives 4 and 3 iterations, and the longer rank "
         "waits; torch/utils/data/distributed.py pads to equal lengths; torch/distributed/algorithms/join.py."
     )
-    remedy = "give all ranks one count: DistributedSampler, all_reduce(MIN) of the length, or Join"
+    fix_hint = "give all ranks one count: DistributedSampler, all_reduce(MIN) of the length, or Join"
     of_sequences = True
     outcome = "hang 0"
     bad = '''"""Each rank trains on each second sample, and one of them has more of these."""
@@ -91,7 +91,7 @@ dist.destroy_process_group()
         confidence = "likely" if uneven.sure else "possible"
         return self.finding(head, message, explanation, related=related, confidence=confidence, guards=region.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the ranks' counts of what they do together in the loop differ."""
         places = [(r.path, r.line, r.line) for r in finding.related if r.text.startswith("what the ranks do together")]
         counts = counts_at(run, places, (FORWARD, COLLECTIVE, BACKWARD, STEP))

@@ -17,25 +17,25 @@ class UnorderedCollectives(Rule):
     code = "DDP206"
     name = "unordered-collectives"
     level = "error"
-    what = (
+    summary = (
         "A loop over a set of texts or objects, or over a directory listing, that issues a collective (or makes a process group) "
         "for each element."
     )
-    why = (
+    rationale = (
         "Python salts the hashes of texts in each process, so a set comes in another order on each rank: the third all_reduce of "
         "one rank is about another name than that of the others. Equal shapes are mixed in silence, other shapes abort. File "
         "systems list in any order."
     )
-    quiet = (
+    exceptions = (
         "sorted() and .sort(), dicts (they keep the order of insertion), sets of numbers and of one element, barriers, a launch "
         "with PYTHONHASHSEED."
     )
-    confirmed = "The sizes that the ranks bring to the collectives of this loop come in different orders."
+    trace_evidence = "The sizes that the ranks bring to the collectives of this loop come in different orders."
     source = (
         "Python's documentation of PYTHONHASHSEED; seen in runs: torchrun's workers iterate one set of five names in different "
         "orders, and the all-reduced values are those of other names."
     )
-    remedy = "iterate over `sorted(..)`, or pack all values into one tensor"
+    fix_hint = "iterate over `sorted(..)`, or pack all values into one tensor"
     outcome = "shows mixed up"
     bad = '''"""Sums statistics by name over the ranks; each rank takes the names in an order of its own."""
 
@@ -103,7 +103,7 @@ dist.destroy_process_group()
         texts = bool(elements) and all(isinstance(item, Const) and isinstance(item.value, str) for item in elements)
         return Fix("safe" if texts else "unsafe", "iterate over `sorted(..)`")
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the sizes come in different orders, as far as all ranks came; equal sizes tell nothing."""
         sizes: dict[tuple[str, int], list[int | None]] = {}
         for rank, event in run.events_at(finding.span.path, finding.span.line, finding.span.end_line):

@@ -26,29 +26,29 @@ class DataNotSharded(Rule):
     code = "DDP301"
     name = "data-not-sharded"
     level = "error"
-    what = (
+    summary = (
         "A loader over a map-style data set whose batches train a DDP model, where neither the sampler nor the data set "
         "gives each rank a part of its own."
     )
-    why = (
+    rationale = (
         "Every process goes through the whole set in each epoch. W processes do W times the work of one for the same "
         "epoch, and where they shuffle with one seed, or not at all, they have the same batches: the averaged gradient is "
         "then that of a single process."
     )
-    quiet = (
+    exceptions = (
         "A DistributedSampler or any sampler or data set that is made with the rank or asks for it; indices, files or "
         "batches that are cut by rank; a test of the rank between the loop and the forward; draws with replacement, which "
         "are independent where the seeds are, unless all ranks set one seed before; data sets that draw another index; "
         "iterable data sets; evaluation loops; "
         "loaders that a framework shares out; data sets and samplers that could not be followed (reported as possible)."
     )
-    confirmed = "Two replicas have the same batches one after the other."
+    trace_evidence = "Two replicas have the same batches one after the other."
     source = (
         "torch 2.13, utils/data/sampler.py: RandomSampler seeds itself from the global generator of the process when "
         "iteration begins. Seen in runs on two ranks: with equal seeds all batches are identical, with different ones "
         "each rank permutes the whole set."
     )
-    remedy = "give the loader `sampler=DistributedSampler(dataset)` without `shuffle`, and call its set_epoch in each epoch"
+    fix_hint = "give the loader `sampler=DistributedSampler(dataset)` without `shuffle`, and call its set_epoch in each epoch"
     outcome = "same-samples"
     bad = '''"""Fits a line to 64 points; every process loads all of them."""
 
@@ -126,7 +126,7 @@ finally:
         fix = None
         if sure and takes_a_sampler(program, loader):
             alone = not any(always_runs(program, init) for init in program.of(Init))
-            fix = Fix("unsafe", self.remedy, "unless-alone" if alone else "")
+            fix = Fix("unsafe", self.fix_hint, "unless-alone" if alone else "")
         return self.finding(loader.span, message, explanation, related=related, confidence=confidence, fix=fix)
 
     def _drawn(self, program: Program, one: Pass, loader: LoaderMade, forward: Node, seed: Seed) -> Finding:
@@ -146,6 +146,6 @@ finally:
         fix = Fix("display-only", "give the sampler a `generator=` whose seed differs by rank, or add the rank to the seed")
         return self.finding(loader.span, message, explanation, related=related, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch in the loop; not-observed where two had batches and none was equal."""
         return by_trained_batches(finding, run)

@@ -21,21 +21,21 @@ class DatasetDiffersByRank(Rule):
     code = "DDP306"
     name = "dataset-differs-by-rank"
     level = "error"
-    what = (
+    summary = (
         "A data set that a DistributedSampler divides by index and that each rank makes differently: split or shuffled without a "
         "seed, in the order of a directory listing, or in the order of a set."
     )
-    why = (
+    rationale = (
         "A sampler gives each rank other numbers, and relies on every rank to mean the same samples by them. Where it does not, "
         "some samples come on two ranks and others on none, and of a split each rank has one of its own: what one rank "
         "evaluates on, another trains on."
     )
-    quiet = (
+    exceptions = (
         "A seed equal on all ranks before the draw, a generator given to it, a draw in the process that spawns the ranks or on one "
         "of them; listings and sets that are sorted; sets of numbers; data that is divided by rank in another way; data sets that "
         "could not be followed; frameworks that share the data out."
     )
-    confirmed = (
+    trace_evidence = (
         "Replicas whose sampler divides the data set train on the same batches in one epoch, more of them than a sampler repeats."
     )
     source = (
@@ -43,7 +43,7 @@ class DatasetDiffersByRank(Rule):
         "from chance. Seen in runs on two ranks: the splits overlap. Python salts the hashes of strings differently in each "
         "process."
     )
-    remedy = "split and shuffle with `generator=torch.Generator().manual_seed(seed)`, and sort what comes from a listing or a set"
+    fix_hint = "split and shuffle with `generator=torch.Generator().manual_seed(seed)`, and sort what comes from a listing or a set"
     outcome = "shows trained on what another rank evaluates"
     bad = '''"""Splits 64 points for training and evaluation; each rank draws a split of its own."""
 
@@ -107,7 +107,7 @@ finally:
             fix=cause.fix,
         )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where replicas trained on the same batches in one epoch of samplers that divide the data between them.
 
         A sampler repeats some samples so that all ranks have equally many: so many equal batches say nothing. Whole batches are

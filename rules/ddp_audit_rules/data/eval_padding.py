@@ -17,27 +17,27 @@ class EvalPadding(Rule):
     code = "DDP307"
     name = "eval-padding"
     level = "info"
-    what = (
+    summary = (
         "An evaluation over a loader with a DistributedSampler that pads, whose results are added up or gathered over the "
         "ranks without the repeated rows being taken out; said once for a script, at the sampler."
     )
-    why = (
+    rationale = (
         "The sampler makes the parts of all ranks equally long by repeating rows from the start of the order. Where the number "
         "of rows is not a multiple of the world size, up to W - 1 rows count twice: the metric depends on how many ranks "
         "evaluate, and with shuffle on (the default) on which rows the shuffle puts first. Gathered predictions come "
         "interleaved besides, not in the order of the data set."
     )
-    quiet = (
+    exceptions = (
         "drop_last=True in the sampler (the rows left out are another matter); gather_for_metrics; rows taken out by number, "
         "by id or by cutting the gathered list; parts that are cut by rank without padding; results that stay on their rank; "
         "training; frameworks that take the rows out."
     )
-    confirmed = "Nothing that a trace holds: it knows ranks and replicas of a sampler, not the number of its rows."
+    trace_evidence = "Nothing that a trace holds: it knows ranks and replicas of a sampler, not the number of its rows."
     source = (
         "torch 2.13, utils/data/distributed.py: indices += indices[:padding_size] unless drop_last. Seen in a run: two ranks "
         "evaluate 8 of 7 rows."
     )
-    remedy = (
+    fix_hint = (
         "evaluate on parts of unequal length (`Subset(data, range(rank, len(data), world_size))`, whose sums and counts are "
         "then all-reduced), or gather row numbers too and keep each once"
     )
@@ -111,6 +111,6 @@ finally:
         ]
         return self.finding(sampler.span, message, explanation, related=related + guard_relations(sampler), guards=sampler.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Not-observed where the sampler had one replica."""
         return "not-observed" if samples_alone(run, finding) else "not-exercised"

@@ -19,26 +19,26 @@ class IterableNotSharded(Rule):
     code = "DDP304"
     name = "iterable-not-sharded"
     level = "warning"
-    what = (
+    summary = (
         "A loader over an iterable data set that trains a DDP model, where nothing in the data set, its arguments or the loop "
         "knows the rank; one that divides its stream by worker alone counts too."
     )
-    why = (
+    rationale = (
         "No sampler stands before an iterable data set, so each rank reads the stream from its beginning. All ranks have the "
         "same batches in each step, and the average of their gradients is that of one: W processes do the work of one. The "
         "number of a worker is the same on every rank and does not help."
     )
-    quiet = (
+    exceptions = (
         "A data set whose class, arguments or files speak of rank, world size or shards; streams that draw at random, unless the "
         "number of the item is the seed; split_dataset_by_node, webdataset's split_by_node and their like; batches that are "
         "skipped or cut by rank; frameworks that shard or dispatch; streams that could not be followed."
     )
-    confirmed = "Two replicas have the same batches one after the other."
+    trace_evidence = "Two replicas have the same batches one after the other."
     source = (
         "torch 2.13, utils/data/dataloader.py: an iterable data set takes no sampler, and is copied into each worker whole. "
         "Seen in runs: every rank, and every worker, yields everything."
     )
-    remedy = (
+    fix_hint = (
         "take every item whose number modulo (ranks * workers) is rank * workers + worker, or split_dataset_by_node(data, "
         "rank, world_size), and see that all ranks get equally many batches"
     )
@@ -105,6 +105,6 @@ finally:
             related.append(Related(stream.made.path, stream.made.line, "data", "the stream, whole on each rank"))
         return self.finding(loader.span, message, explanation, related=related + guard_relations(loader), guards=loader.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where two ranks had an equal batch at the loop or forward; not-observed where two had batches, none equal."""
         return by_trained_batches(finding, run)

@@ -18,26 +18,26 @@ class MissingSetEpoch(Rule):
     code = "DDP302"
     name = "missing-set-epoch"
     level = "warning"
-    what = (
+    summary = (
         "A DistributedSampler that shuffles, under a loop over epochs, whose set_epoch is never called, is called outside that "
         "loop or with a constant, or is called with the epoch after its batches were taken, or after workers began to fetch them."
     )
-    why = (
+    rationale = (
         "The sampler shuffles with seed + epoch and knows the epoch from set_epoch alone. Without it every epoch repeats "
         "the order of the first, on all ranks: the same batches in the same sequence, and each rank never sees the "
         "others' part. Nothing fails; the model learns from less variety than it should."
     )
-    quiet = (
+    exceptions = (
         "set_epoch on the sampler, on the loader's sampler, through a method or another file; a call on an object that could not "
         "be followed; shuffle=False; loops without a backward (validation, one pass); a sampler that is created inside the loop; "
         "batches taken by next(); Accelerate, Lightning and the Trainer of transformers, which call it themselves."
     )
-    confirmed = "A sampler that shuffles begins two passes with the same epoch on one rank."
+    trace_evidence = "A sampler that shuffles begins two passes with the same epoch on one rank."
     source = (
         "torch 2.13, utils/data/distributed.py: the generator is seeded with seed + epoch in __iter__. Seen in runs: without "
         "set_epoch the order of all epochs is equal; changed after iter() it acts one epoch late."
     )
-    remedy = "call `sampler.set_epoch(epoch)` at the start of each epoch, before the loop over the loader"
+    fix_hint = "call `sampler.set_epoch(epoch)` at the start of each epoch, before the loop over the loader"
     outcome = "same-order"
     bad = '''"""Fits a line for three epochs, each in the same order."""
 
@@ -114,7 +114,7 @@ finally:
         confidence = "likely" if found.sure else "possible"
         return self.finding(sampler.span, found.message, explanation, related=related, confidence=confidence, fix=found.fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a shuffling sampler began all passes of the loop with one epoch; not-observed where each had its own."""
         places = [(r.path, r.line) for r in finding.related if r.role == "batches"]
         passes: dict[int, list[object]] = {}

@@ -18,24 +18,24 @@ class RandomWindowsMayOverlap(Rule):
     code = "DDP309"
     name = "random-windows-may-overlap"
     level = "info"
-    what = (
+    summary = (
         "Indices of training samples that each rank draws from its own random stream over the whole set. Where some ranks draw "
         "from the same stream at other times (an evaluation on rank 0), the finding says so."
     )
-    why = (
+    rationale = (
         "It is a legitimate way to sample, and it promises less than a sampler does: the ranks' windows may overlap, "
         "no epoch visits each sample once, and what a rank draws depends on all its draws before, so an "
         "additional draw on one rank, such as a longer evaluation, changes what that rank trains on from there on. With "
         "equal seeds the ranks that draw equally often draw the same windows, which is reported as a warning."
     )
-    quiet = (
+    exceptions = (
         "Draws from a generator of the program's own whose seed is not known to be equal, from data that is cut by rank, of a "
         "whole permutation, with weights, of what the function does not then read, in data sets and models (augmentation), with "
         "gradients off, and scripts without a DDP model that trains."
     )
-    confirmed = "Two replicas have the same batches one after the other. Overlap inside of batches leaves no mark."
+    trace_evidence = "Two replicas have the same batches one after the other. Overlap inside of batches leaves no mark."
     source = "torch 2.13, torch.randint: draws from the default generator of the process, which torch.manual_seed seeds."
-    remedy = (
+    fix_hint = (
         "draw from a generator made for training alone and seeded by rank, or cut the data by rank or use a DistributedSampler "
         "where each sample must come once"
     )
@@ -156,6 +156,6 @@ finally:
         explanation += "Independent draws are unbiased, so nothing is wrong unless something relies on disjoint windows."
         return self.finding(node.span, message + ".", explanation, related=related)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where replicas trained on the same batches; overlap inside of batches leaves no mark."""
         return "confirmed" if have_shared(run, sequences_of(run, run.all_events(), FORWARD)) else "not-exercised"

@@ -21,23 +21,23 @@ class SameRandomStream(Rule):
     code = "DDP308"
     name = "same-random-stream"
     level = "info"
-    what = (
+    summary = (
         "Every rank sets one seed and keeps it, and then draws noise, time steps, crops or other random input for training; or the "
         "seed is set only in the process that spawns the ranks, which none of them inherits."
     )
-    why = (
+    rationale = (
         "With equal seeds the streams of all ranks are equal: in one step every rank adds the same noise and takes the same time "
         "steps, so W ranks average over one draw where they seem to average over W. Workers of a loader derive their seeds from "
         "the same stream and repeat each other's augmentation. Where spawned ranks get no seed, each starts from chance: the run "
         "cannot be repeated though a seed was given."
     )
-    quiet = (
+    exceptions = (
         "A seed that depends on the rank anywhere, before or after the model is made; draws from a generator of their own; the "
         "order of data, which the sampler decides with its own seed; single numbers that decide how training goes on, in which "
         "ranks may have to agree; dropout, whose masks fall on different data; draws before the training loop or on some ranks; "
         "seeds that nothing but initial weights rest on; scripts that train no DDP model."
     )
-    confirmed = (
+    trace_evidence = (
         "Two replicas drew the same numbers before their forwards (the silent fault seed), or forwarded the same inputs "
         "one after the other."
     )
@@ -46,7 +46,7 @@ class SameRandomStream(Rule):
         "plus the worker's number. Seen in runs on two ranks: equal seeds give equal draws; a process started by spawn has a "
         "state of its own."
     )
-    remedy = "build the model, then seed each rank by itself: `torch.manual_seed(seed + rank)`"
+    fix_hint = "build the model, then seed each rank by itself: `torch.manual_seed(seed + rank)`"
     outcome = "same-samples"
     bad = '''"""Trains a network to copy random vectors; every rank draws the same ones."""
 
@@ -96,7 +96,7 @@ finally:
         )
         related = [Related(draw.span.path, draw.span.line, "draw", draw.role), *guard_relations(seed)]
         where = place_for_seeds(program, seed)
-        fix = Fix("unsafe", self.remedy, f"before-loop {draw.package} {where}") if where else None
+        fix = Fix("unsafe", self.fix_hint, f"before-loop {draw.package} {where}") if where else None
         return self.finding(seed.span, message, explanation, related=related, guards=seed.guards, fix=fix)
 
     def _parent(self, seed: Node, spawn: Node) -> Finding:
@@ -108,12 +108,12 @@ finally:
             "sends those of rank 0; they, the draws of each rank and everything shuffled without a seed differ from run to run."
         )
         related = [Related(spawn.span.path, spawn.span.line, "spawn", "the ranks start here, unseeded")]
-        fix = Fix("display-only", f"{self.remedy}, in the function that is spawned")
+        fix = Fix("display-only", f"{self.fix_hint}, in the function that is spawned")
         if spawn.span.path == seed.span.path:
             fix = replace(fix, safety="unsafe", detail=f"in-spawned {spawn.span.line}")
         return self.finding(seed.span, message, explanation, related=related, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by equal draws or equal inputs of replicas; not-observed where each had a seed of its own before training.
 
         One seed alone shows nothing: the batches may come from a sampler, or from generators of their own.

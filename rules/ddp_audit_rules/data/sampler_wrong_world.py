@@ -22,22 +22,22 @@ class SamplerWrongWorld(Rule):
     code = "DDP303"
     name = "sampler-wrong-world"
     level = "error"
-    what = (
+    summary = (
         "A DistributedSampler whose num_replicas and rank, worked out for every rank of one and of two nodes, do not give each "
         "rank a part of its own; or whose seed differs between ranks."
     )
-    why = (
+    rationale = (
         "The samplers of all ranks must cut one and the same permutation into as many parts as there are ranks. With the "
         "number of devices of a node in place of the world size, every node goes through the whole set; with the local rank "
         "combined with the world size, some parts come once a node and others never; with a seed a rank, parts of different "
         "permutations overlap and leave holes."
     )
-    quiet = (
+    exceptions = (
         "Default arguments; numbers that cannot be worked out; a wrapper with a group of some ranks, as the ranks of one replica "
         "rightly share a part; data that the nodes divided before; "
         "scripts that say themselves that they run on one node; a seed of a sampler that does not shuffle."
     )
-    confirmed = (
+    trace_evidence = (
         "Replicas (ranks that wrap a model with one group) begin with equal shares, or with another number of shares "
         "than there are replicas."
     )
@@ -46,7 +46,7 @@ class SamplerWrongWorld(Rule):
         "epoch. Seen in runs: with a seed a rank, and with per-node numbers on two nodes, ranks share samples and others are "
         "never seen."
     )
-    remedy = "leave num_replicas and rank out (they come from the process group), and give all ranks one seed"
+    fix_hint = "leave num_replicas and rank out (they come from the process group), and give all ranks one seed"
     outcome = "shows 50 of 64 points were seen"
     bad = '''"""Fits a line to 64 points; each rank's sampler cuts a permutation of its own."""
 
@@ -140,7 +140,7 @@ finally:
         fix = Fix("unsafe", "give all ranks one seed", "seed", "take the rank out of the sampler's seed")
         yield self.finding(node.span, message, explanation, related=guard_relations(node), guards=node.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the shares of the samplers that replicas began with; seeds leave no mark.
 
         The replicas of a model are the ranks that wrapped it with one group: ranks of one model-parallel group rightly have

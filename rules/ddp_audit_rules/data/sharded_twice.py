@@ -16,20 +16,20 @@ class ShardedTwice(Rule):
     code = "DDP305"
     name = "sharded-twice"
     level = "error"
-    what = (
+    summary = (
         "Data that each rank has a part of already is divided by rank once more: by a DistributedSampler over the rank's own "
         "part, by a loop that skips other ranks' batches, or by a framework that shards every loader it is given."
     )
-    why = (
+    rationale = (
         "Each rank trains on one part in W of its part in W. With two ranks half of the data is never seen, with eight seven "
         "eighths; an epoch is over W times sooner, and the loss looks as it always does."
     )
-    quiet = (
+    exceptions = (
         "One division only; a sampler that divides among the ranks of one node what the nodes divided; `prepare()` that is not "
         "given the loader; Lightning and Fabric where they are given a DistributedSampler, which they leave alone, or are "
         "configured not to insert one; data sets that take the rank for something else."
     )
-    confirmed = (
+    trace_evidence = (
         "Nothing that a trace holds by itself: it does not know how large the data set is. A short epoch of the sampler shows it."
     )
     source = (
@@ -37,7 +37,7 @@ class ShardedTwice(Rule):
         "Accelerate shards a loader again that has a DistributedSampler. Lightning 2.6 puts a DistributedSampler into each "
         "loader over a map-style data set that has no sampler."
     )
-    remedy = (
+    fix_hint = (
         "leave the division to one: drop the sampler (or the shard) where a framework shards, and give a sampler the whole data set"
     )
     outcome = "shows the ranks trained on 16 of 64 points"
@@ -92,6 +92,6 @@ finally:
         )
         return self.finding(node.span, message, explanation, related=[*first, *guard_relations(node)], guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """A sampler that began on one rank alone divides nothing; how large the data was, a trace does not say."""
         return "not-observed" if samples_alone(run, finding) else "not-exercised"

@@ -20,26 +20,28 @@ class SharedRandomState(Rule):
     code = "DDP310"
     name = "shared-random-state"
     level = "warning"
-    what = (
+    summary = (
         "A random state that was loaded from one file and is restored on every rank (`torch.set_rng_state`, "
         "`torch.cuda.set_rng_state`, `numpy.random.set_state`, `random.setstate`), in a script whose ranks draw from streams of "
         "their own."
     )
-    why = (
+    rationale = (
         "The file holds the state of the rank that saved it. After the resume all ranks draw the same numbers: the same noise, "
         "dropout masks, crops and augmentations. The run before did not, so the batch is less diverse from then on, and nothing "
         "fails."
     )
-    quiet = (
+    exceptions = (
         "A file for each rank, or a list of the states of all ranks, from which each takes its own; ranks that are all seeded "
         "alike before, as their streams are one anyway; a seed made of the rank afterwards; a restore on one rank alone."
     )
-    confirmed = (
+    trace_evidence = (
         "Replicas drew the same numbers between a batch and its forward, or took equal batches, step by step. A trace has draws of "
         "torch's generator of the CPU only, and not where a state comes from."
     )
     source = "torch 2.13: set_rng_state replaces the whole state. Seen in a run with gloo: both ranks draw equal inputs after it."
-    remedy = "save and restore one state for each rank (`rng-{rank}.pt`, or a gathered list), or seed with the rank after the load"
+    fix_hint = (
+        "save and restore one state for each rank (`rng-{rank}.pt`, or a gathered list), or seed with the rank after the load"
+    )
     outcome = "shows drew the numbers of rank 0"
     bad = '''"""Each rank has a stream of its own until the checkpoint of rank 0 is restored."""
 
@@ -110,7 +112,7 @@ if rank == 0:
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by equal draws or equal inputs of replicas; not observed where each drew numbers of its own."""
         if has_fault(run, SEED_SHARED) or have_shared(run, sequences_of(run, run.all_events(), FORWARD)):
             return "confirmed"

@@ -21,22 +21,22 @@ class DeviceForcedCuda(Rule):
     code = "DDP605"
     name = "device-forced-cuda"
     level = "info"
-    what = (
+    summary = (
         "An option that names the device (a configuration value, an argument) is overwritten by `cuda:<local rank>` where the "
         "script finds itself distributed, with no look at that option, at the backend, or at whether there is a GPU. So is a plain "
         "`device = 'cpu'` where the backend is an option. The option's own line is named too."
     )
-    why = (
+    rationale = (
         "The option has no effect under torchrun. Choosing the CPU, or gloo as backend, does not make a CPU run: the "
         "script stops at the first use of the device on a machine without GPUs, on every rank."
     )
-    quiet = (
+    exceptions = (
         "An assignment under a condition that speaks of the device, the backend or the GPUs; a device computed from the "
         "option; device names that are not options, where the backend is not an option either."
     )
-    confirmed = "Nothing that a trace holds: the finding says what another choice of the option would do."
+    trace_evidence = "Nothing that a trace holds: the finding says what another choice of the option would do."
     source = "Plain data flow: the last assignment before the first use wins."
-    remedy = "take the CUDA device of the local rank only where the device option says cuda, and derive the backend from it"
+    fix_hint = "take the CUDA device of the local rank only where the device option says cuda, and derive the backend from it"
     outcome = "error all: CUDA"
     bad = '''"""Trains a line on the device that --device names, as one process or as several."""
 

@@ -21,21 +21,21 @@ class DeviceNotSet(Rule):
     code = "DDP602"
     name = "device-not-set"
     level = "warning"
-    what = (
+    summary = (
         "A `.cuda()`, a device `cuda` without a number, or an object collective on NCCL, where no process has set a device of its "
         "own before (`torch.cuda.set_device`, or `device_id` of init_process_group)."
     )
-    why = (
+    rationale = (
         "The current device of a new process is 0. All ranks of a node put their model, or the tensor behind the object "
         "collective, on the first device: its memory runs out, the others idle, and NCCL stops with `Duplicate GPU detected` or "
         "hangs."
     )
-    quiet = (
+    exceptions = (
         "init_process_group with a device_id; set_device before the first use; one visible device for each process; jobs on gloo; "
         "frameworks that place processes; code that names a device by the local rank everywhere and has no object collective. A "
         "barrier alone is only possible: NCCL guesses its device by the rank."
     )
-    confirmed = (
+    trace_evidence = (
         "Models of several ranks on one device (the silent fault same-device). Equal indices show nothing, where each "
         "process may see one GPU alone."
     )
@@ -45,7 +45,7 @@ class DeviceNotSet(Rule):
         "show itself; the example falls back to the CPU."
     )
     outcome = "clean"
-    remedy = (
+    fix_hint = (
         "call `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before anything else that uses CUDA, or give "
         "init_process_group a device_id"
     )
@@ -114,10 +114,10 @@ dist.destroy_process_group()
         confidence = "likely" if use.is_called and _is_sure(use) else "possible"
         fix = None
         if not program.has(Spawn) and "rank" not in init.args:  # torchrun, or what sets LOCAL_RANK as it does
-            fix = Fix("unsafe", self.remedy, "where-cuda" if calls_of(program, "cuda.is_available") else "")
+            fix = Fix("unsafe", self.fix_hint, "where-cuda" if calls_of(program, "cuda.is_available") else "")
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by models of several ranks on one device; not-observed where each rank of a host chose another index.
 
         Equal indices show nothing: each process may see one GPU alone, which is then its device 0.

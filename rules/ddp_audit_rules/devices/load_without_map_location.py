@@ -21,27 +21,27 @@ class LoadWithoutMapLocation(Rule):
     code = "DDP603"
     name = "load-without-map-location"
     level = "warning"
-    what = (
+    summary = (
         "torch.load without map_location, on several ranks of a job that uses CUDA, of a checkpoint that this script saves from "
         "the device of one rank."
     )
-    why = (
+    rationale = (
         "A file remembers the device of each tensor, and torch.load puts it there again. What rank 0 saved is tagged cuda:0, so "
         "every rank of a node holds a copy of the checkpoint on the device of rank 0, which has room for its own and not for "
         "eight; and every other rank opens a context there. On a machine with fewer devices the load fails."
     )
-    quiet = (
+    exceptions = (
         "A map_location of any kind; loads by one rank; checkpoints that are saved from the CPU; data that is not the state of a "
         "model or optimizer; jobs on gloo alone. Where the script does not save the checkpoint itself, where it comes from is not "
         "known, so it is only possible."
     )
-    confirmed = "A rank's load put tensors on a GPU on which the rank has no model. On a machine without one nothing can show."
+    trace_evidence = "A rank's load put tensors on a GPU on which the rank has no model. On a machine without one nothing can show."
     source = (
         "torch 2.13, torch/serialization.py: storages are restored on the location in the file unless map_location says otherwise. "
         "Without an accelerator the fault cannot show itself; the example falls back to the CPU."
     )
     outcome = "clean"
-    remedy = "load to the CPU (`map_location='cpu'`) or to the rank's own device, and let load_state_dict copy from there"
+    fix_hint = "load to the CPU (`map_location='cpu'`) or to the rank's own device, and let load_state_dict copy from there"
     bad = '''"""Goes on from a checkpoint. Each process loads it to the device that rank 0 saved it from, if any."""
 
 import os
@@ -110,7 +110,7 @@ dist.destroy_process_group()
         fix = to_cpu(program, node)
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the devices of what was loaded, and of the models that the rank wrapped."""
         own: dict[int, set[str]] = {}
         for rank, event in run.events_of(PLACE):

@@ -28,26 +28,28 @@ class ProcessGroupNotDestroyed(Rule):
     code = "DDP604"
     name = "process-group-not-destroyed"
     level = "info"
-    what = (
+    summary = (
         "A script that calls init_process_group and never destroy_process_group, or calls it on the normal path only, so "
         "that an exception leaves the group open."
     )
-    why = (
+    rationale = (
         "With NCCL, communicators that are not destroyed are torn down in whatever order the interpreter ends: a warning at best, "
         "sometimes a hang or an abort that hides the error before it. After an exception on one rank, an open group also keeps the "
         "others waiting until that process is gone. torchrun ends the other workers when one fails, which makes this a note."
     )
-    quiet = (
+    exceptions = (
         "destroy_process_group in a finally block, in a context manager or with atexit; frameworks that tear down themselves; "
         "scripts in which init_process_group is not seen. It is only possible on gloo, in a script that does not train and "
         "destroys the group on its normal path, and where a destroy stands in the files read and was not reached."
     )
-    confirmed = "A rank made a process group, and left it open: in order, or by an exception where that is what the finding says."
+    trace_evidence = (
+        "A rank made a process group, and left it open: in order, or by an exception where that is what the finding says."
+    )
     source = (
         "torch 2.13, distributed/distributed_c10d.py: destroy_process_group shuts the communicators down; "
         "ProcessGroupNCCL warns at exit where it was not called. With gloo nothing is seen from outside."
     )
-    remedy = "put the work after init_process_group into `try:` and call destroy_process_group in `finally:`"
+    fix_hint = "put the work after init_process_group into `try:` and call destroy_process_group in `finally:`"
     outcome = "clean"
     bad = '''"""Trains a line. An argument makes one rank fail, and then the process group stays open."""
 
@@ -121,7 +123,7 @@ main()
             "hide the exception. With gloo, and under torchrun, which ends the other workers, it mostly goes unnoticed."
         )
         related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
-        fix = Fix("unsafe", self.remedy, f"moved {start.line}") if start is not None and start.path == place.path else None
+        fix = Fix("unsafe", self.fix_hint, f"moved {start.line}") if start is not None and start.path == place.path else None
         return self.finding(with_its_condition(program, place), message, explanation, related=related, fix=fix)
 
     def _missing(self, program: Program, init: Init, unreached: list[Destroy]) -> Finding:
@@ -141,10 +143,10 @@ main()
         if span is not init.span:
             related = [Related(init.span.path, init.span.line, "init", "the process group is made here")]
         detail = added_end(program, init, span.path) if confidence == "likely" else ""
-        fix = Fix("unsafe", self.remedy, detail) if detail else None
+        fix = Fix("unsafe", self.fix_hint, detail) if detail else None
         return self.finding(span, message, explanation, related=related, confidence=confidence, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where a rank with a group left as the finding says, in order or by an exception, and destroyed none."""
         verdict = "not-exercised"
         for one in run.ranks.values():

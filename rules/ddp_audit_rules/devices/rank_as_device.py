@@ -27,28 +27,32 @@ class RankAsDevice(Rule):
     code = "DDP601"
     name = "rank-as-device"
     level = "error"
-    what = (
+    summary = (
         "A device index that is the global rank (in `set_device`, `device_ids`, `.to`, `torch.device` or `cuda:N`), and, as a "
         "note, a seed that is made of the local rank."
     )
-    why = (
+    rationale = (
         "Devices are numbered on each node from 0, ranks over all nodes. On one node the two agree. On the second node of "
         "a job the rank is past the last device: CUDA answers `invalid device ordinal` there, and the ranks of the first "
         "node wait for peers that are gone. A seed made of the local rank is the other way round: ranks in the same place "
         "of different nodes draw equal numbers."
     )
-    quiet = (
+    exceptions = (
         "An index that comes out below the number of processes of a node on two nodes of two (the local rank, rank % "
         "device_count, what mp.spawn passes); scripts that run on one node only (a local address as the rendezvous, a process "
         "group with as many ranks as the node has devices, a CUDA_VISIBLE_DEVICES of each process's own); unknown indices."
     )
-    confirmed = "A rank of a second host takes its global rank as a device index, or fails to. A run on one host cannot show it."
+    trace_evidence = (
+        "A rank of a second host takes its global rank as a device index, or fails to. A run on one host cannot show it."
+    )
     source = (
         "torchrun numbers RANK over the job and LOCAL_RANK on the node (torch 2.13, distributed/elastic/agent/server/"
         "local_elastic_agent.py). The index is evaluated for each rank of two nodes of two. Without an accelerator the fault "
         "cannot show itself; the example falls back to the CPU."
     )
-    remedy = "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
+    fix_hint = (
+        "choose the device by the local rank (`int(os.environ['LOCAL_RANK'])`) and keep the global rank for saving and logging"
+    )
     outcome = "clean"
     bad = '''"""Trains a line. Each process uses the accelerator that has its rank as number, or the CPU without one."""
 
@@ -123,7 +127,7 @@ finally:
 
     def _local_rank(self, program: Program, index: Value) -> Fix | None:
         numbers = all(isinstance(evaluate(index, world), int) for world in TWO_NODES)
-        return Fix("unsafe", self.remedy, "" if numbers else "text") if has_local_rank(program) else None
+        return Fix("unsafe", self.fix_hint, "" if numbers else "text") if has_local_rank(program) else None
 
     def _seed(self, nodes: list[Seed]) -> Finding:
         node = nodes[0]
@@ -139,7 +143,7 @@ finally:
         related = [Related(n.span.path, n.span.line, "seed", n.text) for n in nodes[1:]] + guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, severity="info")
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed on a host whose ranks do not begin at 0, where they took their global ranks as indices, or failed to.
 
         On the first host both numbers are equal, so that a run on one host cannot show it.

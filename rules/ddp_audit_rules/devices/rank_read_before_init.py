@@ -17,25 +17,25 @@ class RankReadBeforeInit(Rule):
     code = "DDP608"
     name = "rank-read-before-init"
     level = "error"
-    what = (
+    summary = (
         "A rank or a world size that is read before `init_process_group`, from code that falls back to 0 and 1 without a process "
         "group, and that is used after it."
     )
-    why = (
+    rationale = (
         "The fallback is right for one process. Here every process keeps it: each one takes itself for rank 0 of 1. All ranks "
         "read the same data, use the same seed, or write the same files, and nothing fails."
     )
-    quiet = (
+    exceptions = (
         "A number that is read again after `init_process_group`; one that is used before it only, or only printed; numbers that "
         "come from the environment of the launcher, which are right from the start; scripts that make no process group; code "
         "that the predicted run does not reach."
     )
-    confirmed = "Nothing that a trace holds: it has no values of variables. Batches that ranks share show one effect of it."
+    trace_evidence = "Nothing that a trace holds: it has no values of variables. Batches that ranks share show one effect of it."
     source = (
         "torch 2.13, distributed/distributed_c10d.py: get_rank and get_world_size raise without a process group, so helpers ask "
         "is_initialized first. Seen in runs with gloo: both ranks of two go through all 64 samples."
     )
-    remedy = "call init_process_group first, or ask for the rank where it is used"
+    fix_hint = "call init_process_group first, or ask for the rank where it is used"
     outcome = "shows rank 0 of 1 goes through 64 samples; same-samples"
     bad = '''"""Makes its data set, which asks for the rank, before there is a process group."""
 

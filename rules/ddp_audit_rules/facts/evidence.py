@@ -1,4 +1,4 @@
-"""What a recorded run knows of silent faults, batches and samplers, as witnesses ask for it."""
+"""What a recorded run knows of silent faults, batches and samplers, as `verify` of the rules asks for it."""
 
 from __future__ import annotations
 

@@ -33,16 +33,16 @@ class AllRanksWrite(Rule):
     code = "DDP701"
     name = "all-ranks-write"
     level = "error"
-    what = (
+    summary = (
         "A save, an open for writing, a mkdir without exist_ok, a remove or a rename of one path that more than one rank "
         "of the job gets to."
     )
-    why = (
+    rationale = (
         "The ranks do it at the same time. A file that two of them write holds what the last one wrote, or pieces of both, and a "
         "reader that comes in between finds half of it; a folder can be made once and a file removed once, so all ranks but one "
         "end with an exception and leave the others in their next collective."
     )
-    quiet = (
+    exceptions = (
         "Places that one rank reaches (guards here, in the caller, in the callee, by decorator); paths with the rank, the process "
         "or a random name in them; mkdir with exist_ok=True, or of a folder that each process made so before; "
         "removal with ignore_errors or missing_ok, and calls inside of try; "
@@ -52,10 +52,12 @@ class AllRanksWrite(Rule):
         "where each node has a disk of its own, so it is only possible. The process that spawns the others is one. "
         "Scripts that refuse at their start to run as several: `assert not args.distributed`."
     )
-    confirmed = "Two ranks of one host save to the same path at this place, at the same step."
+    trace_evidence = "Two ranks of one host save to the same path at this place, at the same step."
     source = "torch 2.13, torch/serialization.py: save opens the path for writing and truncates it; it takes no lock."
     outcome = "shows finds the state of rank"
-    remedy = "let rank 0 write (`if dist.get_rank() == 0:`), make folders with exist_ok=True, and put a barrier before others read"
+    fix_hint = (
+        "let rank 0 write (`if dist.get_rank() == 0:`), make folders with exist_ok=True, and put a barrier before others read"
+    )
     bad = '''"""Every rank saves its own state to one path; what the slower rank wrote is what both find again."""
 
 import os
@@ -138,7 +140,7 @@ dist.destroy_process_group()
             severity="warning" if assumed else fault.severity, guards=node.guards, fix=fix_of(program, node, many),
         )  # fmt: skip
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by two ranks of one host that save to one path at the same step; other ways to write are not recorded."""
         span = finding.span
         hosts = {rank: event.detail.get("host") for rank, event in run.events_of(START)}

@@ -18,27 +18,27 @@ class PathDiffersByRank(Rule):
     code = "DDP702"
     name = "path-differs-by-rank"
     level = "warning"
-    what = (
+    summary = (
         "A path that every process makes of its own clock or random numbers; a file that some ranks read while rank 0 may still be "
         "writing it; a data set that all ranks download into one folder."
     )
-    why = (
+    rationale = (
         "Each process has its own clock: names that are made of it agree until a second ends between two of them, and then the "
         "ranks write into two folders, or look for a file that another one has written. A read that waits for nobody finds no "
         "file, half of one, or that of the run before. Downloads at once write over each other."
     )
-    quiet = (
+    exceptions = (
         "Names that come from the launcher or were broadcast; paths that only one rank uses; temporary files; paths with the "
         "rank in them; a barrier, or whatever else makes the ranks meet, between the write and the read; files that existed "
         "before; hubs that lock their cache."
     )
-    confirmed = "Ranks save to different paths at one place, at the same turn."
+    trace_evidence = "Ranks save to different paths at one place, at the same turn."
     source = (
         "Seen in runs with two processes: names made of time.time_ns() differ, a read without a barrier finds no file. "
         "torchvision, datasets: download=True looks for the files and fetches them without a lock."
     )
     outcome = "shows looks into another folder"
-    remedy = (
+    fix_hint = (
         "let rank 0 make the name and broadcast it (`dist.broadcast_object_list`), and put a barrier between what one rank writes "
         "and what the others read"
     )
@@ -93,7 +93,7 @@ dist.destroy_process_group()
         for use in downloads(program):
             yield self._download(use.node, use.path)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by ranks whose n-th save here goes to different paths; only what torch.save writes is recorded."""
         span = finding.span
         paths: dict[int, list[str]] = {}

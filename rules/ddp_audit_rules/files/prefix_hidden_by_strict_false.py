@@ -19,27 +19,27 @@ class PrefixHiddenByStrictFalse(Rule):
     code = "DDP703"
     name = "prefix-hidden-by-strict-false"
     level = "warning"
-    what = (
+    summary = (
         "`load_state_dict(.., strict=False)` into a plain module, of a state that was saved from the DDP wrapper or from what "
         "torch.compile returned (or the other way round), or whose part alone was, where nobody looks at what it returns."
     )
-    why = (
+    rationale = (
         "The wrapper's keys begin with `module.`, and those of a compiled module with `_orig_mod.`. The keys of the plain module "
         "have neither. No key fits, strict=False accepts every missing and every unexpected key, and nothing is loaded: the run "
         "goes on from random weights without an error."
     )
-    quiet = (
+    exceptions = (
         "Keys that are rewritten on the way; results that are looked at (missing_keys, unexpected_keys); states and modules of one "
         "kind; strict loads, which fail aloud; checkpoints whose origin is not known."
     )
-    confirmed = "The load brought keys, and every one of them was unexpected: nothing was loaded. Of a part: that some were."
+    trace_evidence = "The load brought keys, and every one of them was unexpected: nothing was loaded. Of a part: that some were."
     source = (
         "torch 2.13: DistributedDataParallel is a Module whose one child is called module, so its state_dict has that prefix; "
         "torch/_dynamo/eval_frame.py: OptimizedModule holds the module as _orig_mod. `module.compile()` compiles in place and adds "
         "no prefix. Seen in runs: load_state_dict with strict=False returns all keys as missing and changes nothing."
     )
     outcome = "shows goes on from random weights"
-    remedy = (
+    fix_hint = (
         "save the state of the plain module (`model.module`, `model._orig_mod`), or load through the same wrapper; check the keys "
         "that load_state_dict returns"
     )
@@ -117,7 +117,7 @@ dist.destroy_process_group()
             cause=f"{save.place} {found.part}" if found.part else "",
         )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the keys that the load was given and that fitted nowhere."""
         loads = [event.detail for events in looks_at(run, LOADED, finding.span).values() for event in events]
         if not loads:

@@ -15,25 +15,25 @@ class RngStateNotSaved(Rule):
     code = "DDP704"
     name = "rng-state-not-saved"
     level = "info"
-    what = (
+    summary = (
         "A checkpoint with model and optimizer, in a script that also loads one to go on, whose keys hold no random state, no "
         "state of a sampler or loader, and no epoch from which a sampler could find its place."
     )
-    why = (
+    rationale = (
         "A resumed run starts its random streams again from the seed: it draws the data of the first steps once more (or "
         "an order that it never had), repeats its dropout masks, and never gets to what the unbroken run would have seen. "
         "Results differ from those of an unbroken run, more so the more often a job is stopped."
     )
-    quiet = (
+    exceptions = (
         "Checkpoints with a key for random, sampler or loader state; an epoch in the checkpoint together with set_epoch; "
         "scripts that save random state to another file; weights without optimizer; scripts that never load a checkpoint; "
         "checkpoints whose keys are not known."
     )
-    confirmed = "Nothing that one trace holds: it takes the traces of an unbroken and of a resumed run."
+    trace_evidence = "Nothing that one trace holds: it takes the traces of an unbroken and of a resumed run."
     source = (
         "torch 2.13, torch.get_rng_state; utils/data/distributed.py: DistributedSampler's order is a function of seed and epoch."
     )
-    remedy = (
+    fix_hint = (
         "save `torch.get_rng_state()` of each rank (and numpy's, Python's and CUDA's where they are used) and the "
         "position in the data, and restore them after the model"
     )

@@ -19,18 +19,18 @@ class AttributeOfWrapper(Rule):
     code = "DDP115"
     name = "attribute-of-wrapper"
     level = "error"
-    what = "An attribute or method of the user's module that is read on the DistributedDataParallel object around it."
-    why = (
+    summary = "An attribute or method of the user's module that is read on the DistributedDataParallel object around it."
+    rationale = (
         "The wrapper passes on nothing but its forward: the line raises AttributeError on every rank that runs it. Where a rank "
         "test lets only one rank run it, that rank dies and the others wait in their next collective until the launcher ends them."
     )
-    quiet = (
+    exceptions = (
         "Attributes of nn.Module and of DistributedDataParallel, attributes that the program sets on the wrapper, subclasses "
         "of the wrapper that define them, hasattr and getattr with a default, and lines inside try."
     )
-    confirmed = "An AttributeError that leaves the script at this place."
+    trace_evidence = "An AttributeError that leaves the script at this place."
     source = "torch 2.13, nn/parallel/distributed.py: DistributedDataParallel defines no __getattr__ of its own; seen in a run."
-    remedy = "read it on the inner module: model.module.name"
+    fix_hint = "read it on the inner module: model.module.name"
     outcome = "error all: 'DistributedDataParallel' object has no attribute 'scale'"
     bad = '''"""Prints the model's own scale through the wrapper, which has no such attribute."""
 
@@ -90,7 +90,7 @@ dist.destroy_process_group()
             fix = _on_inner(program, node)
             yield self.finding(node.span, message, explanation, related=related, confidence=sure, guards=node.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by an AttributeError about this attribute that left the script from this place; not-observed where ranks
         recorded something here."""
         name, span = _name(finding), finding.span

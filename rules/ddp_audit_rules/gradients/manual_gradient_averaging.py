@@ -36,22 +36,22 @@ class ManualGradientAveraging(Rule):
     code = "DDP110"
     name = "manual-gradient-averaging"
     level = "warning"
-    what = (
+    summary = (
         "An all-reduce of gradients by the program whose result is not their mean: a sum that nothing divides by the number of "
         "ranks, a mean that is divided once more, a sum on top of DDP's own mean, or one that comes after the optimizer's step."
     )
-    why = (
+    rationale = (
         "The gradient is as many times too large as there are ranks, or too small: the learning rate is scaled by the size of the "
         "job without anybody saying so, clipping and weight decay weigh differently, and results change with every other number of "
         "ranks. After the step the reduction is for nothing, and every rank has stepped with gradients of its own."
     )
-    quiet = (
+    exceptions = (
         "A division of the gradient, of the loss before its backward or of the learning rate by the number of ranks; ReduceOp.AVG; "
         "a sum over the ranks of a loss that is a sum over the batch; a reduction over a group that is given; norms, counts and "
         "flags; gradients inside an autograd function; a redundant mean on top of DDP's, which changes nothing; optimizers that "
         "divide by themselves, as far as that is visible."
     )
-    confirmed = (
+    trace_evidence = (
         "Gradients that are the number of ranks times what the backward left (the silent fault wrong-factor). Of "
         "gradients that no wrapper holds a trace knows nothing."
     )
@@ -59,7 +59,7 @@ class ManualGradientAveraging(Rule):
         "torch 2.13: all_reduce sums by default, reducer.cpp divides by the world size; seen in runs with gloo: a sum by hand on "
         "top of DDP gives twice the gradient on two ranks, a mean by hand on top of it changes nothing."
     )
-    remedy = "divide once by dist.get_world_size() (or use ReduceOp.AVG) between backward and step, or let DDP do it alone"
+    fix_hint = "divide once by dist.get_world_size() (or use ReduceOp.AVG) between backward and step, or let DDP do it alone"
     outcome = "shows 2.00 times the mean gradient"
     bad = '''"""Averages gradients by hand and forgets to divide: the step is as many times too long as there are ranks."""
 
@@ -130,7 +130,7 @@ dist.destroy_process_group()
         related = [Related(step.span.path, step.span.line, "step", "uses the gradients before they are reduced")]
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, severity="error")
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By what the gradients that DDP had averaged were multiplied by until the step. Buckets and this all-reduce in one run
         show nothing: it may carry other parameters."""
         from ddp_audit.compare.factors import DIVIDED, MULTIPLIED, RIGHT, verdict_of

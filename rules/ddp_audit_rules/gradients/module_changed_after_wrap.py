@@ -19,26 +19,28 @@ class ModuleChangedAfterWrap(Rule):
     code = "DDP103"
     name = "module-changed-after-wrap"
     level = "error"
-    what = (
+    summary = (
         "A model that is changed after the DDP wrap and trained on: a layer or parameter added, replaced, tied or re-parametrised "
         "(weight_norm, pruning), parameters moved to another device or type, or a state dict loaded with assign=True."
     )
-    why = (
+    rationale = (
         "DDP broadcasts and hooks the parameters that it finds when it is made. A new one is neither sent to the other ranks nor "
         "reduced; a replaced one is missed by the reducer, which raises at the next forward; a move gives the parameters new "
         "gradient accumulators on which the hooks do not sit, so nothing is reduced any more, in silence."
     )
-    quiet = (
+    exceptions = (
         "Changes before the wrap, or with a new wrap after them; an optimizer that is built before the wrap; layers without "
         "parameters and plain attributes; moves that change nothing, as to the device where the model is; models that are not "
         "trained afterwards."
     )
-    confirmed = "Local gradients at a step after this line, parameters that differ, or the reducer's error about a prior reduction."
+    trace_evidence = (
+        "Local gradients at a step after this line, parameters that differ, or the reducer's error about a prior reduction."
+    )
     source = (
         "torch 2.13, nn/parallel/distributed.py: hooks are put on the gradient accumulators in the constructor; seen in runs with "
         "gloo: a layer added after the wrap, weight_norm, load_state_dict(assign=True) and .double() leave gradients local."
     )
-    remedy = "finish the model (load, move, convert, add) before the wrap, or make a new wrapper and optimizer after the change"
+    fix_hint = "finish the model (load, move, convert, add) before the wrap, or make a new wrapper and optimizer after the change"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Adds a second output to the model after the wrap: it is neither sent to the other ranks nor reduced."""
 
@@ -98,7 +100,7 @@ dist.destroy_process_group()
         related = wrap_place(wrapper) + guard_relations(node)
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by local gradients, parameters that differ, or the reducer's error."""
         return replicas_drift(run, [r for r in finding.related if r.role == "wrap"])
 

@@ -17,18 +17,20 @@ class NoSyncAroundBackwardOnly(Rule):
     code = "DDP113"
     name = "no-sync-around-backward-only"
     level = "warning"
-    what = "A `no_sync()` block that holds a backward while the forward of its loss ran outside of it."
-    why = (
+    summary = "A `no_sync()` block that holds a backward while the forward of its loss ran outside of it."
+    rationale = (
         "no_sync() acts in the forward, which has prepared the reducer already: the backward reduces all gradients. They are "
         "right, but the communication that the block was to save takes place in every micro-batch."
     )
-    quiet = "Blocks that hold the forward too, or the forward alone (which does switch synchronisation off), and frameworks' own."
-    confirmed = "A backward inside the block that issued bucket all-reduces."
+    exceptions = (
+        "Blocks that hold the forward too, or the forward alone (which does switch synchronisation off), and frameworks' own."
+    )
+    trace_evidence = "A backward inside the block that issued bucket all-reduces."
     source = (
         "torch 2.13, nn/parallel/distributed.py, docstring of no_sync: the forward pass should be included inside the context "
         "manager; seen in runs with gloo: forward outside, backward inside leaves averaged gradients."
     )
-    remedy = "put the forward inside the no_sync() block as well"
+    fix_hint = "put the forward inside the no_sync() block as well"
     outcome = "clean; reductions 8"
     bad = '''"""Accumulates two micro-batches; no_sync() holds the backward alone and saves nothing."""
 
@@ -86,7 +88,7 @@ dist.destroy_process_group()
         together = (backward.span.path, backward.function, backward.calls) == (
             forward.span.path, forward.function, forward.calls,
         )  # fmt: skip
-        fix = Fix("unsafe" if together else "display-only", self.remedy)
+        fix = Fix("unsafe" if together else "display-only", self.fix_hint)
         return self.finding(block, message, _EXPLANATION, related=related, confidence="certain", guards=backward.guards, fix=fix)
 
     def _unresolved(self, block: Node, line: int) -> Finding:
@@ -97,7 +99,7 @@ dist.destroy_process_group()
         related = [Related(block.span.path, line, "backward", "issues bucket all-reduces")]
         return self.finding(block.span, message, _EXPLANATION, related=related)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a backward at this place with bucket all-reduces, as long as any other one is there to compare with."""
         places = [(r.path, r.line) for r in finding.related if r.role == "backward"]
         passes = [e for place in places for _, e in run.events_at(*place) if e.kind == BACKWARD]

@@ -24,27 +24,27 @@ class PredictedLocalStep(Rule):
     level = "error"
     yields_to = ("gradients-local", "parameters-differ")
     yields_by_place = False
-    what = (
+    summary = (
         "An optimizer step that the predicted run takes on gradients which DDP never reduced: the script is interpreted on each "
         "rank, and no all-reduce came between the backward and the step."
     )
-    why = (
+    rationale = (
         "Every rank steps with the gradients of its own data. Nothing hangs and nothing is reported; the parameters of the ranks "
         "differ from that step on. The rule has no list of causes, so it also finds a switch of synchronisation that is computed, "
         "passed through calls, or set too late."
     )
-    quiet = (
+    exceptions = (
         "Scripts that send tensors of more than one element themselves, since they may average gradients or parameters; models "
         "with parts that are not known; runs that rest on a call of a library that may send. Where another rule reports local "
         "gradients in the same script, its finding stands alone. Where a condition was open before the step, the finding is "
         "a warning that names it."
     )
-    confirmed = "A step at this line whose gradients were never reduced; the trace notes it for each step."
+    trace_evidence = "A step at this line whose gradients were never reduced; the trace notes it for each step."
     source = (
         "The model of DDP, which was compared with torch 2.13 on random programs, gradients included (benchmarks/agree.py); the "
         "programs of this rule were run with gloo on two ranks."
     )
-    remedy = "synchronise the micro-batch before the step: its forward must run outside of no_sync()"
+    fix_hint = "synchronise the micro-batch before the step: its forward must run outside of no_sync()"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""The contexts of two micro-batches stand in a list, the wrong way round: the last one is not reduced."""
 
@@ -92,9 +92,9 @@ dist.destroy_process_group()
         level, confidence = ("warning", "likely") if step.rests_on else ("error", "certain")
         return self.finding(span, message, explanation, severity=level, confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a step at this place that used gradients which were never reduced."""
         steps = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == STEP]
         if not steps:
-            return super().witness(finding, run)
+            return super().verify(finding, run)
         return "confirmed" if faults_at(run, GRADIENTS_NOT_REDUCED, finding.span) else "not-observed"

@@ -16,22 +16,22 @@ class PrivateSyncSwitch(Rule):
     code = "DDP114"
     name = "private-sync-switch"
     level = "info"
-    what = (
+    summary = (
         "An assignment of the wrapper's attribute `require_backward_grad_sync` before the forward that it governs; also one after "
         "a forward that is one micro-batch ahead, so that the next forward reads the right value."
     )
-    why = (
+    rationale = (
         "It does today what `no_sync()` does, and gradients are right on all ranks. It is an undocumented attribute, it does "
         "not restore itself after an exception, and it is silently wrong as soon as somebody moves it after the forward."
     )
-    quiet = (
+    exceptions = (
         "An assignment between a forward and its backward that is late (DDP112), one that lets a step use unreduced gradients "
         "(DDP105), one that never switches anything off (DDP119) or differs between ranks (DDP120), and code that prepares the "
         "reducer by hand at the same place."
     )
-    confirmed = "Nothing to confirm: the order in the source is what is reported."
+    trace_evidence = "Nothing to confirm: the order in the source is what is reported."
     source = "torch 2.13, nn/parallel/distributed.py: no_sync sets the same attribute and restores it in a finally block."
-    remedy = "use model.no_sync() around forward and backward of the micro-batches that are not to be reduced"
+    fix_hint = "use model.no_sync() around forward and backward of the micro-batches that are not to be reduced"
     outcome = "clean; reductions 4"
     bad = '''"""Accumulates two micro-batches with the wrapper's attribute, set before the forward: right, but private."""
 

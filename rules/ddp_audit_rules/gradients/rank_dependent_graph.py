@@ -20,21 +20,21 @@ class RankDependentGraph(Rule):
     code = "DDP109"
     name = "rank-dependent-graph"
     level = "warning"
-    what = (
+    summary = (
         "A part of a wrapped model that its forward uses only under a condition that can differ between ranks in one step: on the "
         "content of the batch (no targets, a missing modality), a random number of each rank's own, or the rank."
     )
-    why = (
+    rationale = (
         "A rank that skips the part has no gradient for it, so its bucket is never full and is not reduced there, while the other "
         "ranks wait in the all-reduce of that bucket. The rank that skipped steps with local gradients and fails in its next "
         "forward, or the ranks' buckets pair up wrongly."
     )
-    quiet = (
+    exceptions = (
         "find_unused_parameters=True, with which absent parameters count as zeros; a part that the other arm uses too, as with "
         "`+ 0 * out.sum()`; conditions that are equal on all ranks: options, training mode, whether an input is given, shapes, "
         "random numbers under one seed, values that were reduced; frozen parts; models whose forward cannot be followed."
     )
-    confirmed = (
+    trace_evidence = (
         "A rank that waits in a bucket's all-reduce though no rank failed, or the reducer's error about parameters "
         "without a gradient."
     )
@@ -42,7 +42,7 @@ class RankDependentGraph(Rule):
         "torch 2.13, reducer.cpp: a bucket is reduced when all its gradients are there; seen in runs with gloo: a part unused on "
         "one rank lets the others wait in backward and fails there in the next forward; find_unused_parameters=True is right."
     )
-    remedy = "use the part on every rank (add 0.0 * its output's sum), decide alike on all ranks, or set find_unused_parameters"
+    fix_hint = "use the part on every rank (add 0.0 * its output's sum), decide alike on all ranks, or set find_unused_parameters"
     outcome = "hang 0; error 1: Expected to have finished reduction"
     bad = '''"""Finds boxes; the head of the boxes is used only where the batch has any, and rank 1 gets one without."""
 
@@ -118,7 +118,7 @@ dist.destroy_process_group()
         related += [Related(s.made.path, s.made.line, "model", "has parameters") for s in skipped[:2] if s.made is not None]
         return self.finding(guard.span, message, explanation, related=related, guards=(guard,), confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error, or by a rank that waits in a bucket while no rank failed by itself."""
         if not any(e.kind == FORWARD for _, e in run.all_events()):
             return "not-exercised"

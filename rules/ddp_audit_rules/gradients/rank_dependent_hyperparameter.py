@@ -19,26 +19,26 @@ class RankDependentHyperparameter(Rule):
     code = "DDP116"
     name = "rank-dependent-hyperparameter"
     level = "error"
-    what = (
+    summary = (
         "A learning rate, a weight decay or another setting of an optimizer over wrapped parameters, or the value that their "
         "gradients are clipped to, that differs between ranks."
     )
-    why = (
+    rationale = (
         "DDP gives all ranks equal gradients and never compares parameters again. Each rank then steps by its own setting, so the "
         "replicas drift apart from the first step on. Nothing hangs. The checkpoint of rank 0 is one of several models, and the "
         "gradients are means over models that differ."
     )
-    quiet = (
+    exceptions = (
         "Settings that are broadcast first; settings scaled by the world size, which are equal; seeds of a rank; groups of "
         "parameters that no wrapper holds, which may have settings of their rank; settings that the predicted run does not know. "
         "Numbers of epochs and of micro-batches that differ make ranks wait, which DDP205 and DDP213 report."
     )
-    confirmed = "Parameters that differ between ranks after a step, in a run in which their gradients were equal."
+    trace_evidence = "Parameters that differ between ranks after a step, in a run in which their gradients were equal."
     source = (
         "torch 2.13: DDP broadcasts parameters in its constructor and reduces gradients; optimizers know nothing of ranks. Seen in "
         "runs with gloo: with two learning rates the parameters of two ranks differ after the first step."
     )
-    remedy = "decide on the setting on one rank and broadcast it (`dist.broadcast_object_list`) before the optimizer is made"
+    fix_hint = "decide on the setting on one rank and broadcast it (`dist.broadcast_object_list`) before the optimizer is made"
     outcome = "parameters-differ"
     bad = '''"""Rank 0 alone takes the learning rate of a sweep."""
 
@@ -97,6 +97,6 @@ dist.destroy_process_group()
         wraps = [Related(w.span.path, w.span.line, "wrap", "makes the replicas that drift apart") for w in context.program.of(Wrap)]
         return self.finding(span, message, explanation, related=wraps[:2])
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ between ranks."""
         return replicas_drift(run, [related for related in finding.related if related.role == "wrap"])

@@ -19,26 +19,26 @@ class RankDependentSync(Rule):
     code = "DDP120"
     name = "rank-dependent-sync"
     level = "error"
-    what = (
+    summary = (
         "A `no_sync()` block or an assignment of `require_backward_grad_sync` that is on for some ranks and off for others in the "
         "same pass, because the rank or this rank's own data decides."
     )
-    why = (
+    rationale = (
         "Only the ranks that synchronise issue the all-reduces of that backward. Each of these pairs with the next one of the "
         "other ranks, which belongs to another micro-batch: gradients that do not belong together are averaged, or sizes differ. "
         "The ranks that issue more of them wait forever in the end."
     )
-    quiet = (
+    exceptions = (
         "Conditions that are equal on all ranks in each pass: positions, options, lengths, values that were reduced; ranks of "
         "different process groups that each agree within themselves; conditions that cannot be computed; an assignment after "
         "the forward, which is for another pass; a switch with the same answer on all ranks at every position that was tried."
     )
-    confirmed = "Forwards of the same pass that were synchronised on one rank and not on another."
+    trace_evidence = "Forwards of the same pass that were synchronised on one rank and not on another."
     source = (
         "torch 2.13, nn/parallel/distributed.py: the forward prepares the reducer only where require_backward_grad_sync is true; "
         "seen in runs with gloo on two ranks: one reduces twice an update, the other once, and the first waits at the end."
     )
-    remedy = "let all ranks decide alike which micro-batches are reduced"
+    fix_hint = "let all ranks decide alike which micro-batches are reduced"
     outcome = "hang 1; gradients-local"
     bad = '''"""Rank 0 reduces the second of two micro-batches, rank 1 reduces both, and waits for rank 0 in the end."""
 
@@ -94,7 +94,7 @@ dist.destroy_process_group()
         span = span_of_line(context, parted.place.span.path, parted.line)
         return self.finding(span, message, explanation, related=related, guards=parted.place.guards, severity=level)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the same forward of two replicas was synchronised on one and not on the other."""
         passes: dict[int, list[bool]] = {}
         for place in finding.related:

@@ -18,25 +18,25 @@ class RedundantSync(Rule):
     code = "DDP119"
     name = "redundant-sync"
     level = "info"
-    what = (
+    summary = (
         "An accumulation of micro-batches whose backward passes all reduce their gradients, because no forward stands inside "
         "`no_sync()` and nothing switches the reduction off, as where `require_backward_grad_sync` is true on each of them."
     )
-    why = (
+    rationale = (
         "DDP reduces what `.grad` holds after each backward. The sums are right, and all but the last reduction are wasted: with a "
         "micro-batches an update the ranks send a times the bytes, and wait for each other a times."
     )
-    quiet = (
+    exceptions = (
         "A forward under `no_sync()`, or a flag that can be off, whatever the condition; windows of one; windows whose length is "
         "not known; communication hooks, frameworks and FSDP, which decide for themselves; `static_graph=True`, which does not go "
         "together with no_sync()."
     )
-    confirmed = "Every backward at this place reduced its buckets, and there were more of them than optimizer steps."
+    trace_evidence = "Every backward at this place reduced its buckets, and there were more of them than optimizer steps."
     source = (
         "torch 2.13, nn/parallel/distributed.py: with require_backward_grad_sync each backward is prepared for reduction; seen in "
         "runs with gloo: 2 micro-batches in each of 4 updates issue 8 all-reduces, and 4 with no_sync() around the first."
     )
-    remedy = "run forward and backward of all micro-batches but the last inside model.no_sync()"
+    fix_hint = "run forward and backward of all micro-batches but the last inside model.no_sync()"
     outcome = "clean; reductions 8"
     bad = '''"""Accumulates two micro-batches and reduces the gradients of both."""
 
@@ -101,7 +101,7 @@ dist.destroy_process_group()
         related = [Related(forward.span.path, forward.span.line, "forward", "prepares each backward for reduction")]
         return self.finding(backward.span, message, explanation, related=related, guards=backward.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by backward passes that all reduced and outnumber the steps."""
         passes = passes_at(run, [Related(finding.span.path, finding.span.line, "backward", "")])
         steps = sum(event.kind == STEP for _, event in run.all_events())

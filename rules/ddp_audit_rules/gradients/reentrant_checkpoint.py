@@ -19,27 +19,27 @@ class ReentrantCheckpoint(Rule):
     code = "DDP107"
     name = "reentrant-checkpoint"
     level = "warning"
-    what = (
+    summary = (
         "torch.utils.checkpoint in its re-entrant form (the default) inside a wrapped model, over a layer that the same forward "
         "uses again, or in a wrapper with find_unused_parameters=True; and a wrapper with static_graph=True whose first "
         "backward runs under no_sync()."
     )
-    why = (
+    rationale = (
         "Each re-entrant checkpoint runs a backward of its own inside the backward, so the hook of a layer that is used twice "
         "fires twice: the reducer raises 'Expected to mark a variable ready only once', or takes the first gradient for the whole "
         "and leaves the rest local. With find_unused_parameters=True the search sees the recomputed parameters as unused and marks "
         "them ready before their gradients come."
     )
-    quiet = (
+    exceptions = (
         "use_reentrant=False; a layer that is checkpointed once and not used otherwise; static_graph=True; layers of a ModuleList, "
         "one after the other; a checkpoint in one arm of a condition and the plain call in the other."
     )
-    confirmed = "The reducer's error about a variable that is ready twice, or gradients that differ."
+    trace_evidence = "The reducer's error about a variable that is ready twice, or gradients that differ."
     source = (
         "torch 2.13, utils/checkpoint.py: use_reentrant=None means True, with a warning; seen in runs with gloo: one block twice "
         "raises, a block once and then plain raises, use_reentrant=False and static_graph=True are right."
     )
-    remedy = "pass use_reentrant=False"
+    fix_hint = "pass use_reentrant=False"
     outcome = "error all: Expected to mark a variable ready only once"
     bad = '''"""Applies one block twice, each time under a re-entrant checkpoint."""
 
@@ -131,9 +131,9 @@ dist.destroy_process_group()
         related = wrap_place(wrapper)
         if again is not None and again is not node:
             related.append(Related(again.span.path, again.span.line, "use", "uses the layer again"))
-        fix = Fix("unsafe", self.remedy)
+        fix = Fix("unsafe", self.fix_hint)
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, confidence=confidence, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error or by gradients that stay local."""
         return "confirmed" if reducer_gave_up(run) else replicas_drift(run, [r for r in finding.related if r.role == "wrap"])

@@ -17,27 +17,27 @@ class RequiresGradChangedAfterWrap(Rule):
     code = "DDP104"
     name = "requires-grad-changed-after-wrap"
     level = "error"
-    what = (
+    summary = (
         "requires_grad of parameters inside a DDP wrapper that is changed after the wrap and before more training: switched on "
         "where it was off at the wrap, or switched off for a part of the model without find_unused_parameters."
     )
-    why = (
+    rationale = (
         "The reducer takes the parameters that require a gradient when the wrapper is made, and no others later. One that is "
         "switched on afterwards is trained by each rank on its own, in silence. One that is switched off leaves its bucket "
         "waiting: the gradients in that bucket stay local in this step, and the next forward raises on every rank."
     )
-    quiet = (
+    exceptions = (
         "Changes before the wrap, or with a new wrap after them; switching off with find_unused_parameters or static_graph; "
         "the whole wrapped model switched off, as a GAN does with the other network (no hook fires then, and nothing waits); "
         "switching on what was on at the wrap; models that are not trained afterwards."
     )
-    confirmed = "Parameters that differ between ranks after this line, or the reducer's error about a prior reduction."
+    trace_evidence = "Parameters that differ between ranks after this line, or the reducer's error about a prior reduction."
     source = (
         "torch 2.13, nn/parallel/distributed.py: the constructor collects parameters with requires_grad; seen in runs with gloo: "
         "unfrozen after the wrap is never reduced; frozen after the wrap raises at the next forward, and does not with "
         "find_unused_parameters=True."
     )
-    remedy = "change requires_grad before the wrap and wrap again at each phase, or keep it on and set the learning rate to 0"
+    fix_hint = "change requires_grad before the wrap and wrap again at each phase, or keep it on and set the learning rate to 0"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Fine-tunes a head, then the body too: the body was frozen at the wrap, so its gradients are never reduced."""
 
@@ -110,7 +110,7 @@ dist.destroy_process_group()
         related += [r for r in guard_relations(node) if r.role == "call" and r.line != span.line]
         return self.finding(span, message, explanation, related=related, guards=node.guards, confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ, local gradients, or the reducer's error."""
         return replicas_drift(run, [r for r in finding.related if r.role == "wrap"])
 

@@ -19,25 +19,25 @@ class SecondOrderBackward(Rule):
     code = "DDP117"
     name = "second-order-backward"
     level = "warning"
-    what = (
+    summary = (
         "A backward of a loss that is made only of torch.autograd.grad(.., create_graph=True) through a DDP model, such as a "
         "gradient penalty by itself."
     )
-    why = (
+    rationale = (
         "The reducer waits for a gradient of every parameter. A gradient of the model does not depend on all of them: the bias of "
         "the last layer drops out of it. The bucket of such a parameter is never complete, so nothing of it is reduced, and the "
         "next forward raises an error on all ranks. find_unused_parameters does not help, as the output itself does depend on it."
     )
-    quiet = (
+    exceptions = (
         "A loss that holds the output of the model as well, be it times zero; a gradient without create_graph, which ends there; "
         "a gradient through the inner module; a backward inside no_sync()."
     )
-    confirmed = "The reducer's error about a reduction that was not finished, in a run that came to this backward."
+    trace_evidence = "The reducer's error about a reduction that was not finished, in a run that came to this backward."
     source = (
         "Seen in runs with gloo on torch 2.13: after the penalty's own backward the gradients differ between ranks and the next "
         "forward raises; with `0 * output.sum()` in the loss they are equal."
     )
-    remedy = "put the output into the same loss (`penalty + 0 * output.sum()`), or call backward once for the whole loss"
+    fix_hint = "put the output into the same loss (`penalty + 0 * output.sum()`), or call backward once for the whole loss"
     outcome = "error all: Expected to have finished reduction"
     bad = '''"""A critic with a gradient penalty, which has a backward of its own."""
 
@@ -93,7 +93,7 @@ dist.destroy_process_group()
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error in a run that came to the backward."""
         if not passes_at(run, [Related(finding.span.path, finding.span.line, "backward", "")]):
             return "not-exercised"

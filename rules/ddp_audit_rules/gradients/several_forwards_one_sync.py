@@ -20,27 +20,27 @@ class SeveralForwardsOneSync(Rule):
     code = "DDP106"
     name = "several-forwards-one-sync"
     level = "error"
-    what = (
+    summary = (
         "A backward through a DDP wrapper that follows another backward through it with no forward in between: two forwards "
         "and then two backwards, two losses of one forward with a backward each, or a loop of backwards over losses that were "
         "computed before."
     )
-    why = (
+    rationale = (
         "A forward prepares the reducer, and the first backward uses that up. The second one adds gradients of each rank's own "
         "to those that were reduced, without an error: the ranks step with different gradients and drift apart."
     )
-    quiet = (
+    exceptions = (
         "The losses summed and one backward; a forward before each backward; a second backward under no_sync() (DDP105 looks at "
         "those); gradients that are zeroed before an optimizer of this model steps, as a discriminator's are in the generator's "
         "turn; gradients that the program reduces itself. Forwards between which the buffers are sent again do not matter here: "
         "torch 2.13 does not report it on CPU."
     )
-    confirmed = "A backward at this place that reduced no bucket, where an earlier one of the same step reduced."
+    trace_evidence = "A backward at this place that reduced no bucket, where an earlier one of the same step reduced."
     source = (
         "torch 2.13, reducer.cpp: prepare_for_backward expects hooks, finalize_backward expects none any more; seen in runs with "
         "gloo: forward, forward, backward, backward leaves the second gradient local, and so does a second backward of one forward."
     )
-    remedy = "add the losses and call backward once, or run each backward right after its forward"
+    fix_hint = "add the losses and call backward once, or run each backward right after its forward"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Trains a critic on real and false samples: both forwards first, then both backwards; the second is not reduced."""
 
@@ -107,7 +107,7 @@ dist.destroy_process_group()
         related += wrap_place(wrapper)
         return self.finding(backward.span, message, explanation, related=related, guards=backward.guards, confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a backward at this place that reduced nothing after another one of the same step had, with the wrapper's
         synchronisation on."""
         seen = shown = False

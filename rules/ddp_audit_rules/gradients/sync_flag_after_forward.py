@@ -19,21 +19,21 @@ class SyncFlagAfterForward(Rule):
     code = "DDP112"
     name = "sync-flag-after-forward"
     level = "error"
-    what = "An assignment of `require_backward_grad_sync` after the forward and before the backward that it is meant to govern."
-    why = (
+    summary = "An assignment of `require_backward_grad_sync` after the forward and before the backward that it is meant to govern."
+    rationale = (
         "The wrapper reads the attribute in its forward. Set afterwards it acts on the next micro-batch, one too late: with the "
         "usual condition the micro-batch that steps is not reduced, and every rank steps with its own gradients, without an error."
     )
-    quiet = (
+    exceptions = (
         "An assignment before the forward (DDP114), one where the reducer is prepared by hand at the same place (as libraries "
         "that build on DDP do), and FSDP2, which reads its own switch in backward."
     )
-    confirmed = "Steps whose gradients were never reduced, or forwards whose recorded flag is that of the micro-batch before."
+    trace_evidence = "Steps whose gradients were never reduced, or forwards whose recorded flag is that of the micro-batch before."
     source = (
         "torch 2.13, nn/parallel/distributed.py: require_backward_grad_sync is read in _pre_forward and _post_forward and "
         "nowhere in backward; seen in runs with gloo: flag False, forward, flag True, backward leaves local gradients."
     )
-    remedy = "decide before the forward: run forward and backward of an unsynced micro-batch inside model.no_sync()"
+    fix_hint = "decide before the forward: run forward and backward of an unsynced micro-batch inside model.no_sync()"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Accumulates two micro-batches; the switch is set after the forward and comes one micro-batch late."""
 
@@ -88,10 +88,10 @@ dist.destroy_process_group()
             Related(backward.span.path, backward.span.line, "backward", "this backward follows what the forward read"),
         ]
         together = (flag.span.path, flag.function, flag.calls) == (forward.span.path, forward.function, forward.calls)
-        fix = Fix("unsafe" if together else "display-only", self.remedy)
+        fix = Fix("unsafe" if together else "display-only", self.fix_hint)
         return self.finding(flag.span, message, explanation, related=related, guards=flag.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a step whose gradients were never reduced while the forward was seen."""
         forwards = [
             e for r in finding.related if r.role == "forward" for _, e in run.events_at(r.path, r.line) if e.kind == FORWARD

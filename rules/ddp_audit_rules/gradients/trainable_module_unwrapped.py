@@ -20,25 +20,25 @@ class TrainableModuleUnwrapped(Rule):
     code = "DDP102"
     name = "trainable-module-unwrapped"
     level = "error"
-    what = (
+    summary = (
         "A module or parameter (a loss with weights, a temperature, a prompt, a second network, the rest of a partly wrapped "
         "model) whose parameters an optimizer trains in a script that wraps another module, and that is in no wrapper."
     )
-    why = (
+    rationale = (
         "Nothing sends its first weights to the other ranks and nothing reduces its gradients. Every rank trains its own copy, and "
         "the wrapped model learns to serve different copies on different ranks; what is saved from rank 0 is one of them."
     )
-    quiet = (
+    exceptions = (
         "Modules inside a wrapped one; modules without parameters, frozen ones, and such that no optimizer has; parts that differ "
         "by rank on purpose, as a classifier split over the ranks or a group of parameters with settings of its rank; "
         "gradients or parameters that the program reduces or sends itself; optimizers whose parameters cannot be followed; scripts "
         "without a DDP wrapper."
     )
-    confirmed = (
+    trace_evidence = (
         "Parameters outside of all wrappers that differ between ranks after a step, in an optimizer that holds a wrapper's too."
     )
     source = "Seen in runs with gloo: the gradients of a module outside of every wrapper differ between ranks at the first step."
-    remedy = "make it a child of the module that is wrapped, or give it a DDP wrapper of its own"
+    fix_hint = "make it a child of the module that is wrapped, or give it a DDP wrapper of its own"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Trains features with a loss that has weights of its own; only the features are wrapped."""
 
@@ -110,7 +110,7 @@ dist.destroy_process_group()
         confidence = "likely" if known else "possible"
         return self.finding(span, message, explanation, related=related, guards=optimizer.guards, confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By hashes of what an optimizer holds in addition to the parameters of a wrapper, on the replicas of that wrapper."""
         hashes: dict[tuple[object, ...], dict[int, object]] = defaultdict(dict)
         for rank, event in run.events_of(OUTSIDE):

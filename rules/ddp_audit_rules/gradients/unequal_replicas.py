@@ -20,27 +20,27 @@ class UnequalReplicas(Rule):
     code = "DDP111"
     name = "unequal-replicas"
     level = "error"
-    what = (
+    summary = (
         "Weights that differ between ranks when training starts: loaded, drawn or written on some ranks only after the DDP wrap, "
         "loaded from a file of each rank's own, drawn again after the wrap from unequal random streams, or never sent because the "
         "wrapper was made with init_sync=False."
     )
-    why = (
+    rationale = (
         "DDP sends rank 0's parameters once, in its constructor. Afterwards it averages gradients, never parameters: replicas that "
         "differ then take the same steps from different places, forever. What rank 0 saves is not what the others computed "
         "gradients for, and training is worse than on one device, without an error."
     )
-    quiet = (
+    exceptions = (
         "A load on rank 0 alone before the wrap (the constructor sends it); the same load on all ranks; parameters that are "
         "broadcast afterwards or wrapped again; weights drawn again under one seed; a model that is not trained afterwards, as one "
         "that rank 0 loads for a last evaluation."
     )
-    confirmed = "Parameters that differ between ranks at the first optimizer step or at the end."
+    trace_evidence = "Parameters that differ between ranks at the first optimizer step or at the end."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _sync_module_states in the constructor and nowhere else; seen in runs with gloo: "
         "load_state_dict on rank 0 after the wrap leaves equal gradients and parameters that differ by a constant."
     )
-    remedy = "load or initialise before the wrap, or the same on every rank, or broadcast the parameters from rank 0 afterwards"
+    fix_hint = "load or initialise before the wrap, or the same on every rank, or broadcast the parameters from rank 0 afterwards"
     outcome = "parameters-differ"
     bad = '''"""Goes on from saved weights, which rank 0 alone loads into the model that is wrapped already."""
 
@@ -120,7 +120,7 @@ dist.destroy_process_group()
         )
         return self.finding(wrap.span, message, explanation, related=[made], guards=wrap.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ between ranks."""
         places = [r for r in finding.related if r.role == "wrap"]
         return replicas_drift(run, places or [Related(finding.span.path, finding.span.line, "wrap", "")])

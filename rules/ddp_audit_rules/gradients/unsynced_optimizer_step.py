@@ -22,28 +22,28 @@ class UnsyncedOptimizerStep(Rule):
     code = "DDP105"
     name = "unsynced-optimizer-step"
     level = "error"
-    what = (
+    summary = (
         "An optimizer step that can be taken after a micro-batch whose gradients were not reduced: the condition of no_sync() "
         "(or of require_backward_grad_sync) and the condition of the step do not agree at some position of the loop."
     )
-    why = (
+    rationale = (
         "Every rank steps with the gradients that it accumulated by itself. Nothing hangs and nothing is reported; the "
         "parameters of the ranks differ from that step on. The usual case is the last, incomplete window of an epoch."
     )
-    quiet = (
+    exceptions = (
         "Conditions that agree at every position that was tried, also where only the forward stands inside no_sync() and a later "
         "micro-batch is reduced before the step; conditions that cannot be computed; programs that all-reduce gradients, or "
         "average the parameters themselves after the step, as local SGD does; "
         "frameworks that step and reduce by themselves."
     )
-    confirmed = (
+    trace_evidence = (
         "A step at this place whose gradients were never reduced (the trace notes it for each step), or parameters that differ."
     )
     source = (
         "torch 2.13, nn/parallel/distributed.py: a forward inside no_sync() does not prepare the reducer; seen in runs with "
         "gloo: a step on the last batch of an epoch inside no_sync() makes the parameters of two ranks differ."
     )
-    remedy = "compute one boolean, `sync = (i + 1) % n == 0 or i + 1 == len(loader)`, and use it for no_sync() and for the step"
+    fix_hint = "compute one boolean, `sync = (i + 1) % n == 0 or i + 1 == len(loader)`, and use it for no_sync() and for the step"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Accumulates windows of 4 of 6 batches; the step on the last batch uses gradients that were never reduced."""
 
@@ -126,7 +126,7 @@ dist.destroy_process_group()
         related += [Related(g.span.path, g.span.line, "guard", g.text) for g in step.guards[-1:] if g.via != "early-exit"]
         return self.finding(step.span, message, explanation, related=related, guards=step.guards, option=_option(program, supposed))
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by a step at this place that used gradients which were never reduced."""
         steps = [e for _, e in run.events_at(finding.span.path, finding.span.line, finding.span.end_line) if e.kind == STEP]
         if not steps:

@@ -20,24 +20,24 @@ class UnusedParameters(Rule):
     code = "DDP108"
     name = "unused-parameters"
     level = "info"
-    what = (
+    summary = (
         "A layer or parameter of a wrapped model that its forward touches on no way through it, although it requires a gradient "
         "and the wrapper does not look for unused parameters."
     )
-    why = (
+    rationale = (
         "The reducer waits for a gradient of every parameter. In the first step the bucket that holds the unused one, which is the "
         "only bucket then, is not reduced at all: the optimizer steps with local gradients, and the second forward raises "
         "'Expected to have finished reduction' on every rank. find_unused_parameters=True makes it run, at the cost of a walk "
         "through the graph in every step."
     )
-    quiet = (
+    exceptions = (
         "find_unused_parameters=True or static_graph=True; frozen parts; tied weights; parts that the forward reaches by a name "
         "that is computed, by children() or modules(), or in a function that could not be followed; models with a base class of a "
         "library; models whose inner methods the training loop calls."
     )
-    confirmed = "The reducer's error about parameters that did not receive a gradient."
+    trace_evidence = "The reducer's error about parameters that did not receive a gradient."
     source = "torch 2.13, reducer.cpp: ensure_prior_reduction_finished; seen in runs with gloo: it raises in the second forward."
-    remedy = "remove the part, or freeze it before the wrap; find_unused_parameters=True only where the graph really changes"
+    fix_hint = "remove the part, or freeze it before the wrap; find_unused_parameters=True only where the graph really changes"
     outcome = "error all: Expected to have finished reduction"
     bad = '''"""A head from pre-training is left in the model and is never used."""
 
@@ -95,7 +95,7 @@ dist.destroy_process_group()
         )
         return self.finding(part.made, message, explanation, related=wrap_place(wrapper), confidence=confidence)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by the reducer's error."""
         if not any(e.kind == FORWARD for _, e in run.all_events()):
             return "not-exercised"

@@ -17,25 +17,25 @@ class WrapperBypassed(Rule):
     code = "DDP101"
     name = "wrapper-bypassed"
     level = "error"
-    what = (
+    summary = (
         "A backward whose loss was computed only through the inner module of a DDP wrapper: by `.module`, by a reference to "
         "the module that was kept from before the wrap, by another method than the wrapper's call, or by its parts in turn."
     )
-    why = (
+    rationale = (
         "Only the wrapper's own forward prepares the reducer. Without it the backward reduces nothing, on no rank and without "
         "an error: every rank steps with its own gradients, and the replicas drift apart from the first step on."
     )
-    quiet = (
+    exceptions = (
         "Evaluation, generation and saving through `.module`, a loss that also goes through the wrapper, a wrapped forward "
         "whose output is dropped before (it prepares the next backward), gradients that the program reduces itself, and "
         "methods of the inner module whose result does not reach a loss."
     )
-    confirmed = "A backward at this place that issued no bucket all-reduce, with the wrapper's synchronisation on."
+    trace_evidence = "A backward at this place that issued no bucket all-reduce, with the wrapper's synchronisation on."
     source = (
         "torch 2.13, nn/parallel/distributed.py: _post_forward calls reducer.prepare_for_backward; seen in runs with gloo: "
         "after `model.module(x)` and backward the gradients of two ranks differ."
     )
-    remedy = "call the wrapper: pass what the loss needs through its forward, and keep `.module` for evaluation and saving"
+    fix_hint = "call the wrapper: pass what the loss needs through its forward, and keep `.module` for evaluation and saving"
     outcome = "gradients-local; parameters-differ"
     bad = '''"""Trains a line; the loss is a method of the inner module, so no gradient is reduced."""
 
@@ -104,7 +104,7 @@ dist.destroy_process_group()
             forward.span if method else backward.span, message, explanation, related=related, guards=backward.guards
         )
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by backward passes at this place that issued no bucket all-reduce, where nothing had switched that off."""
         places = [(r.path, r.line) for r in finding.related if r.role == "backward"]
         found: list[object] = []

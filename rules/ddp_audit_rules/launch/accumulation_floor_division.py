@@ -24,22 +24,22 @@ class AccumulationFloorDivision(Rule):
     code = "DDP502"
     name = "accumulation-floor-division"
     level = "warning"
-    what = (
+    summary = (
         "An accumulation count or a global batch that is divided by the number of processes with `//`, without a check that "
         "nothing remains; also one whose remainder is dealt out to some ranks. The batch of a process (`batch_size // world_size`) "
         "is an info: there a smaller batch may be meant."
     )
-    why = (
+    rationale = (
         "The quotient is rounded down on every rank: an update has fewer micro-batches than configured, with fewer than processes "
         "none at all, and the same configuration means another optimisation on another number of processes. Nothing is reported."
     )
-    quiet = (
+    exceptions = (
         "Divisions whose remainder some condition of the program looks at (assert, raise, rounding up), dividends made from "
         "the world size, counts of samples and of evaluation batches, and a named launch that leaves no remainder."
     )
-    confirmed = "Micro-steps an update times world size, counted in the trace, that are fewer than the configured total."
+    trace_evidence = "Micro-steps an update times world size, counted in the trace, that are fewer than the configured total."
     source = "Python: // rounds towards minus infinity."
-    remedy = "assert that the world size divides the count before the division"
+    fix_hint = "assert that the world size divides the count before the division"
     outcome = "clean; reductions 6"
     bad = '''"""Trains a line with 5 micro-batches an update: on 2 ranks it makes 4."""
 

@@ -25,20 +25,20 @@ class AccumulationNotDivisible(Rule):
     name = "accumulation-not-divisible"
     level = "error"
     reads_documents = True
-    what = (
+    summary = (
         "A launch (named with --launch or --world-size, or documented in the script or next to it) whose world size does not "
         "divide the accumulation count, or another total, that the script checks (by an assert, or by an if that raises or ends "
         "the process); and config files with which no job of several processes starts. A number of a config file is reported "
         "there."
     )
-    why = "Every rank fails the same check before the first update, so the job ends as soon as it has started."
-    quiet = (
+    rationale = "Every rank fails the same check before the first update, so the job ends as soon as it has started."
+    exceptions = (
         "Launches whose world size divides the number, launches that leave the world size open, numbers that are not known, "
         "and, where the user names a launch, all documented ones."
     )
-    confirmed = "Every rank ends with the exception of the check, or with the exit code that it gives."
+    trace_evidence = "Every rank ends with the exception of the check, or with the exit code that it gives."
     source = "Plain arithmetic: A % W; the world size is nnodes times nproc_per_node (torch.distributed.run, torch 2.13)."
-    remedy = "use an accumulation count that the world size divides, or a world size that divides the count"
+    fix_hint = "use an accumulation count that the world size divides, or a world size that divides the count"
     outcome = "error all: AssertionError"
     bad = '''"""Trains a line with 5 micro-batches an update.
 
@@ -136,7 +136,7 @@ dist.destroy_process_group()
             )
         return text + "the division that it guards rounds down in silence."
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed where the check ended every rank, by its exception or by an exit code; not-observed where one took a step."""
         if any(event.kind == STEP for _, event in run.all_events()):
             return "not-observed"

@@ -26,24 +26,24 @@ class BatchMeaningChanges(Rule):
     name = "batch-meaning-changes"
     level = "info"
     reads_documents = True
-    what = (
+    summary = (
         "A batch that means something else after scaling out: a number of devices that is fixed in the source, where a global "
         "batch is divided by it; a learning rate that grows with the processes although the batch of an update does not; an option "
         "that says it is the batch of all processes and is used as that of one; documented launches with equal arguments on other "
         "numbers of processes, whose updates differ in size."
     )
-    why = (
+    rationale = (
         "With W processes an update is made of W x a x B samples. Where the script takes a per-process number for a global one, or "
         "the other way round, the same configuration trains with another batch and a learning rate that was tuned for another one."
     )
-    quiet = (
+    exceptions = (
         "Batches that are said to be per process, optimizers that adapt their step, learning rates without a factor, divisions by "
         "the real world size, and a named launch on as many processes as the source says."
     )
-    confirmed = "Samples an update, counted over all ranks, that are not the configured ones."
+    trace_evidence = "Samples an update, counted over all ranks, that are not the configured ones."
     source = "Plain arithmetic; DDP averages the gradients of the ranks (torch 2.13, nn/parallel/distributed.py)."
     outcome = "shows 16 samples an update"
-    remedy = "take the world size from torch.distributed.get_world_size(), and print the samples of an update at the start"
+    fix_hint = "take the world size from torch.distributed.get_world_size(), and print the samples of an update at the start"
     bad = '''"""Trains a line with updates of 64 samples: on 8 processes. On two it makes them of 16."""
 
 import torch

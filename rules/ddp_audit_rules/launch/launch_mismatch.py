@@ -20,28 +20,28 @@ class LaunchMismatch(Rule):
     name = "launch-mismatch"
     level = "warning"
     reads_documents = True
-    what = (
+    summary = (
         "A launch that describes another job than the one that is meant: commands that start another number of processes than the "
         "sentence next to them says, whose nodes have ranks, addresses, ports, scripts or settings that do not fit each other, "
         "that start more processes than there are GPUs, whose script gives its processes ranks that repeat on every node, or that "
         "hand the script an argument which its parser refuses. Read are the script's own text, the documents of its project that "
         "start it (README, shell and batch scripts, manifests) and --launch."
     )
-    why = (
+    rationale = (
         "Following the text gives a job of another size, or none: every rank sees another world size, so the accumulation, "
         "the batch of an update and the learning rate that goes with it are not those that were meant, or nodes wait for others "
         "that never come."
     )
-    quiet = (
+    exceptions = (
         "A sentence that agrees in any reading: the number may be that of the whole job or that of each node. Ranges and "
         "variables (`1:4`, `gpu`, `$N`), sentences that hedge (`up to 8 GPUs`), plain python commands, nodes after an ellipsis or "
         "`the other nodes`, runs on CPU, localhost where the text says that it is one machine, and what this tool has written "
         "itself: trace folders, logs and reports."
     )
-    confirmed = "The world size of the traced run, where it is the command's and not the sentence's."
+    trace_evidence = "The world size of the traced run, where it is the command's and not the sentence's."
     source = "torch.distributed.run: the world size is nnodes times nproc_per_node, both 1 where they are not given (torch 2.13)."
     outcome = "clean"
-    remedy = "make the sentence and the command say the same number of processes"
+    fix_hint = "make the sentence and the command say the same number of processes"
     bad = '''"""Averages one number over all ranks.
 
 On 2 processes of one machine:

@@ -20,20 +20,20 @@ class LegacyLocalRankArgument(Rule):
     code = "DDP507"
     name = "legacy-local-rank-argument"
     level = "warning"
-    what = (
+    summary = (
         "A script that takes its local rank from the argument --local_rank and reads LOCAL_RANK nowhere. An option that is kept "
         "for old launchers while nothing reads it is an info."
     )
-    why = (
+    rationale = (
         "torchrun sets LOCAL_RANK in the environment and passes no argument, so the option keeps its default in every process: "
         "with 0 all ranks of a node use the first device, with -1 each takes itself for the only one and trains alone. From torch "
         "2.0 on torch.distributed.launch passes --local-rank, which a parser of --local_rank refuses."
     )
-    quiet = (
+    exceptions = (
         "Scripts that read LOCAL_RANK or another launcher's variable; DeepSpeed, whose launcher passes the argument; scripts whose "
         "documented launcher passes it in a spelling that the parser knows; --local_rank given by hand."
     )
-    confirmed = (
+    trace_evidence = (
         "Models of several ranks on one device (the silent fault same-device). Equal indices show nothing, where each "
         "process may see one GPU alone."
     )
@@ -42,7 +42,7 @@ class LegacyLocalRankArgument(Rule):
         "in runs: torchrun leaves the default, launch ends a parser of --local_rank with 'unrecognized arguments')."
     )
     outcome = "shows rank 1 takes device 0"
-    remedy = "read the local rank from the environment: int(os.environ['LOCAL_RANK'])"
+    fix_hint = "read the local rank from the environment: int(os.environ['LOCAL_RANK'])"
     bad = '''"""Averages one number over all ranks; each says which device it would take."""
 
 import argparse
@@ -111,7 +111,7 @@ dist.destroy_process_group()
             fix = Fix("unsafe", f"let the default be int(os.environ.get('LOCAL_RANK', {default})), or read it from there alone")
         return self.finding(node.span, message, explanation, related=related, guards=node.guards, fix=fix)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by models of several ranks on one device; not-observed where each rank of a host chose another index.
 
         Equal indices show nothing: each process may see one GPU alone, which is then its device 0.

@@ -21,28 +21,28 @@ class ScheduleIgnoresWorld(Rule):
     code = "DDP503"
     name = "schedule-ignores-world"
     level = "warning"
-    what = (
+    summary = (
         "A learning-rate schedule that is stepped after every batch and made for another number of steps than a process takes: for "
         "the batches of the whole data set where a sampler shares them out, for a share that is divided once more or multiplied by "
         "the world size, or without the factor that Accelerate's prepared schedulers need."
     )
-    why = (
+    rationale = (
         "On W processes each takes a W-th of the batches, so a schedule for all of them has gone a W-th of its way when training "
         "ends: the learning rate never comes down. The other way round it has come down after a W-th of the training. All ranks do "
         "the same, and nothing is reported."
     )
-    quiet = (
+    exceptions = (
         "Schedules stepped once an epoch, lengths of a loader that has the sampler, data set sizes over a batch that is global, "
         "constants, lengths that are not known; with Accelerate schedules times num_processes, lengths of loaders before they are "
         "prepared, split_batches and step_scheduler_with_optimizer=False."
     )
-    confirmed = "The learning rate at the end of training is not the last one of the schedule."
+    trace_evidence = "The learning rate at the end of training is not the last one of the schedule."
     source = (
         "torch 2.13: DistributedSampler gives each rank ceil(n / W) indices (seen in a run); accelerate.scheduler: a prepared "
         "scheduler is stepped num_processes times a call unless split_batches is set."
     )
     outcome = "shows learning rate 0.0500 after the last step"
-    remedy = (
+    fix_hint = (
         "make the schedule for the steps of one process: epochs times the length of the loader that has the sampler (for one that "
         "Accelerate prepares, times num_processes)"
     )

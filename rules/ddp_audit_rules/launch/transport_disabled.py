@@ -24,21 +24,23 @@ class TransportDisabled(Rule):
     name = "transport-disabled"
     level = "info"
     reads_documents = True
-    what = (
+    summary = (
         "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 set in the code or in a documented launch, or advised "
         "in a docstring or comment, without a word on what it is a remedy for."
     )
-    why = (
+    rationale = (
         "The variable takes a transport away from every collective of every rank, also on machines where it works: gradients "
         "then travel a slower way, often several times slower, and nothing says so."
     )
-    quiet = (
+    exceptions = (
         "Text that advises against it, text next to it that names the failure it works around, settings to 0, settings under a "
         "condition that is not always true, and the environment of the named launch, which is the user's own affair."
     )
-    confirmed = "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
+    trace_evidence = (
+        "Nothing: the trace sees collectives and not their transport. NCCL_DEBUG=INFO prints the transport of each channel."
+    )
     source = "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SHM_DISABLE."
-    remedy = "leave the choice to NCCL, and set the variable only where NCCL_DEBUG=INFO showed that the transport fails"
+    fix_hint = "leave the choice to NCCL, and set the variable only where NCCL_DEBUG=INFO showed that the transport fails"
     outcome = "clean"
     bad = '''"""Averages one number over all ranks."""
 

@@ -25,21 +25,21 @@ class ClipAtWrongPlace(Rule):
     code = "DDP804"
     name = "clip-at-wrong-place"
     level = "warning"
-    what = (
+    summary = (
         "Gradients that are clipped after every micro-batch while the step is taken after several; that are clipped while the "
         "GradScaler's factor is still in them; or a gradient norm that is summed over the ranks of a DDP model."
     )
-    why = (
+    rationale = (
         "Clipped part by part, the sum is no longer that of the gradients, and inside of no_sync each rank cuts its own by "
         "another factor. Scaled gradients are thousands of times too long, so the limit cuts every one of them and unscaling "
         "leaves next to nothing. After DDP's mean every rank holds the same gradients: a norm that is summed over W ranks is "
         "the square root of W times too great, or W times where it was not squared."
     )
-    quiet = (
+    exceptions = (
         "One clip after the backward that is reduced, behind unscale_; norms over shards (FSDP, tensor or pipeline parallel "
         "groups); norms that are averaged, or compared, or gathered to be looked at."
     )
-    confirmed = (
+    trace_evidence = (
         "torch's clipping at that line cut gradients to which a backward pass added before the step, or from which a GradScaler "
         "took its scale afterwards. A norm that is summed over the ranks is not confirmed: a trace holds no values."
     )
@@ -48,7 +48,7 @@ class ClipAtWrongPlace(Rule):
         "backward. Seen in runs: the norm after an all_reduce of its square is 1.41 times that of the gradients on two ranks."
     )
     outcome = "shows norm is 1.41 times that of the gradients"
-    remedy = (
+    fix_hint = (
         "clip once, between the last backward of the window (with `scaler.unscale_(optimizer)` behind it) and the step, by "
         "the local norm"
     )
@@ -146,7 +146,7 @@ dist.destroy_process_group()
             related += guard_relations(node)
             yield self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By what became of the gradients after each clip. A step that is left out occasionally is not a hazard."""
         found = list(clips_at(run, finding.span))
         if not found:

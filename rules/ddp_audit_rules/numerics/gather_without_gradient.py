@@ -15,21 +15,21 @@ class GatherWithoutGradient(Rule):
     code = "DDP805"
     name = "gather-without-gradient"
     level = "warning"
-    what = (
+    summary = (
         "Outputs of a DDP model that all ranks gather with torch.distributed.all_gather and use in the loss of the backward, "
         "with nothing that puts the rank's own part back."
     )
-    why = (
+    rationale = (
         "all_gather copies into tensors that autograd knows nothing of. The gathered rows count as constants: no rank gets a "
         "gradient for its rows as negatives or targets of the others, nor for its own rows among them. A contrastive loss then "
         "trains on part of its gradient, and differs from that of one process with the whole batch."
     )
-    quiet = (
+    exceptions = (
         "The rank's own part written back into the list or joined with the others; the gathers of torch.distributed.nn and "
         "other functions that autograd knows; labels, and outputs that were computed without gradients (queues, teachers); "
         "values that are only measured."
     )
-    confirmed = (
+    trace_evidence = (
         "Nothing that a run holds: autograd keeps nothing of what counted as a constant, and whether it was meant to is not in "
         "the values. It takes the gradient of one process with the whole batch."
     )
@@ -38,7 +38,7 @@ class GatherWithoutGradient(Rule):
         "of that of one process."
     )
     outcome = "shows gradient is 0.50 of that of one process"
-    remedy = (
+    fix_hint = (
         "gather with `torch.distributed.nn.functional.all_gather`, or write the rank's own part back (`gathered[rank] = z`) "
         "and compute the whole loss on every rank"
     )

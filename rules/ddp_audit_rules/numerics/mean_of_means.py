@@ -20,23 +20,23 @@ class MeanOfMeans(Rule):
     code = "DDP801"
     name = "mean-of-means"
     level = "warning"
-    what = (
+    summary = (
         "A loss of a DDP model that is divided by a count of what is in this rank's batch (tokens under a mask, positives, boxes), "
         "or is the mean over a selection, or over the labels that a loss function does not leave out (ignore_index), where that "
         "count is not summed over the ranks."
     )
-    why = (
+    rationale = (
         "DDP takes the mean of the ranks' gradients, so every rank weighs the same. Where one has 10 tokens and another 1000, each "
         "of the 10 weighs a hundred times as much as one of the 1000. The result differs from that of one process with the same "
         "data, and changes with the number of ranks."
     )
-    quiet = (
+    exceptions = (
         "Counts that are all-reduced; counts that are equal on all ranks (the size of a batch, of a tensor); means of each "
         "sequence; values that are only printed; losses that the wrapped module computes itself, whose counts are not followed. "
         "The default mean of a loss function with a negative ignore_index is only possible where nothing is seen to put it into "
         "the labels: most sets are packed so that the counts agree. Labels hold a class such as 0 or 255 as they are stored."
     )
-    confirmed = (
+    trace_evidence = (
         "Backward passes of `cross_entropy` or `nll_loss` that were looked at: means over numbers of labels that differ between "
         "the ranks (the silent fault token-weights). Of other counts a trace knows nothing."
     )
@@ -45,7 +45,7 @@ class MeanOfMeans(Rule):
         "behind them. Seen in runs: two ranks with 1 and 3 tokens give another gradient than one process with 4."
     )
     outcome = "shows gradient is 1.33 of that of one process"
-    remedy = (
+    fix_hint = (
         "divide by the count of all ranks and multiply by their number: `loss.sum() * world_size / count`, with "
         "`dist.all_reduce(count)` before"
     )
@@ -112,7 +112,7 @@ dist.destroy_process_group()
             confidence = "likely" if sure else "possible"
             yield self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the numbers of labels that cross_entropy and nll_loss took the mean over in this backward."""
         from ddp_audit.compare.unequal import LEAST
 

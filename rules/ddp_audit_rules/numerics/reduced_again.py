@@ -18,26 +18,26 @@ class ReducedAgain(Rule):
     code = "DDP806"
     name = "reduced-again"
     level = "warning"
-    what = (
+    summary = (
         "A running total is summed over the ranks, each rank adds its own part to the result, and the total is summed over the "
         "ranks again."
     )
-    why = (
+    rationale = (
         "After the first all-reduce every rank holds the sum of all ranks. The second one adds these sums up, so everything "
         "that was counted before counts once for each rank. Early batches weigh more than late ones, and the number grows with "
         "the world size. A mean of two such totals looks plausible and is wrong."
     )
-    quiet = (
+    exceptions = (
         "A copy that is reduced while the total stays local; a total that is reset before each reduction; one reduction after "
         "the loop; a maximum, a minimum or an average; a sum that is divided by the number of ranks before it grows; a flag that "
         "the program compares or tests after the sum; totals that some ranks reset; code that the predicted run does not reach."
     )
-    confirmed = "Nothing that a trace holds: it has the calls of collectives and not the numbers in their tensors."
+    trace_evidence = "Nothing that a trace holds: it has the calls of collectives and not the numbers in their tensors."
     source = (
         "torch 2.13: all_reduce writes the sum into its input. Seen in runs with gloo: on two ranks a total of four batches of "
         "8 rows counts 240 rows in place of 64."
     )
-    remedy = "keep the total local, and all-reduce a copy of it (`shown = total.clone()`) or the total itself once after the loop"
+    fix_hint = "keep the total local, and all-reduce a copy of it (`shown = total.clone()`) or the total itself once after the loop"
     outcome = "shows 240 of 64 rows"
     bad = '''"""Counts the rows of a validation, and adds the counts of all ranks up after each batch."""
 

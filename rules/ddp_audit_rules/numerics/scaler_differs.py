@@ -21,23 +21,23 @@ class ScalerDiffers(Rule):
     code = "DDP803"
     name = "scaler-differs"
     level = "info"
-    what = "A GradScaler whose state only some ranks restore, or that is made or updated with a value that differs by rank."
-    why = (
+    summary = "A GradScaler whose state only some ranks restore, or that is made or updated with a value that differs by rank."
+    rationale = (
         "DDP averages gradients that each rank has scaled by its own factor, and each rank divides the mean by its own again: the "
         "steps differ, and the parameters drift apart. Where the factor of one rank overflows, all skip the step, but they halve "
         "different factors."
     )
-    quiet = (
+    exceptions = (
         "The ordinary scaler of a DDP script: reduced gradients carry an overflow to all ranks, so all scalers decide alike; "
         "states that all ranks restore; bfloat16 without a scaler."
     )
-    confirmed = "Parameters that differ after a step, which the trace notes for the whole run."
+    trace_evidence = "Parameters that differ after a step, which the trace notes for the whole run."
     source = (
         "torch 2.13, amp/grad_scaler.py: the scale is kept by each process and nothing communicates it. Seen in runs: with 2 "
         "and 4 as scales the parameters of two ranks differ after one step."
     )
     outcome = "gradients-local; parameters-differ"
-    remedy = "restore the scaler's state on every rank, and make it with the same values"
+    fix_hint = "restore the scaler's state on every rank, and make it with the same values"
     bad = '''"""Rank 0 alone restores the state of the gradient scaler; the other scales by another factor."""
 
 import torch
@@ -89,7 +89,7 @@ dist.destroy_process_group()
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """Confirmed by parameters that differ in a run that came here."""
         if not seen_at(finding, run):
             return "not-exercised"

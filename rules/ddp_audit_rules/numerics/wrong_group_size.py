@@ -22,21 +22,21 @@ class WrongGroupSize(Rule):
     code = "DDP807"
     name = "wrong-group-size"
     level = "warning"
-    what = (
+    summary = (
         "A loss that is multiplied by the world size before its backward, where the DDP wrapper has a process_group of its own "
         "that holds only a part of the ranks."
     )
-    why = (
+    rationale = (
         "The factor is there to undo DDP's division, and DDP divides by the size of its own group. With tensor or pipeline "
         "parallelism that group is smaller than the job, so the gradient is too large by the number of ranks that share a replica. "
         "The loss looks right, and the learning rate, clipping and weight decay mean something else on every layout."
     )
-    quiet = (
+    exceptions = (
         "A wrapper without a group of its own, or with one of all ranks; a factor that is the size of the group "
         "(`dist.get_world_size(group)`); a count that was summed over all ranks of the job, in which each replica counts as often "
         "as it has ranks; gradients that the program scales itself."
     )
-    confirmed = (
+    trace_evidence = (
         "The loss of this line was multiplied by the number of all ranks, and its wrapper averaged over fewer. A trace has single "
         "numbers that a loss is multiplied by: a scale that is made of several (`world_size / count`) tells nothing."
     )
@@ -44,7 +44,7 @@ class WrongGroupSize(Rule):
         "torch 2.13, nn/parallel/distributed.py: the reducer divides by process_group.size(). Seen in runs with gloo: with two "
         "groups of one rank the gradient is twice that of one process, with two of two ranks as well."
     )
-    remedy = "multiply by the size of the wrapper's group (`dist.get_world_size(group)`)"
+    fix_hint = "multiply by the size of the wrapper's group (`dist.get_world_size(group)`)"
     outcome = "shows 2.0 times the gradient"
     bad = '''"""Two ranks share one replica, as in tensor parallelism, and the loss is scaled by the number of all ranks."""
 
@@ -111,7 +111,7 @@ dist.destroy_process_group()
         confidence = "likely" if node.is_called else "possible"
         return self.finding(node.span, message, explanation, related=related, confidence=confidence, guards=node.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By the numbers that the losses of this line were multiplied by, and the ranks that their wrapper averaged over.
 
         Not observed where the ranks that wrapped a model with one group are all ranks, or where the number is that of the group.

@@ -21,22 +21,22 @@ class WrongLossFactor(Rule):
     code = "DDP802"
     name = "wrong-loss-factor"
     level = "warning"
-    what = (
+    summary = (
         "A mean loss that is divided by the world size, or multiplied by it without a global count, before the backward of a DDP "
         "model; micro-batches that are accumulated without a division by their number, or with two."
     )
-    why = (
+    rationale = (
         "DDP sums the gradients and divides them by the number of ranks. A second division makes them W times smaller than those "
         "of one process with the whole batch, a multiplication W times greater; N accumulated micro-batches make N times the "
         "gradient. The learning rate, the limit of clipping and weight decay then mean something else on every number of ranks."
     )
-    quiet = (
+    exceptions = (
         "A loss with a count that was summed over the ranks (loss * world_size / global_count is right); sums in place of means; "
         "gradients that are scaled by hand or by a communication hook; frameworks that divide by themselves (where the script "
         "divides once more, it is reported); values that are only logged. Optimizers of Adam's kind divide the factor out, so "
         "without clipping it is only possible."
     )
-    confirmed = (
+    trace_evidence = (
         "Steps that were looked at: what a mean loss is multiplied by before its backward, the number of backward passes and of "
         "ranks make the number of ranks or of micro-batches, or one part of it, in place of 1."
     )
@@ -45,7 +45,7 @@ class WrongLossFactor(Rule):
         "runs: loss / world_size gives half of the gradient on two ranks."
     )
     outcome = "shows gradient is 0.50 of that of one process"
-    remedy = "leave the mean over the ranks to DDP, and divide by the number of accumulated micro-batches once"
+    fix_hint = "leave the mean over the ranks to DDP, and divide by the number of accumulated micro-batches once"
     bad = '''"""Divides the loss by the number of ranks; DDP does that again. Compares with one process and the whole batch."""
 
 import torch
@@ -107,7 +107,7 @@ dist.destroy_process_group()
         confidence = "likely" if sure else "possible"
         return self.finding(backward.span, message, explanation, related=related, confidence=confidence, guards=backward.guards)
 
-    def witness(self, finding: Finding, run: RecordedRun) -> str:
+    def verify(self, finding: Finding, run: RecordedRun) -> str:
         """By what the losses of this backward were multiplied by, where each is one mean over its batch."""
         from ddp_audit.compare.factors import is_near
 
