@@ -65,6 +65,19 @@ SMALL: list[tuple[tuple[Any, ...], Any]] = [
 ]  # fmt: skip
 
 
+class AnswersToAnything:
+    """A value of the interpreter that has items and no end, as sys.modules has."""
+
+    def __getitem__(self, key: object) -> object:
+        return None
+
+
+@pytest.mark.parametrize("name", ["in", "not in"])
+def test_what_cannot_be_asked_is_not_walked(name: str) -> None:
+    with pytest.raises(TypeError):
+        fold(name, 5, AnswersToAnything())
+
+
 @pytest.mark.parametrize(("operation", "wanted"), SMALL, ids=lambda part: str(part)[:40])
 def test_a_small_result_is_what_python_gives(operation: tuple[Any, ...], wanted: Any) -> None:
     if isinstance(wanted, type) and issubclass(wanted, Exception):

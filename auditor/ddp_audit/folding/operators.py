@@ -163,6 +163,9 @@ def _check_read(owner: Any, index: Any) -> None:
 
 
 def _contained(item: Any, container: Any) -> bool:
+    # Python walks what has no __contains__, by the numbers 0, 1, 2 .. where need be: a value that answers to any index has no end.
+    if not hasattr(type(container), "__contains__"):
+        raise TypeError("a container that cannot be asked")
     return item in container
 
 
@@ -244,7 +247,7 @@ def _check_length(value: Any) -> None:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "in": _contained, "not in": lambda item, container: item not in container,
+    "in": _contained, "not in": lambda item, container: not _contained(item, container),
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
     "<<": operator.lshift, ">>": operator.rshift, "neg": operator.neg, "pos": operator.pos, "~": operator.invert,
