@@ -10,7 +10,7 @@ from compare_events import all_reduce, barrier, broadcast, call, exception, forw
 
 from ddp_audit.compare.live import LiveComparison
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
-from ddp_audit.compare.verdict import compare_run, first_divergence
+from ddp_audit.compare.verdict import compare_run
 from ddp_audit.events import DDP_BUFFERS, GROUP, STACK, STEP, Event
 from ddp_audit.trace.standing import judge as judge_rank
 
@@ -284,4 +284,4 @@ def test_live_and_whole_comparison_say_the_same() -> None:
         growing.ranks[1].events.append(b)
         live.update(growing)
     assert live.finish(growing).divergences == compare_run(growing).divergences
-    assert first_divergence(growing) == compare_run(growing).divergences[0]
+    assert next(iter(compare_run(growing).parted)) == compare_run(growing).divergences[0]

@@ -249,6 +249,18 @@ def draw_call(choose: random.Random, program: list[list[Any]], made: list[list[i
     return int(is_async)
 
 
+# What a feature adds to the actions, in the order in which they are drawn from.
+_ACTIONS = {
+    "calls": ["fail", "extend", "autograd_grad", "barrier", "all_reduce", "all_gather_object"],
+    "groups": ["new_group", "group_call", "group_call", "group_call"],
+    "edits": ["edit", "edit"],
+    "changes": ["freeze", "replace"],
+    "moves": ["assign", "move", "move"],
+    "failures": ["reset"],
+    "hook": ["hook"],
+}
+
+
 def draw_program(choose: random.Random, length: int, names: list[str], features: set[str]) -> list[list[Any]]:
     """Operations of one rank. Backward passes choose among the outputs that exist and are not freed yet."""
     program: list[list[Any]] = []
@@ -288,22 +300,9 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
                 live.remove(i)
 
     common = ["forward"] * 5 + ["backward"] * 5 + ["iteration"] * 4 + ["module", "flag", "enter", "exit", "step", "zero"]
-    if "calls" in features:
-        common += ["fail", "extend", "autograd_grad", "barrier", "all_reduce", "all_gather_object"]
-    if "groups" in features:
-        common += ["new_group", "group_call", "group_call", "group_call"]
-    if "edits" in features:
-        common += ["edit", "edit"]
-    if "changes" in features:
-        common += ["freeze", "replace"]
-    if "moves" in features:
-        common += ["assign", "move", "move"]
-    if "failures" in features:
-        common += ["reset"]
-    if "hook" in features:
-        common += ["hook"]
-        if choose.random() < 0.7:
-            program.append(["hook", choose.choice(HOOK_NAMES)])
+    common += [action for feature, actions in _ACTIONS.items() if feature in features for action in actions]
+    if "hook" in features and choose.random() < 0.7:
+        program.append(["hook", choose.choice(HOOK_NAMES)])
     while len(program) < length:
         action = choose.choice(common)
         if action == "forward":

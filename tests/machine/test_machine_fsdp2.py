@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from ddp_audit.machine.fsdp2 import DIFFERENCES, FullyShard
+from fully_shard import DIFFERENCES, FullyShard
 
 SCRIPT = """
 import json

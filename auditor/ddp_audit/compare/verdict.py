@@ -148,11 +148,6 @@ def explain_left_out(run: RecordedRun, divergences: Sequence[Divergence]) -> Non
         divergences[0].explanation += f" {text}"
 
 
-def first_divergence(run: RecordedRun) -> Divergence | None:
-    """The earliest divergence of a run as far as it is recorded; for a growing run use `LiveComparison`."""
-    return next(iter(compare_run(run).parted), None)
-
-
 def new_aligner(run: RecordedRun) -> Aligner:
     return Aligner(range(run.world_size), run.groups, uneven_gather=_uses_nccl(run))
 

@@ -65,15 +65,6 @@ def check_key(key: Any) -> Any:
     return key
 
 
-def is_small(value: Any) -> bool:
-    """Whether a constant of the source may be computed with."""
-    try:
-        bounded(value)
-    except TooLarge:
-        return False
-    return True
-
-
 def check_bits(count: float) -> None:
     if count > MOST_BITS:
         raise TooLarge(f"a number of more than {MOST_BITS:,} bits")

@@ -355,20 +355,24 @@ class Lowering:
                 return left
         return None
 
+    def _expression(self, value: ast.expr) -> str | None:
+        """Lower an expression that stands as a statement: a call that may set a mode, or end the process."""
+        result = self.eval(value)
+        last = self.program.nodes[-1] if self.program.nodes else None
+        if last is not None and isinstance(last, LoadState) and last.span == self.span(value):
+            last.unused = True
+        if contexts.sets_gradients(result):
+            effect = contexts.context_effect(result)
+            self.grad = effect == "enable_grad" if effect else None
+        return "exit" if names.leaves(self, value, result) else None
+
     def statement(self, node: ast.stmt) -> str | None:
         """Lowers one statement."""
         if self.observer is not None:
             self.observer.statement(self, node)
         match node:
             case ast.Expr(value=value):
-                result = self.eval(value)
-                last = self.program.nodes[-1] if self.program.nodes else None
-                if last is not None and isinstance(last, LoadState) and last.span == self.span(value):
-                    last.unused = True
-                if contexts.sets_gradients(result):
-                    effect = contexts.context_effect(result)
-                    self.grad = effect == "enable_grad" if effect else None
-                return "exit" if names.leaves(self, value, result) else None
+                return self._expression(value)
             case ast.Assign(targets=targets, value=value):
                 result = self.eval(value)
                 for target in targets:

@@ -141,7 +141,7 @@ dist.destroy_process_group()
         does = "unpacks an archive" if node.touch == "unpack" else f"downloads {name.rsplit('.', 1)[-1]}"
         message = f"Every rank {does} into {plain(path)} at the same time, so some may read files that others are still writing."
         explanation = (
-            "A rank that is done reads what a slower one has opened anew and not yet filled."
+            "A rank that is done reads what a slower one has opened again and not yet filled."
             if node.touch == "unpack"
             else "The first run on a machine fails with a damaged archive, or downloads once for each rank. It works where the "
             "data exists already."

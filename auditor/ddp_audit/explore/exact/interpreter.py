@@ -138,14 +138,8 @@ class Interpreter(Iteration):
                     result = self.configured(targets[0].id, result)
                 for target in targets:
                     self.assign(target, result, scope)
-            case ast.AugAssign(target=target, op=op, value=value):
-                left = expressions.evaluate(self, target, scope)
-                right = expressions.evaluate(self, value, scope)
-                if isinstance(left, list) and isinstance(op, ast.Add) and isinstance(right, (list, tuple)):
-                    result = self.fold(".extend", left, right) or left
-                else:
-                    result = totals.in_place(self, op, left, right, expressions.binary(self, op, left, right))
-                self.assign(target, result, scope)
+            case ast.AugAssign():
+                self._augmented(node, scope)
             case ast.AnnAssign(target=target, value=value):
                 if value is not None:
                     result = expressions.evaluate(self, value, scope)
@@ -196,6 +190,16 @@ class Interpreter(Iteration):
             case _:
                 self.opaque(f"the statement {type(node).__name__}")
         return None
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        """Run `a += b` and its like; a list grows in place."""
+        left = expressions.evaluate(self, node.target, scope)
+        right = expressions.evaluate(self, node.value, scope)
+        if isinstance(left, list) and isinstance(node.op, ast.Add) and isinstance(right, (list, tuple)):
+            result = self.fold(".extend", left, right) or left
+        else:
+            result = totals.in_place(self, node.op, left, right, expressions.binary(self, node.op, left, right))
+        self.assign(node.target, result, scope)
 
     def configured(self, name: str, value: Any) -> Any:
         """A module's constant, or what the job sets it to."""
