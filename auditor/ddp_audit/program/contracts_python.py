@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.program import contexts, imports, iteration, lists, lookup, names, order
+from ddp_audit.program import class_questions, contexts, imports, iteration, lists, lookup, names, order
 from ddp_audit.program.contracts import Contract, Contracts, generic
 from ddp_audit.program.functions import keep_written
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
@@ -248,14 +248,7 @@ def _answered(question: str, subject: Value, about: Value) -> bool | None:
     if question == "hasattr":
         known = isinstance(about, Const) and isinstance(about.value, str) and is_kind(about.value, "of-wrapper", "of-module")
         return True if subject.kind == "ddp" and known else None
-    classes = about.items if isinstance(about, Items) else (about,)
-    if question != "isinstance" or not all(isinstance(c, Ext) for c in classes):
-        return None
-    named = {c.name for c in classes if isinstance(c, Ext)}
-    if subject.kind == "ddp":
-        return bool(named & {"torch.nn.parallel.DistributedDataParallel", "torch.nn.Module"}) or None
-    parallel = all(is_kind(name, "wraps-module") for name in named)
-    return False if parallel and isinstance(subject.cls, ClassInfo) else None
+    return class_questions.is_instance(subject, about) if question == "isinstance" else None
 
 
 @CONTRACTS.of("builtins.vars", "builtins.super", "builtins.type", "builtins.id", "builtins.input")
@@ -265,6 +258,10 @@ def _plain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
         return args[0]
     if name == "super":
         return _super(lw)
+    if name == "type" and len(args) == 1:
+        asked = lookup.class_of(lw, args[0], lw.text(node))
+        if asked is not None:
+            return asked
     return generic(args, kwargs, lw.text(node))
 
 

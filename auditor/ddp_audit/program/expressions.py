@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.program import async_ops, guard_functions, names
+from ddp_audit.program import async_ops, class_questions, guard_functions, names
 from ddp_audit.program.calls import call
 from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scale
 from ddp_audit.program.described import described_value
@@ -171,6 +171,9 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
         and all(isinstance(o, (Obj, Items)) for o in options(left))
     ):
         return Const(value=not _SAME[sign], text=text)  # an object that was made is there
+    alike = class_questions.compared(left, sign, right)
+    if alike is not None:
+        return Const(value=alike, text=text)
     if isinstance(right, Items) and right.keys is not None and sign in ("in", "not in"):
         right = Items(items=right.keys, taint=right.taint)
     said = says_of_number(left, sign, right)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddp_audit.knowledge.kinds import is_kind
-from ddp_audit.program import functions, imports, names, presence, sides
+from ddp_audit.program import class_questions, functions, imports, names, presence, sides
 from ddp_audit.program.changes import note_assignment, note_write, set_requires_grad
 from ddp_audit.program.nodes import ForcedDevice, MissingAttribute, SyncFlag
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo
@@ -70,6 +70,9 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
     """`owner.attr`."""
     if isinstance(owner, Ext):
         return Ext(name=canonical(f"{owner.name}.{attr}"), text=attr)
+    named = class_questions.name_of_class(owner, attr)
+    if named is not None:
+        return named
     presence.read_of_none(lw, owner, attr, node)
     of_both = sides.attribute_of_both(owner, attr, lambda target: object_attribute(lw, target, attr, node))
     if of_both is not None:
@@ -97,6 +100,9 @@ def attribute(lw: Lowering, owner: Value, attr: str, node: ast.AST) -> Value:
             if known is not None:
                 return known
         return Bound(receiver=owner, name=attr, taint=owner.taint, deps=owner.deps, text=text)
+    asked = class_of(lw, owner, lw.text(node)) if attr == "__class__" else None
+    if asked is not None:
+        return asked
     if target.kind == "ddp":
         sure = all(isinstance(option, Obj) and option.kind == "ddp" for option in options(owner))
         return _wrapper_attribute(lw, target, attr, node, sure)
@@ -140,6 +146,12 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         return guess
     text = f"{target.text}.{attr}" if target.text else attr
     return Bound(receiver=owner if owner is not None else target, name=attr, taint=target.taint, text=text)
+
+
+def class_of(lw: Lowering, subject: Value, text: str) -> Value | None:
+    """`type(subject)` where it says something; a wrapper of a class of the project's own says nothing."""
+    own = isinstance(subject, Obj) and lw.state.get((subject.key, "__class__")) is not None
+    return None if own else class_questions.class_of(subject, text)
 
 
 def class_attribute(lw: Lowering, info: ClassInfo, attr: str) -> Value | None:
