@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_audit.cli.parser import Subparsers, Usage
 from ddp_audit.launch import Launch, LaunchError, arithmetic, named_launch, world_launch
 from ddp_audit.report.columns import say
+from ddp_audit.report.tables import table_lines
 
 if TYPE_CHECKING:
     from ddp_audit.launch.tokens import Unequal
@@ -230,14 +231,11 @@ def option_lines(
         lines[0] += f", = keeps a = {per_rank}:" if per_rank is not None else ":"
     else:
         lines = ["Choices that keep K, largest B first:"]
-    rows = [("B", "A", "a", "K")] + [
-        (f"{o.batch:,}", f"{o.accumulation:,}", f"{o.per_rank:,}", f"{o.tokens:,}") for o in found[:limit]
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for index, row in enumerate(rows):
+    rows = [(f"{o.batch:,}", f"{o.accumulation:,}", f"{o.per_rank:,}", f"{o.tokens:,}") for o in found[:limit]]
+    for index, row in enumerate(table_lines(rows, heads=("B", "A", "a", "K"), right=range(4), indent=2)):
         mark = " *" if index and near is not None and found[index - 1].batch <= near else ""
         mark += " =" if index and per_rank is not None and found[index - 1].per_rank == per_rank else ""
-        lines.append("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + mark)
+        lines.append(row + mark)
     if len(found) > limit:
         lines.append(f"  and {len(found) - limit} more (--limit)")
     if arithmetic.needs_memory(found[:limit], near):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit.cli.parser import Subparsers, Usage
-from ddp_audit.report.columns import say
+from ddp_audit.report.columns import say, terminal_width
+from ddp_audit.report.tables import table_lines
 from ddp_audit.source.config import Config, ConfigError, find_config
 
 # What holds where the file is silent, for the settings that are not empty then.
@@ -18,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "select": ["ALL"],
     "min-confidence": "likely",
     "strict": False,
+    "respect-gitignore": True,
     "preview": False,
     "min-severity": "info",
     "format": "full",
@@ -50,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document, indent=2, ensure_ascii=False))
         print("".join(f"ddp-audit: {line}\n" for line in config.unread), end="", file=sys.stderr)
         return 0
-    width = max(map(len, settings))
-    lines = [f"{name:<{width}}  {_shown(setting['value'])}  ({setting['from']})" for name, setting in settings.items()]
+    rows = [(name, f"{_shown(setting['value'])}  ({setting['from']})") for name, setting in settings.items()]
+    lines = table_lines(rows, width=terminal_width())
     if config.rules:
         lines.append("The rules are code of the project: they are loaded with --allow-project-rules, and otherwise not.")
     say([f"settings for {args.path}: {config.path or 'no file; the defaults hold'}", *lines, *config.unread])

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, Usage
-from ddp_audit.report.columns import say
+from ddp_audit.report.columns import say, terminal_width
+from ddp_audit.report.tables import table_lines
 
 if TYPE_CHECKING:
     from ddp_audit.cli.traced import Traced
@@ -41,11 +42,8 @@ def run(args: argparse.Namespace) -> int:
     from ddp_audit_trainer.hazards import HAZARDS
 
     if args.list:
-        width = max(map(len, HAZARDS))
-        say(
-            f"{hazard.name:<{width}}  {', '.join(hazard.codes) or 'trace only':<10}  {hazard.outcome:<9}  {hazard.what}"
-            for hazard in HAZARDS.values()
-        )
+        rows = [(one.name, ", ".join(one.codes) or "trace only", one.outcome, one.what) for one in HAZARDS.values()]
+        say(table_lines(rows, width=terminal_width()))
         return 0
     if args.hazard not in HAZARDS:
         import difflib

@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from ddp_audit.cli.parser import Subparsers, add_rules_option, project_rules
-from ddp_audit.report.columns import say
+from ddp_audit.report.columns import say, terminal_width
+from ddp_audit.report.tables import table_lines
 
 if TYPE_CHECKING:
     from ddp_audit.report.pages import Page
@@ -28,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps({"version": 2, "rules": [page.to_json() for page in pages]}, indent=2, ensure_ascii=False))
         return 0
-    width = max(len(page.name) for page in pages)
-    say(f"{page.code}  {page.severity:<7}  {page.name:<{width}}  {_mark(page)}{page.to_json()['what']}" for page in pages)
+    rows = [(page.code, page.severity, page.name, f"{_mark(page)}{page.to_json()['what']}") for page in pages]
+    say(table_lines(rows, width=terminal_width()))
     return 0
 
 

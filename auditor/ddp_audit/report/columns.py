@@ -78,6 +78,11 @@ def fitted(lines: Iterable[str], stream: IO[str]) -> Iterable[str]:
     return (part for line in lines for part in fit(line, width))
 
 
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None where it is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def say(lines: Iterable[str]) -> None:
     """Prints lines to standard output, fitted where that is a terminal."""
     print("\n".join(fitted(lines, sys.stdout)))

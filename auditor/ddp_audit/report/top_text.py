@@ -10,6 +10,7 @@ from ddp_audit.compare.verdict import AGREED, INCOMPLETE
 from ddp_audit.compare.waiting.explained import percent, straggler_text, time_text
 from ddp_audit.report.columns import cut
 from ddp_audit.report.summary import lines_of
+from ddp_audit.report.tables import table_lines
 from ddp_audit.report.trace_text import headline
 from ddp_audit.trace.status import RankStatus, Status
 
@@ -67,8 +68,7 @@ HEADS = ("rank", "state", "steps", "waits", "in, or last")
 
 def plain(status: Status, width: int) -> list[str]:
     """The frame as lines."""
-    out = [head(status), "  {:>5}  {:<8}  {:>8}  {:>7}  {}".format(*HEADS)]
-    out += ["  {:>5}  {:<8}  {:>8}  {:>7}  {}".format(*cells(one)) for one in rows(status)]
+    out = [head(status), *table_lines(map(cells, rows(status)), heads=HEADS, right=(0, 2, 3), indent=2)]
     left = len(status.ranks) - len(rows(status))
     if left:
         out.append(f"  and {counted(left, 'more rank')}")

@@ -8,9 +8,11 @@ from typing import Any
 from ddp_audit.compare.verdict import DIVERGED, STALLED, Comparison
 from ddp_audit.compare.waiting import Waiting
 from ddp_audit.compare.waiting.explained import percent, straggler_text, time_text
+from ddp_audit.report.tables import table_lines
 
 _MOST_ROWS = 8
 _MOST_GROUPS = 4
+_HEADS = ("rank", "waited", "came last", "others waited for it")
 
 
 def texts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
@@ -20,11 +22,14 @@ def texts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
         group = "" if len(comparison.waiting) == 1 else f", group {one.group}"
         title = f"Waiting by rank: {one.steps:,} steps{group}, {time_text(one.seconds / one.steps)} each"
         yield "head", title, "head"
-        yield "row", f"  {'rank':>5}  {'waited':>8}  {'came last':>16}  others waited for it", "dim"
         slow = {found.rank for found in one.stragglers}
-        for rank in _rows(one):
-            waits = one.ranks[rank]
-            text = f"  {rank:>5}  {percent(one.share(rank)):>8}  {waits.last:>8,} times  {time_text(waits.held_up):>20}"
+        rows = [
+            (str(rank), percent(one.share(rank)), f"{one.ranks[rank].last:,} times", time_text(one.ranks[rank].held_up))
+            for rank in _rows(one)
+        ]
+        first, *lines = table_lines(rows, heads=_HEADS, right=range(len(_HEADS)), indent=2)
+        yield "row", first, "dim"
+        for rank, text in zip(_rows(one), lines, strict=True):
             yield "row", text, "warn" if rank in slow else ""
         left = len(one.ranks) - len(_rows(one))
         if left:
