@@ -151,3 +151,13 @@ def test_two_launchers_of_one_job(tmp_path: Path) -> None:
     assert sorted(run.ranks) == [0, 1] and run.complete
     assert compare_run(run).verdict == "agreed"
     assert [node["rank"] for node in sorted(meta_of(tmp_path / "trace")["nodes"], key=lambda node: node["rank"])] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["run.lock", "run.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    if name == "run.json":
+        assert TraceFolder(tmp_path, ONE).run == meta_of(tmp_path)["run"]
+        return
+    with pytest.raises(FolderError, match="cannot hold the trace"):
+        TraceFolder(tmp_path, ONE)

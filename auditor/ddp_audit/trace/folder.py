@@ -172,7 +172,9 @@ class TraceFolder:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One launcher at a time. A file system without locks leaves the moment in which two nodes could miss each other."""
-        with (self.path / layout.LOCK_FILE).open("w", encoding="utf-8") as file:
+        # Not the open() of Python: it would wait for the other end of a pipe.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with os.fdopen(os.open(self.path / layout.LOCK_FILE, flags, 0o644), "w") as file:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
