@@ -133,7 +133,7 @@ def test_a_recorded_run(tmp_path: Path) -> None:
     diff, summary = (answer(result) for result in talk(tmp_path, say))
     assert (diff["verdict"], diff["world_size"]) == ("diverged", 6)
     (divergence,) = diff["divergences"]
-    assert divergence["where"] == f"collective {index} of group default"
+    assert divergence["where"] == f"collective {index} of the default group"
     assert set(divergence["ranks"]) == {"ranks 0-3 and 5", "rank 4"} and divergence["explanation"]
     assert summary["verdict"] == "diverged" and summary["divergence"].startswith(divergence["where"])
     assert [(finding["code"], finding["verdict"] is not None) for finding in summary["findings"]] == [("DDP201", True)]

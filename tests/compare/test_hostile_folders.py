@@ -53,6 +53,18 @@ def diff(folder: Path, *more: str) -> tuple[int, str, str]:
     return outcome.returncode, outcome.stdout, outcome.stderr
 
 
+def is_read_without_description(folder: Path, words: str) -> None:
+    """What run.json cannot say is said, and the ranks are compared."""
+    code, out, err = diff(folder)
+    assert (code, err) == (2, "")
+    text = " ".join(out.split())
+    assert text.startswith("The 3 ranks agree in ") and "collectives. run.json " in text and words in text, text
+    code, out, err = diff(folder, "--format", "json")
+    assert words in json.loads(out)["damage"] and (code, err) == (2, "")
+    for form in ("html", "text"):
+        assert diff(folder, "--format", form)[0] == 2
+
+
 def one_line(folder: Path, words: str) -> None:
     code, out, err = diff(folder)
     assert (code, out, err.count("\n")) == (2, "", 1), err
@@ -68,7 +80,7 @@ def test_a_pipe_or_a_device_is_not_waited_for(name: str, kind: str, folder: Path
     else:
         (folder / name).symlink_to("/dev/zero")
     if name == "run.json":
-        one_line(folder, f"{name}: ")
+        is_read_without_description(folder, "cannot be read: not a plain file: which command was run")
         return
     code, out, err = diff(folder)
     assert (code, err) == (2, "")
@@ -86,6 +98,7 @@ META: list[tuple[Callable[[dict[str, object]], object], str]] = [
     (lambda meta: {**meta, "world_size": -3}, "a run of -3 ranks"),
     (lambda meta: {**meta, "world_size": "many"}, "world_size is str"),
     (lambda meta: {**meta, "cwd": ["a"]}, "cwd is list"),
+    (lambda meta: {**meta, "killed_ranks": {"0": 1}, "nodes": 3, "start": "now"}, "killed_ranks is dict"),
     (lambda meta: [meta], "is not an object"),
     (lambda meta: "run", "is not an object"),
 ]
@@ -95,13 +108,13 @@ META: list[tuple[Callable[[dict[str, object]], object], str]] = [
 def test_what_run_json_cannot_say(change: Callable[[dict[str, object]], object], words: str, folder: Path) -> None:
     file = folder / "run.json"
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
-    one_line(folder, words)
+    is_read_without_description(folder, words)
 
 
 def test_deep_json(folder: Path, tmp_path: Path) -> None:
     deep = "[" * 200_000
     (folder / "run.json").write_text(deep)
-    one_line(folder, "run.json: cannot be read")
+    is_read_without_description(folder, "cannot be read")
     dumps = tmp_path / "dumps"
     dumps.mkdir()
     (dumps / "dump_0").write_text('{"pg_config": ' + deep)

@@ -50,7 +50,7 @@ def test_perfetto_has_a_process_a_rank_and_a_thread_a_group(folder: Path, tmp_pa
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {rank + 1: f"rank {rank} (exited)" for rank in range(RANKS)}
     threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert sorted(threads.values()) == ["group default"] * RANKS + ["steps"] * RANKS
+    assert sorted(threads.values()) == ["steps"] * RANKS + ["the default group"] * RANKS
     run, _ = read_compared(str(folder))
     count = sum(event.kind == "collective" for rank in run.ranks.values() for event in rank.events)
     assert len([event for event in events if event["ph"] == "X" and threads[event["pid"], event["tid"]] != "steps"]) == count
@@ -85,7 +85,7 @@ def test_bars_of_a_thread_do_not_overlap(folder: Path, tmp_path: Path) -> None:
 def test_perfetto_marks_the_divergence(dumps: Path, tmp_path: Path) -> None:
     events = exported(dumps, tmp_path / "p.json")
     (line,) = [event for event in events if event.get("s") == "g"]
-    assert line["name"] == "divergence (operation) in collective 9 of group default"
+    assert line["name"] == "divergence (operation) in collective 9 of the default group"
     marked = [event for event in events if event.get("cname") == "terrible"]
     assert [(event["pid"], event["args"]["op"], event["args"]["returned"]) for event in marked] == [
         (1, "all_reduce", False), (2, "all_reduce", False), (3, "all_gather", False),

@@ -246,3 +246,24 @@ def test_the_trainer_computes_the_same_bits(tmp_path: Path, native_build: str) -
         recorded = load_run(tmp_path / name / "trace")
         assert [one.state for one in recorded.ranks.values()] == [EXITED, EXITED]
         assert {one.events[0].detail["kernel"] for one in recorded.ranks.values()} == {kernel}
+
+
+WARNED = """\
+import torch
+parameter = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+def advance(epoch=None):
+    scheduler.step(epoch)  # the line of both warnings
+advance()
+optimizer.step()
+advance(7)
+"""
+
+
+def test_warnings_of_torch_point_at_the_users_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WARNED)
+    plain = run([sys.executable, "train.py"], tmp_path).stderr
+    traced = run([sys.executable, "-m", "ddp_audit.trace", "--directory", "trace", "train.py"], tmp_path).stderr
+    assert traced.count("train.py:6: UserWarning") == plain.count("train.py:6: UserWarning") == 2
+    assert traced.count("Warning: ") == 2

@@ -225,7 +225,8 @@ def _divergence(one: Mapping[str, Any]) -> DivergenceAnswer:
     for rank, event in one["ranks"].items():
         cells.setdefault(_event(event), []).append(int(rank))
     ranks = {rank_list(sorted(ranks)): cut(text) for text, ranks in list(cells.items())[:_MOST_PLACES]}
-    return DivergenceAnswer(f"collective {one['index']} of group {one['group']}", one["kind"], ranks, cut(one["explanation"]))
+    where = f"collective {one['index']} of {one['group_text']}"
+    return DivergenceAnswer(where, one["kind"], ranks, cut(one["explanation"]))
 
 
 def _event(event: Mapping[str, Any] | None) -> str:

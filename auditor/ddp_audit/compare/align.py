@@ -15,6 +15,7 @@ from typing import cast
 
 from ddp_audit.compare import explain, splits
 from ddp_audit.compare.call_site_mismatch import Crossed, Exclusive, note_places
+from ddp_audit.compare.group_names import GroupFacts
 from ddp_audit.compare.missing_ranks import Position, inversion, missing
 from ddp_audit.compare.run import EXITED, RankRun
 from ddp_audit.compare.sequence import (
@@ -47,16 +48,23 @@ class Aligner:
     """Aligns the sequences of ranks, as far as they are known. Feed it events in order; ask for divergences at any time.
 
     `expected` are the ranks of the run. `groups` maps names of groups to global ranks; a group that is not named there has the
-    ranks that were seen in it. `uneven_gather` allows all_gather of unequal sizes, which NCCL supports and gloo does not.
+    ranks that were seen in it; `called` has what people know of groups.
+    `uneven_gather` allows all_gather of unequal sizes, which NCCL supports and gloo does not.
     """
 
     def __init__(
-        self, expected: Iterable[int], groups: Mapping[str, Sequence[int]] | None = None, *, uneven_gather: bool = False
+        self,
+        expected: Iterable[int],
+        groups: Mapping[str, Sequence[int]] | None = None,
+        *,
+        uneven_gather: bool = False,
+        called: Mapping[str, GroupFacts] | None = None,
     ) -> None:
         self.expected = frozenset(expected)
         self.names = {name: frozenset(ranks) for name, ranks in (groups or {}).items() if ranks}
         self.orders = {name: tuple(ranks) for name, ranks in (groups or {}).items()}  # by rank in the group
         self.uneven_gather = uneven_gather
+        self.called = called or {}
         self.groups: dict[Key, Group] = {}
         self.last: dict[int, Position] = {}  # each rank's last collective
         self._lives: dict[tuple[int, str], int] = {}
@@ -92,7 +100,7 @@ class Aligner:
         """The group of a name and life, made where it was not there."""
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(key[0], self._members(key[0]))
+            group = self.groups[key] = Group(key[0], self._members(key[0]), called=self.called)
         return group
 
     def _join_row(self, group: Group, rank: int, index: int, new: Signature) -> None:

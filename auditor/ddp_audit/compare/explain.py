@@ -323,9 +323,9 @@ def extra(
     )
 
 
-def other_groups(waits: Sequence[tuple[int, Event]]) -> str:
-    """The explanation of ranks that wait for each other in collectives of different groups."""
-    sides = "; ".join(f"rank {rank} is in {doing(event)} on group {event.group}" for rank, event in waits)
+def other_groups(waits: Sequence[tuple[int, Event, str]]) -> str:
+    """The explanation of ranks that wait for each other in collectives of different groups: rank, collective, group."""
+    sides = "; ".join(f"rank {rank} is in {doing(event)} on {group}" for rank, event, group in waits)
     return (
         f"{capital(sides)}. Each waits for the other, because the ranks use the groups in different order: issue collectives "
         "of different groups in one order on all ranks."

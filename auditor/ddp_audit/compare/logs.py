@@ -11,7 +11,6 @@ from ddp_audit.compare.explain import code_text, place, rank_list
 from ddp_audit.compare.log_texts import TEXTS
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED
 from ddp_audit.compare.sequence import Divergence
-from ddp_audit.events import DEFAULT_GROUP
 from ddp_audit.lazy_regex import lazy_compile
 
 if TYPE_CHECKING:
@@ -109,8 +108,7 @@ def with_diff(
                 sides[-1][0].append(rank)
         told = "; ".join(f"{rank_list(ranks)} {text}" for ranks, text in sides[:4])
         what = "collective" if first.message is None else "message"
-        group = "the default group" if first.group == DEFAULT_GROUP else f"group {first.group}"
-        said.append(f"The diff explains these texts by {what} {first.index} of {group}: {told}.")
+        said.append(f"The diff explains these texts by {what} {first.index} of {first.group_text()}: {told}.")
     elif notes:
         said.append("The diff shows no collective in which the ranks diverge: what the texts report is not in the trace.")
     return list(dict.fromkeys(said))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ddp_audit.compare import explain
+from ddp_audit.compare.group_names import group_text
 from ddp_audit.compare.run import KILLED, WAITING, RankRun
 from ddp_audit.compare.sequence import Divergence, Group, Key, events_of, forwards_of, minority
 from ddp_audit.compare.termination import absent_for_cause, exited_in_order, failed_by_peer, has_ended
@@ -126,5 +127,7 @@ def _is_async(event: Event) -> bool:
 def _other_groups(groups: Mapping[Key, Group], at: Mapping[int, Position]) -> Divergence:
     entries = {rank: groups[key].entries[rank][index] for rank, (key, index) in at.items()}
     (name, _), index = at[min(at)]
-    text = explain.other_groups([(rank, entry.event) for rank, entry in entries.items()])
+    text = explain.other_groups(
+        [(rank, entry.event, group_text(at[rank][0][0], groups[at[rank][0]].called)) for rank, entry in entries.items()]
+    )
     return Divergence(name, index, "group", events_of(entries.items()), [], text, forwards=forwards_of(entries.items()))

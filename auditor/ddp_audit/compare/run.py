@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ddp_audit.events import COLLECTIVE, Event, Site
 
 if TYPE_CHECKING:
+    from ddp_audit.compare.group_names import GroupFacts
     from ddp_audit.compare.messages import Messages
 
 # How a rank ended, or where it is.
@@ -108,8 +109,9 @@ class RankRun:
 
 @dataclass(slots=True)
 class RecordedRun:
-    """All ranks of one run. `groups` maps a group's name to its global ranks; `meta` is run.json; `messages` are its sends and
-    receives where the reader has gathered them; `earlier` the attempts after which the launcher started the ranks again."""
+    """All ranks of one run. `groups` maps a group's name to its global ranks, `called` to what people know of it; `meta` is
+    run.json; `messages` are its sends and receives where the reader has gathered them; `earlier` the attempts after which the
+    launcher started the ranks again."""
 
     world_size: int
     ranks: dict[int, RankRun] = field(default_factory=dict)
@@ -118,6 +120,8 @@ class RecordedRun:
     meta: dict[str, Any] = field(default_factory=dict)
     messages: Messages | None = None
     earlier: list[RecordedRun] = field(default_factory=list)
+    called: dict[str, GroupFacts] = field(default_factory=dict)
+    damage: str = ""  # what is wrong with run.json, in a sentence
 
     def make_events(self) -> None:
         """Makes all events of a trace that is read in bulk, for questions that go through them many times; not of a long run, where

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ddp_audit.compare.explain import BARRIERS
+from ddp_audit.compare.group_names import GroupFacts, group_text
 from ddp_audit.compare.splits import UNEVEN
 from ddp_audit.events import DDP_BUFFERS, OBJECT, ROOTED, SYNC_BATCHNORM, USER, Event, Site
 
@@ -44,7 +45,7 @@ class Divergence:
     is how often a crossed pair of places was seen. `before` has the last collectives of the group before this one.
 
     Where messages part, `message` has the ranks of sender and receiver, `index` is its number in order from the one to the other,
-    and `positions` says where among the events of each rank it stands.
+    and `positions` says where among the events of each rank it stands. `called` has what people know of groups, by name.
     """
 
     group: str
@@ -58,6 +59,11 @@ class Divergence:
     before: list[tuple[int, dict[int, Event]]] = field(default_factory=list)
     message: tuple[int, int] | None = None
     positions: dict[int, int] = field(default_factory=dict)
+    called: Mapping[str, GroupFacts] = field(default_factory=dict, repr=False, compare=False)
+
+    def group_text(self, name: str | None = None) -> str:
+        """Its group, or another one, in a sentence."""
+        return group_text(self.group if name is None else name, self.called)
 
     @property
     def is_notice(self) -> bool:
@@ -87,6 +93,7 @@ class Group:
     crossings: dict[frozenset[object], Crossing] = field(default_factory=dict)
     start: int = 0  # index of the first collective
     forgotten: int = 0  # index of the first collective that is still known; see `Aligner.forget`
+    called: Mapping[str, GroupFacts] = field(default_factory=dict, repr=False, compare=False)
 
     def holders(self, index: int) -> dict[int, Entry]:
         """The ranks that have a collective at an index, in order of rank."""

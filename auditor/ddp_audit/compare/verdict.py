@@ -70,6 +70,7 @@ class Comparison:
     attempt: int = 0
     earlier: list[Comparison] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
+    damage: str = ""  # what is wrong with the description of the run, in a sentence
 
     @property
     def parted(self) -> list[Divergence]:
@@ -97,7 +98,7 @@ class Comparison:
         if self.verdict in (DIVERGED, STALLED) or self.silent or any(one.exit_code == 1 for one in self.earlier):
             return 1
         lacking = not self.ranks or any(rank.state == MISSING or rank.untraced or rank.damage for rank in self.ranks.values())
-        return 2 if lacking else 0
+        return 2 if lacking or self.damage else 0
 
 
 def compare_run(
@@ -130,6 +131,8 @@ def compare_run(
     divergences = find_divergences(run, aligner, final, stalled=stalled)
     explain_left_out(run, divergences)
     notices = Crossed(root).notices(aligner.groups)
+    for notice in notices:
+        notice.called = run.called
     return Comparison(
         _verdict(run, divergences, stalled),
         run.world_size,
@@ -138,6 +141,7 @@ def compare_run(
         silent_faults(run),
         rank_states(run, now),
         waiting=waiting(run),
+        damage=run.damage,
     )
 
 
@@ -149,7 +153,7 @@ def explain_left_out(run: RecordedRun, divergences: Sequence[Divergence]) -> Non
 
 
 def new_aligner(run: RecordedRun) -> Aligner:
-    return Aligner(range(run.world_size), run.groups, uneven_gather=_uses_nccl(run))
+    return Aligner(range(run.world_size), run.groups, uneven_gather=_uses_nccl(run), called=run.called)
 
 
 def ended_ranks(run: RecordedRun) -> set[int]:
@@ -172,6 +176,7 @@ def find_divergences(run: RecordedRun, aligner: Aligner, final: set[int], *, sta
         one = cycle or _not_there(run, aligner, partners, final, stalled)
         found = [] if one is None else [one]
     for divergence in found:
+        divergence.called = run.called
         if divergence.message is None:
             divergence.before = aligner.before(divergence.group, divergence.index)
     return found

@@ -124,10 +124,11 @@ def as_object(selection: Selection, comparison: Comparison, root: Path | None = 
             }
         )
     further = len(lanes) - len(kept)
+    more = f"{further:,} further lanes are left out." if further else ""
     return {
         "headline": headline(comparison).text,
         "verdict": comparison.verdict,
-        "leftOut": selection.note() + (f" {further:,} further lanes are left out." if further else ""),
+        "leftOut": " ".join(filter(None, (comparison.damage, selection.note(), more))),
         "divergences": [
             {"title": title(d), "text": d.explanation, "notice": int(d.is_notice), "column": places.get(_key(d, lanes), -1),
              "sides": _sides(d, comparison, root, _open_ranks(lanes, d))}

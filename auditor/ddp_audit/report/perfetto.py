@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from ddp_audit.compare.explain import frames, name
+from ddp_audit.compare.group_names import group_text
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import BACKWARD, COLLECTIVE, START, Event
 from ddp_audit.report.selection import Selection
@@ -55,7 +56,8 @@ def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterato
         thread = threads.get(event.group)
         if thread is None:
             thread = threads[event.group] = len(threads) + 1
-            yield {"ph": "M", **_at(rank, thread), "name": "thread_name", "args": {"name": f"group {event.group}"}}
+            group = group_text(event.group, selection.run.called)
+            yield {"ph": "M", **_at(rank, thread), "name": "thread_name", "args": {"name": group}}
         done = event.detail.get("done")
         begin = max(event.time, free.get(thread, 0.0))
         end = max(begin, last if done is None else done)
@@ -106,7 +108,7 @@ def _marks(selection: Selection, apart: Divergence, first: float) -> Iterator[di
         place = f"collective {apart.index}"
         if apart.message is not None:
             place = f"message {apart.index} from rank {apart.message[0]} to rank {apart.message[1]}"
-        title = f"divergence ({apart.kind}) in {place} of group {apart.group}"
+        title = f"divergence ({apart.kind}) in {place} of {apart.group_text()}"
         mark = {
             "ph": "i",
             "s": "g",

@@ -26,7 +26,9 @@ def as_object(comparison: Comparison) -> dict[str, Any]:
 
 
 def _attempt(comparison: Comparison) -> dict[str, Any]:
+    damage = {"damage": comparison.damage} if comparison.damage else {}
     return {
+        **damage,
         "world_size": comparison.world_size,
         "complete": comparison.complete,
         "verdict": comparison.verdict,
@@ -45,6 +47,7 @@ def render(comparison: Comparison) -> str:
 def _divergence(divergence: Divergence) -> dict[str, Any]:
     out: dict[str, Any] = {
         "group": divergence.group,
+        "group_text": divergence.group_text(),
         "index": divergence.index,
         "kind": divergence.kind,
         "ranks": {str(rank): _event(event) for rank, event in sorted(divergence.ranks.items())},

@@ -18,7 +18,7 @@ from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.run import RUNNING, WAITING
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.verdict import AGREED, DIVERGED, STALLED, Comparison, RankState
-from ddp_audit.events import DEFAULT_GROUP, USER, Event, Site
+from ddp_audit.events import USER, Event, Site
 from ddp_audit.findings import Finding
 from ddp_audit.report import waiting_text
 from ddp_audit.report.columns import cut, pad, width_of, wrap
@@ -146,6 +146,8 @@ def _attempt_report(
         for rank, state in comparison.ranks.items():
             if state.damage:
                 yield from _wrapped(f"The trace of rank {rank} is damaged after its end: {state.damage}.", width)
+    if comparison.damage:
+        yield from _wrapped(comparison.damage, width)
     known = overwritten_text(comparison.ranks)
     if known:
         yield from _wrapped(known, width)
@@ -240,7 +242,7 @@ def divergence_lines(
     divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None, width: int = WIDTH
 ) -> Iterator[Line]:
     """One divergence: the last collectives on which the ranks agreed, then the one where they part, side by side."""
-    yield Line(title(divergence), "head")
+    yield from (Line(line.text, "head") for line in _wrapped(title(divergence), width))
     for index, events in divergence.before:
         yield from _agreed_row(index, events, width)
     columns = _columns(divergence, states, root)
@@ -273,7 +275,7 @@ def is_of_two_calls(divergence: Divergence) -> bool:
 
 
 def _where(divergence: Divergence) -> str:
-    group = "the default group" if divergence.group == DEFAULT_GROUP else f"group {divergence.group}"
+    group = divergence.group_text()
     if divergence.message is not None:
         source, target = divergence.message
         return f"message {divergence.index} from rank {source} to rank {target} in {group}"
@@ -310,7 +312,7 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
             cell = tuple(nothing_lines(states.get(rank)))
         else:
             known = made.get((id(event), id(forward)))
-            cell = known or made.setdefault((id(event), id(forward)), tuple(_cell(event, forward, divergence.group, root)))
+            cell = known or made.setdefault((id(event), id(forward)), tuple(_cell(event, forward, divergence, root)))
         cells.setdefault(cell, []).append(rank)
     columns = [Column(ranks, list(cell)) for cell, ranks in cells.items()]
     if len(columns) <= _MOST_COLUMNS:
@@ -320,9 +322,9 @@ def _columns(divergence: Divergence, states: Mapping[int, RankState], root: Path
     return [*first, Column(rest, [counted(len(columns) - len(first), "other thing")])]
 
 
-def _cell(event: Event, forward: Event | None, group: str, root: Path | None) -> list[str]:
+def _cell(event: Event, forward: Event | None, divergence: Divergence, root: Path | None) -> list[str]:
     head = name(event) + phase(event, forward)
-    cell = [head if event.group == group else f"{head}, group {event.group}"]
+    cell = [head if event.group == divergence.group else f"{head}, on {divergence.group_text(event.group)}"]
     for site in lines(event)[:_MOST_FRAMES]:
         cell.append(f"@{site} in {site.function}" if site.function else f"@{site}")
         text = source_line(root, site)

@@ -19,7 +19,7 @@ def texts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     """Paragraphs: a kind (`head`, `row`, `slow`), a text, and a style. Nothing where the ranks diverged and none is slow."""
     shown = [one for one in comparison.waiting if one.stragglers or comparison.verdict not in (DIVERGED, STALLED)]
     for one in sorted(shown, key=lambda group: not group.stragglers)[:_MOST_GROUPS]:
-        group = "" if len(comparison.waiting) == 1 else f", group {one.group}"
+        group = "" if len(comparison.waiting) == 1 else f", {one.called or one.group}"
         title = f"Waiting by rank: {one.steps:,} steps{group}, {time_text(one.seconds / one.steps)} each"
         yield "head", title, "head"
         slow = {found.rank for found in one.stragglers}

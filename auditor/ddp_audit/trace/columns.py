@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, overload
 
 from ddp_audit import events
 from ddp_audit.compare.bulk import Places, Tracks
+from ddp_audit.compare.group_names import GroupFacts, note_group
 from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import MISSING, RankRun, RecordedRun
 from ddp_audit.events import Event, Site
@@ -30,7 +31,7 @@ from ddp_audit.trace.plain import open_plain
 from ddp_audit.trace.rank_file import RankReader, still_open
 from ddp_audit.trace.ring_file import whole
 from ddp_audit.trace.standing import judge
-from ddp_audit.trace.store import Reader, assemble, look_past_met, no_trace, read_meta
+from ddp_audit.trace.store import Reader, assemble, description_of, look_past_met, no_trace
 from ddp_audit.trace.worker import layout
 
 _SIZE = layout.RECORD_SIZE
@@ -74,7 +75,7 @@ def load_columns(directory: str | os.PathLike[str], progress: Progress | None = 
 def load_files(folder: Path, names: Mapping[int, str], progress: Progress | None = None) -> tuple[RecordedRun, Places]:
     """What these files of ranks in a folder hold; otherwise as `load_columns`."""
     run = RecordedRun(world_size=0)
-    run.meta = read_meta(folder) or {}
+    run.meta, run.damage = description_of(folder)
     book = DefinitionTable()
     readers: dict[int, Reader] = {}
     with gc_paused():
@@ -120,12 +121,13 @@ def _read(path: str, rank: int, book: DefinitionTable) -> Reader:
 class ColumnReader:
     """One rank's file; what `store.RankReader` knows of it."""
 
-    __slots__ = ("_judged", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
+    __slots__ = ("_judged", "called", "groups", "has_header", "path", "rank_run", "run_id", "started", "world_size")
 
     def __init__(self, path: str, rank: int) -> None:
         self.path = path
         self.rank_run = RankRun(rank)
         self.groups: dict[str, tuple[int, ...]] = {}
+        self.called: dict[str, GroupFacts] = {}
         self.has_header = True
         self.started = 0.0
         self.run_id: str | None = None
@@ -188,6 +190,7 @@ class ColumnReader:
             group = found.definition(position).group
             if group is not None:
                 self.groups[group[0]] = group[1]
+                note_group(self.called, found.definition(position).text["detail"], found.definition(position).stack)
         for position in exits:
             run.code = found.definition(position).text["detail"]["code"]
         exited, raised = bool(exits), bool(found.shape.rare_of(events.EXCEPTION))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +13,9 @@ MOST_BYTES = 1 << 28  # of a file that is read as a whole
 
 _META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
     "run": (str,),
+    "start": (int, float),
+    "end": (int, float),
+    "nodes": (list,),
     "cwd": (str,),
     "launch": (str,),
     "torch": (str,),
@@ -47,11 +50,14 @@ def read_plain(path: Path) -> bytes:
     return data
 
 
-def wrong_fields(meta: Mapping[str, Any]) -> Iterator[str]:
-    """What in run.json, the description of a run, is not what the tracer writes there, of what is used."""
-    for key, kinds in _META_KINDS.items():
-        if not isinstance(meta.get(key), (*kinds, type(None))):
-            yield f"{key} is {type(meta[key]).__name__}"
+def wrong_fields(meta: Mapping[str, Any]) -> dict[str, str]:
+    """What in run.json, the description of a run, is not what the tracer writes there, of what is used: by key what is wrong."""
+    wrong = {
+        key: f"{key} is {type(meta[key]).__name__}"
+        for key, kinds in _META_KINDS.items()
+        if not isinstance(meta.get(key), (*kinds, type(None)))
+    }
     world = meta.get("world_size")
     if isinstance(world, int) and not 0 <= world <= MOST_RANKS:
-        yield f"a run of {world} ranks"
+        wrong["world_size"] = f"a run of {world} ranks"
+    return wrong

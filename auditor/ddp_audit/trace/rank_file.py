@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_audit import events
+from ddp_audit.compare.group_names import GroupFacts, note_group
 from ddp_audit.compare.recent import RecentEvents
 from ddp_audit.compare.run import EMPTY_FILE, MISSING, RankRun
 from ddp_audit.events import Event, Site
@@ -38,6 +39,7 @@ class RankReader:
         self.events: list[Event] | RecentEvents = RecentEvents() if forgets else []
         self.rank_run = RankRun(rank, self.events)
         self.groups: dict[str, tuple[int, ...]] = {}
+        self.called: dict[str, GroupFacts] = {}
         self.has_header = False
         self.is_replaced = False  # the worker has restarted and writes a new file
         self.started = 0.0
@@ -245,6 +247,7 @@ class RankReader:
             self._ticks, self._start = detail["ticks"], detail
         elif event.kind == events.GROUP and detail.get("name") and detail.get("ranks"):
             self.groups[detail["name"]] = tuple(detail["ranks"])
+            note_group(self.called, detail, event.stack)
         elif event.kind == events.EXCEPTION:
             self._raised = True
         elif event.kind == events.EXIT:

@@ -52,7 +52,7 @@ order       batches: how many, order: 16 hexadecimal digits of the first batches
 batch       loader: a number in order of iterators made, fingerprint: 16 hexadecimal digits, or None (most after the first 64);
             waited: microseconds that the loader took for it
 group       action: init, seen (first collective or new_group on it), new, destroy; name; ranks: global ranks; backend with init
-            and new
+            and new; desc: what its maker called it, `mesh_` and the dimension for a group of a mesh
 save        path (or the class name of a file object); done: when it returned, or None; buffers: [[model, joins, step], ..] of the
             wrappers whose buffers are in what is saved, where DDP does not send them
 loaded      given, unexpected: numbers of keys of a load_state_dict with strict=False
@@ -81,6 +81,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ddp_audit.compare.group_names import GroupFacts, richer
 from ddp_audit.compare.messages import Messages
 from ddp_audit.compare.run import EMPTY_FILE, EXITED, MISSING, RAISED, RankRun, RecordedRun
 from ddp_audit.events import Event
@@ -89,7 +90,7 @@ from ddp_audit.trace.plain import MOST_RANKS, read_plain, wrong_fields
 from ddp_audit.trace.rank_file import RankReader, may_be_done
 from ddp_audit.trace.worker import layout
 
-__all__ = ["FollowRun", "NoTrace", "TraceError", "load_run", "read_meta"]
+__all__ = ["FollowRun", "NoTrace", "TraceError", "description_of", "load_run", "read_meta"]
 
 
 def load_run(directory: str | os.PathLike[str]) -> RecordedRun:
@@ -188,13 +189,40 @@ class FollowRun:
         except OSError:
             return
         if changed != self._meta_time:
-            self.run.meta = read_meta(self.directory) or self.run.meta
+            meta, self.run.damage = description_of(self.directory)
+            self.run.meta = meta or self.run.meta
             self._meta_time = changed
+
+
+def description_of(folder: Path) -> tuple[dict[str, Any], str]:
+    """What run.json says, as far as it can be used, and in a sentence what is wrong with the rest; empty where there is none."""
+    try:
+        found = read_json(folder / layout.RUN_FILE)
+    except TraceError as error:
+        what = str(error).removeprefix(f"{folder / layout.RUN_FILE}: ")
+        return {}, f"{layout.RUN_FILE} {what}: which command was run, and how it ended, is not known."
+    if found is None:
+        return {}, ""
+    wrong = wrong_fields(found)
+    if not wrong:
+        return found, ""
+    said = "; ".join(wrong.values())
+    return {
+        key: value for key, value in found.items() if key not in wrong
+    }, f"{layout.RUN_FILE} is damaged: {said}. This is not used."
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
     """What run.json says; None where there is none. Raises TraceError."""
-    path = folder / layout.RUN_FILE
+    found = read_json(folder / layout.RUN_FILE)
+    wrong = next(iter(wrong_fields(found or {}).values()), "")
+    if wrong:
+        raise TraceError(f"{folder / layout.RUN_FILE}: damaged: {wrong}")
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file; None where there is none. Raises TraceError."""
     try:
         found = json.loads(read_plain(path))
     except FileNotFoundError:
@@ -203,11 +231,9 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         raise TraceError(f"{path}: cannot be read: {error.strerror or one_line(error)}") from error
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
-    wrong = "is not an object" if not isinstance(found, dict) else next(wrong_fields(found), "")
-    if wrong:
-        raise TraceError(f"{path}: damaged: {wrong}")
-    checked: dict[str, Any] = found
-    return checked
+    if not isinstance(found, dict):
+        raise TraceError(f"{path}: damaged: is not an object")
+    return found
 
 
 class Reader(Protocol):
@@ -215,6 +241,7 @@ class Reader(Protocol):
 
     rank_run: RankRun
     groups: dict[str, tuple[int, ...]]
+    called: dict[str, GroupFacts]
     has_header: bool
     started: float
     run_id: str | None
@@ -252,6 +279,8 @@ def assemble(run: RecordedRun, readers: Mapping[int, Reader]) -> None:
             else:
                 reader.rank_run.damage = f"damaged: a run of {reader.world_size} ranks"
             run.groups.update(reader.groups)
+            for name, facts in reader.called.items():
+                run.called[name] = richer(run.called.get(name), facts)
     if not current or run.meta.get("run") in (None, *current):
         world = max(world, int(run.meta.get("world_size") or 0))
     run.world_size = world

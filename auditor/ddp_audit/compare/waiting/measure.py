@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from ddp_audit import events
+from ddp_audit.compare.group_names import group_text
 from ddp_audit.compare.run import RankRun, RecordedRun
 from ddp_audit.compare.waiting.arrivals import Meeting, meetings_of
 from ddp_audit.compare.waiting.clocks import clock_offsets
@@ -59,6 +60,7 @@ class Waiting:
     places: list[LatePlace] = field(default_factory=list)
     stragglers: list[Straggler] = field(default_factory=list)
     pace: float = 0.0
+    called: str = ""  # the group in a sentence
 
     def share(self, rank: int) -> float:
         """The part of the time that a rank waited."""
@@ -73,7 +75,10 @@ def waiting(run: RecordedRun) -> list[Waiting]:
         return []
     most = min(_MOST_OF_A_RANK, _MOST_EVENTS // len(ranks))
     newest = {rank: one.events[-most:] for rank, one in ranks.items()}
-    return waiting_of(newest, run.groups, {rank: _host(one) for rank, one in ranks.items()})
+    found = waiting_of(newest, run.groups, {rank: _host(one) for rank, one in ranks.items()})
+    for one in found:
+        one.called = group_text(one.group, run.called)
+    return found
 
 
 def _host(one: RankRun) -> str:

@@ -22,6 +22,7 @@ from ddp_audit import events
 from ddp_audit.trace.worker import places
 from ddp_audit.trace.worker.hook import hide_from_compiler
 from ddp_audit.trace.worker.tracer import Prepared, Tracer
+from ddp_audit.trace.worker.warned import point_past
 
 _ITEMS = 20000  # of what was loaded, whose devices are looked at
 _DEPTH = 6
@@ -33,11 +34,14 @@ Around = Callable[..., Any]
 
 
 class ApiHooks:
-    """Installs the patches. `record` writes an event at the user's line."""
+    """Installs the patches. `record` writes an event at the user's line, `safely` calls a part of the tracer whose error must not
+    reach the program."""
 
-    def __init__(self, tracer: Tracer, record: Callable[..., Any]) -> None:
+    def __init__(self, tracer: Tracer, record: Callable[..., Any], safely: Callable[..., Any]) -> None:
         self._tracer = tracer
         self._record = record
+        self._safely = safely
+        point_past(torch.serialization, clip_grad)
         self._clips = {cut: Prepared(events.CLIP, cut=cut) for cut in (True, False, None)}  # a training step has one
         self._wrap(torch.nn.Module, "load_state_dict", self._load_state)
         self._wrap(torch, "load", self._load, also=(torch.serialization,))
@@ -62,12 +66,6 @@ class ApiHooks:
         for other in also:
             if getattr(other, name, None) is original:
                 setattr(other, name, patched)
-
-    def _safely(self, function: Callable[..., Any], *args: Any) -> None:
-        try:
-            function(*args)
-        except Exception as error:
-            self._tracer.fail(error)
 
     # -- states
 

@@ -17,8 +17,6 @@ from types import FunctionType
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optim
@@ -113,13 +111,10 @@ class Patches:
         self._wrap(torch, "save", self._save, also=(torch.serialization,))
         self._wrap(torch, "manual_seed", self._seed, also=(torch.random,))
         self._wrap(torch.cuda, "set_device", self._set_device)
-        groups = Groups(tracer, self._event, self._safely)
-        for name, around in groups.patches.items():
-            self._wrap(c10d, name, around, also=(dist,))
-        self._uses = ApiHooks(tracer, self._event)
-        self._settings = Settings(tracer, self._event)
+        self._uses = ApiHooks(tracer, self._event, self._safely)
+        self._settings = Settings(tracer, self._event, self._safely)
         self._departures = Departures(tracer, self._safely, self._progress)
-        for owner, name, around, also in self._departures.patches:
+        for owner, name, around, also in (*Groups(tracer, self._event, self._safely).patches, *self._departures.patches):
             self._wrap(owner, name, around, also=also)
         self._wrap(sys, "excepthook", self._uncaught)
         # What the patches do beside calling the original must not be compiled, and nothing below it.

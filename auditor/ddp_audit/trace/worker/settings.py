@@ -19,6 +19,7 @@ from torch.optim import Optimizer, lr_scheduler
 from ddp_audit import events
 from ddp_audit.trace.worker import fingerprint
 from ddp_audit.trace.worker.tracer import Tracer
+from ddp_audit.trace.worker.warned import point_past
 
 _MOST_RESTORED = 64  # restored generator states that are recorded
 _MOST_READ = 64  # states that are known again
@@ -46,11 +47,14 @@ class _Steps:
 
 
 class Settings:
-    """Installs the patches. `record` writes an event at the user's line."""
+    """Installs the patches. `record` writes an event at the user's line, `safely` calls a part of the tracer whose error must not
+    reach the program."""
 
-    def __init__(self, tracer: Tracer, record: Callable[..., Any]) -> None:
+    def __init__(self, tracer: Tracer, record: Callable[..., Any], safely: Callable[..., Any]) -> None:
         self._tracer = tracer
         self._record = record
+        self._safely = safely
+        point_past(lr_scheduler)
         self._optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # their steps
         self._schedulers: weakref.WeakKeyDictionary[Any, _Steps] = weakref.WeakKeyDictionary()
         self._all: list[_Steps] = []
@@ -81,12 +85,6 @@ class Settings:
         for other in also:
             if getattr(other, name, None) is original:
                 setattr(other, name, patched)
-
-    def _safely(self, function: Callable[..., Any], *args: Any) -> None:
-        try:
-            function(*args)
-        except Exception as error:
-            self._tracer.fail(error)
 
     # -- optimizers and schedulers
 

@@ -334,9 +334,16 @@ class Tracer:
             count = group.next_index if group is not None else 0
             group = self.names[name] = Group(name, ranks)
             group.next_index = count
-            self.event(events.GROUP, group=name, detail={"action": "seen", "name": name, "ranks": layout.pack_ranks(ranks)})
+            detail = {"action": "seen", "name": name, "ranks": layout.pack_ranks(ranks), **described(process_group)}
+            self.event(events.GROUP, group=name, detail=detail)
         self.groups[process_group] = group
         return group
+
+
+def described(group: Any) -> dict[str, str]:
+    """What the maker of a group called it, for its event; empty where he did not."""
+    description = str(getattr(group, "group_desc", "") or "")
+    return {} if description in ("", "default_pg", "undefined") else {"desc": description[:80]}
 
 
 def _limit() -> int:
