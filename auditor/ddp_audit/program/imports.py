@@ -66,7 +66,9 @@ def _imported(lw: Lowering, importer: SourceFile, base: str, level: int, name: s
     if source is not None:
         frame = _module_object(lw, source).info
         value = lw.state.get((frame.id, name)) or from_stars(lw, frame, name)
-        if value is not None:
+        # `from . import part` in the package itself binds the name that is looked for.
+        itself = isinstance(value, Obj) and value.kind == "lazy" and value.key == ("lazy", importer.path, base, level, name)
+        if value is not None and not itself:
             return force(lw, value)
     submodule = lw.project.resolve_import(f"{base}.{name}" if base else name, level, importer)
     if submodule is not None and submodule is not source:

@@ -53,9 +53,18 @@ def _is_on_cpu(program: Program, save: Save, values: list[Value]) -> bool:
     if any(operation_of(value) == "cpu" for value in values):
         return True
     saved = {_inner(value).key for value in values if isinstance(value, Obj)}
-    moved = [n for n in program.of(Move) if n.number < save.number and n.object is not None and _inner(n.object).key in saved]
+    moved = [
+        n
+        for n in program.of(Move)
+        if n.number < save.number and n.object is not None and (_inner(n.object).key in saved or _wraps_one(n.object, values))
+    ]
     places = [_named(n.where) if n.name == "to" else n.name for n in moved if n.name in ("to", "cpu", "cuda")]
     return bool(places) and places[-1] == "cpu"
+
+
+def _wraps_one(wrapper: Obj, values: list[Value]) -> bool:
+    """Whether a wrapper is that of one of some values, of which no more is known than that."""
+    return wrapper.kind == "ddp" and isinstance(wrapper.info, Unknown) and bool(wrapper.info.text) and wrapper.info in values
 
 
 def _named(place: Value) -> object:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddp_audit.knowledge.libraries import file_locks
-from ddp_audit.tree.nodes import Backward, Check, Collective, FileContent, FileTouch, Guard, Init, Node, Program, Spawn, Wrap
+from ddp_audit.tree.nodes import (
+    Backward,
+    Check,
+    Collective,
+    FileContent,
+    FileTouch,
+    Guard,
+    Init,
+    Node,
+    Prepare,
+    Program,
+    Spawn,
+    Wrap,
+)
 from ddp_audit.tree.questions import always_runs, hints_at, is_kind, says, speaks_of
 from ddp_audit.tree.values import FILES, RANK, Const, Expr, Items, Unknown, Value, World, holds, path_key, worlds
 
@@ -16,6 +29,12 @@ def is_distributed(program: Program) -> bool:
     """Whether the script itself sets up a job of several processes, without a framework that decides who writes."""
     own = program.has(Init) or (program.has(Wrap) and program.has(Backward))
     return own and program.executed and not program.frameworks.decides_writers
+
+
+def is_job(program: Program) -> bool:
+    """Whether the statements of the script run on several processes, those of a framework that prepares what it is given too."""
+    prepared = program.has(Prepare) and program.executed and not program.frameworks.decides_writers
+    return prepared or is_distributed(program)
 
 
 def who(program: Program, node: Node) -> str:

@@ -17,7 +17,7 @@ from ddp_audit_rules.facts.writers import (
     defaults_that_decide,
     in_turn,
     is_checked,
-    is_distributed,
+    is_job,
     is_of_each_rank,
     path_of,
     plain,
@@ -92,7 +92,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not is_distributed(program):
+        if not is_job(program):
             return
         ways: dict[Span, list[FileTouch]] = {}
         for node in program.of(Save, FileAccess):

@@ -10,7 +10,7 @@ from ddp_audit.findings import Finding, Related
 from ddp_audit.rule import Context, Rule, guard_relations
 from ddp_audit.tree.nodes import FileAccess, FileTouch, Node, Program, Seed
 from ddp_audit.tree.values import CLOCK, Value
-from ddp_audit_rules.facts.writers import is_distributed, plain
+from ddp_audit_rules.facts.writers import is_job, plain
 from ddp_audit_rules.files._shared_paths import clock_text, downloads, early_reads, is_read_after, own_names
 
 
@@ -83,7 +83,7 @@ dist.destroy_process_group()
 
     def check(self, context: Context) -> Iterable[Finding]:
         program = context.program
-        if not is_distributed(program):
+        if not is_job(program):
             return
         for use in own_names(program):
             yield self._own_name(program, use.node, use.path)
