@@ -9,6 +9,7 @@ from asked import only
 
 from ddp_audit.program.model import Program
 from ddp_audit.program.nodes import Collective, Init
+from ddp_audit.program.values import Const
 
 Lowered = Callable[..., Program]
 OPTIONS = """\
@@ -117,3 +118,31 @@ def test_a_launch_that_runs_keeps_the_default_of_the_option(lowered: Lowered) ->
     text = OPTIONS.replace("NAME", "several") + "if args.several:\n    dist.init_process_group('gloo')\n"
     assert not lowered(text, defaults_hold=True).has(Init)
     assert lowered(text).has(Init)
+
+
+@pytest.mark.parametrize(
+    ("alone", "followed"),
+    [
+        ("work(0, 1)", False),
+        ("work(world=1, place=0)", False),
+        ("alias(0, 1)", False),
+        ("work(torch.cuda.current_device(), 1)", False),
+        ("print('alone')\n    work(place=0, world=args.gpus)", False),
+        ("work(args.gpus, 1)", True),
+        ("work(int(os.environ['LOCAL_RANK']), 1)", True),
+        ("other(0, 1)", True),
+    ],
+)
+@pytest.mark.parametrize("started", ["mp.spawn(work, args=(4,), nprocs=4)", "mp.start_processes(fn=work, args=(4,), nprocs=4)"])
+def test_a_worker_that_is_spawned_or_called_for_one_rank(lowered: Lowered, alone: str, followed: bool, started: str) -> None:
+    body = "(place, world):\n    dist.init_process_group('gloo', rank=place, world_size=world)\n"
+    text = (
+        OPTIONS.replace("NAME", "unused")
+        + "import torch.multiprocessing as mp\n"
+        + "".join(f"def {n}{body}" for n in ("work", "other"))
+    )
+    text += f"alias = work\nif args.single:\n    {alone}\nelse:\n    {started}\n"
+    for arms in (text, text.replace("if args.single", "if args.gpus > 1")):
+        worlds = {init.args["world_size"] for init in lowered(arms).of(Init)}
+        assert (Const(value=1) in worlds or len(worlds) > 2) == followed
+        assert Const(value=4) in worlds

@@ -12,7 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ddp_audit.program.values import Func, options
+from ddp_audit.program.state import FunctionInfo
+from ddp_audit.program.values import Const, Ext, Func, Unknown, Value, options
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -25,6 +26,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 _NAMES: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is", ast.IsNot: "is not",
 }  # fmt: skip
+_SPAWNS = frozenset({"spawn", "start_processes"})
 _MAKERS = frozenset({"init_process_group", "DistributedDataParallel", "DistributedSampler"})
 
 
@@ -171,6 +173,64 @@ def makes_elsewhere(lw: Lowering, statements: Sequence[ast.AST]) -> bool:
     found = [option for part in used for option in options(lw.eval(part))]
     lw.muted -= 1
     return any(isinstance(f, Func) and f.definition.name in _making(f.definition.frame.source) for f in found)
+
+
+def spawns_instead(
+    lw: Lowering, source: SourceFile, test: ast.expr, then: Sequence[ast.AST], orelse: Sequence[ast.AST]
+) -> bool | None:
+    """Which arm spawns the ranks, where the other calls the same worker for one rank that is written there (`worker(0, ..)`).
+
+    Each rank would be that one if several processes came to the call, so that it is the way of a run without others.
+    """
+    if not source.fact("spawns", test, lambda _: any(_called(call.func) in _SPAWNS for call in _calls_of((*then, *orelse)))):
+        return None
+    for arm, other, taken in ((then, orelse, True), (orelse, then, False)):
+        workers = [worker for call in _calls_of(arm) for worker in _handed_to_spawn(lw, call)]
+        if workers and any(_for_one_rank(lw, call, worker) for call in _calls_of(other) for worker in workers):
+            return taken
+    return None
+
+
+def _calls_of(statements: Sequence[ast.AST]) -> list[ast.Call]:
+    return [call for statement in statements for call in _calls(statement)]
+
+
+def _handed_to_spawn(lw: Lowering, call: ast.Call) -> list[FunctionInfo]:
+    """The functions of the project that a call of `torch.multiprocessing.spawn` starts in processes of their own."""
+    if _called(call.func) not in _SPAWNS or not _is_spawn(_looked_up(lw, call.func)):
+        return []
+    named = next((keyword.value for keyword in call.keywords if keyword.arg == "fn"), None)
+    worker = call.args[0] if call.args else named
+    found = [] if worker is None else options(_looked_up(lw, worker))
+    return [f.definition for f in found if isinstance(f, Func) and isinstance(f.definition, FunctionInfo)]
+
+
+def _is_spawn(function: Value) -> bool:
+    return isinstance(function, Ext) and function.name.startswith("torch.multiprocessing.")
+
+
+def _for_one_rank(lw: Lowering, call: ast.Call, worker: FunctionInfo) -> bool:
+    """Whether a call gives the first parameter of a worker, which spawn fills with the rank, a number or the device that is set."""
+    if not any(isinstance(f, Func) and f.definition.node is worker.node for f in options(_looked_up(lw, call.func))):
+        return False
+    parameters = [*worker.node.args.posonlyargs, *worker.node.args.args]
+    name = parameters[0].arg if parameters else ""
+    given = call.args[0] if call.args else next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    asked = _looked_up(lw, given.func) if isinstance(given, ast.Call) else None
+    value = None if given is None else _looked_up(lw, given)
+    made = asked.name if isinstance(asked, Ext) else value.by.name if isinstance(value, Unknown) and value.by is not None else ""
+    if made == "torch.cuda.current_device":
+        return True
+    return isinstance(value, Const) and value.default is None and isinstance(value.value, int) and not isinstance(value.value, bool)
+
+
+def _looked_up(lw: Lowering, expression: ast.expr) -> Value:
+    if isinstance(expression, ast.Call):
+        return Unknown()
+    lw.muted += 1
+    value = lw.eval(expression)
+    lw.muted -= 1
+    return value
 
 
 def is_taken(lw: Lowering, test: ast.expr) -> bool | None:

@@ -323,6 +323,9 @@ class Lowering:
         then_makes, else_makes = distributed_runs.arms_make(source, test, then, orelse)
         if not then_makes and not else_makes:
             then_makes, else_makes = (distributed_runs.makes_elsewhere(self, arm) for arm in (then, orelse))
+        spawned = distributed_runs.spawns_instead(self, source, test, then, orelse)
+        if spawned is not None:
+            then_makes, else_makes = spawned, not spawned
         if then_makes != else_makes:
             self.assumed[self.text(test)] = then_makes
             self.premises += conjuncts(value, then_makes)
