@@ -59,6 +59,8 @@ def test_the_same_command_is_answered_with_the_same(
     assert first[0] == 1
     assert report(capsys, "check", ".", "--format", form, "--exit-zero")[0] == 0
     assert printed[-1] is False
+    assert [report(capsys, "check", ".", "--format", form, "--color", "never") for _ in range(2)] == [first, first]
+    assert printed[-2:] == [False, True]
 
 
 @pytest.mark.parametrize(

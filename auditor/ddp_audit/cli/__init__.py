@@ -115,12 +115,12 @@ def _dispatch(command: str, words: Sequence[str]) -> int:
     parser = Parser(prog="ddp-audit")
     module.add_parser(parser.add_subparsers(dest="command", parser_class=Parser))
     args = parser.parse_args(words if words[0] == command else [command, *words])
+    args.command_line = words
     if args.color != "auto":
         from ddp_audit.report import console
 
         with console.chosen(args.color):
             return int(module.run(args))
-    args.command_line = words
     code: int = module.run(args)
     return code
 

@@ -116,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"Next: replace each TODO, add '{args.folder}' to `rules` in the settings, and run pytest {args.folder}.")
         print("`ddp-audit check --allow-project-rules` loads the rule.")
     else:
-        print(f"Next: replace each TODO; make cases NAMES={code} runs the programs on two ranks (CONTRIBUTING.md).")
+        case = (CASES / code.lower()).as_posix()
+        print(f"Next: replace each TODO. `ddp-audit check --preview {case}` shows what is found in the programs;")
+        print(f"`make cases NAMES={code}` runs them on two ranks (CONTRIBUTING.md).")
     return 0
 
 
