@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compare_events import all_reduce, barrier, broadcast, exception, forward, rank_run, recorded, site
 
-from ddp_audit.compare.run import EXITED, KILLED, RAISED, WAITING, RankRun, RecordedRun
+from ddp_audit.compare.run import EXITED, KILLED, RAISED, RUNNING, WAITING, RankRun, RecordedRun
 from ddp_audit.compare.verdict import Comparison, compare_run
 from ddp_audit.events import DDP_BUCKET, DDP_BUFFERS, STEP, Event
 from ddp_audit.findings import Finding, Span
@@ -146,6 +146,17 @@ def test_a_rank_that_failed_is_the_headline() -> None:
     assert headline(rank_run(0, [all_reduce(1), raised], RAISED, 1), gone) == (
         "The 2 ranks agree in what is recorded; ranks 0 and 1 failed: RuntimeError: boom (train.py:8)."
     )
+
+
+def test_messages_are_counted_apart_and_a_run_that_lives_goes_on() -> None:
+    def message(op: str, peer: int) -> Event:
+        detail = {"peer": peer, "tag": 0, "async": False, "done": 1.0, "thread": 0}
+        return Event("collective", op, numel=4, dtype="float32", site=site(9), stack=(site(9),), detail=detail)
+
+    ranks = rank_run(0, [all_reduce(1), message("send", 1)]), rank_run(1, [all_reduce(1), message("recv", 0)])
+    assert trace_text.headline(compare_run(recorded(*ranks))).text == "The 2 ranks agree in 1 collective and 1 message."
+    lives = compare_run(recorded(rank_run(0, [all_reduce(1)], RUNNING), rank_run(1, [all_reduce(1)], RUNNING)))
+    assert trace_text.headline(lives).text == "The 2 ranks agree in what is recorded; the run goes on."
 
 
 def test_agreement_silent_faults_notices_and_findings() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -56,15 +57,42 @@ def test_perfetto_has_a_process_a_rank_and_a_thread_a_group(folder: Path, tmp_pa
     assert len([event for event in events if event["ph"] == "X" and threads[event["pid"], event["tid"]] != "steps"]) == count
 
 
+def test_arrows_lead_from_the_first_to_the_last_side_of_a_collective(folder: Path, tmp_path: Path) -> None:
+    events = exported(folder, tmp_path / "p.json")
+    bars: dict[tuple[int, int, float], set[int]] = {}
+    for event in events:
+        if event["ph"] == "X" and "index" in event.get("args", {}):
+            bars.setdefault((event["pid"], event["tid"], event["ts"]), set()).add(event["args"]["index"])
+    arrows: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["ph"] in "stf":
+            arrows.setdefault(event["id"], []).append(event)
+    assert len(arrows) == len(set[int]().union(*bars.values()))
+    for sides in arrows.values():
+        assert [side["ph"] for side in sides] == ["s", *"t" * (len(sides) - 2), "f"]
+        # They begin with bars of one collective.
+        assert set.intersection(*(bars[side["pid"], side["tid"], side["ts"]] for side in sides))
+        assert [side["ts"] for side in sides] == sorted(side["ts"] for side in sides)
+        assert len({side["pid"] for side in sides}) == len(sides) > 1
+
+
+def test_perfetto_may_be_compressed(folder: Path, tmp_path: Path) -> None:
+    exported(folder, tmp_path / "p.json")
+    assert main(["diff", str(folder), "--export", "perfetto", str(tmp_path / "p.json.gz")]) == 1
+    assert gzip.decompress((tmp_path / "p.json.gz").read_bytes()) == (tmp_path / "p.json").read_bytes()
+
+
 def test_events_have_what_perfetto_needs(dumps: Path, tmp_path: Path) -> None:
     """Its import keeps process 0 and thread 0 for the idle task, and merges threads of one number (google/perfetto 394, 560)."""
     events = exported(dumps, tmp_path / "p.json")
     owners: dict[int, set[int]] = {}
     for event in events:
-        assert isinstance(event["name"], str) and event["ph"] in ("M", "X", "i") and event["pid"] > 0 and event["tid"] > 0
+        assert isinstance(event["name"], str) and event["ph"] in tuple("MXistf") and event["pid"] > 0 and event["tid"] > 0
         owners.setdefault(event["tid"], set()).add(event["pid"])
         if event["ph"] == "M":
             assert list(event["args"]) == ["sort_index" if event["name"] == "process_sort_index" else "name"]
+        elif event["ph"] in "stf":
+            assert event["ts"] >= 0 and event["cat"] and event["id"] > 0
         else:
             assert event["ts"] >= 0 and event["cat"] and isinstance(event["args"], dict)
             assert event["dur"] >= 0 if event["ph"] == "X" else event["s"] in ("t", "p", "g")

@@ -12,6 +12,7 @@ from typing import IO
 
 from ddp_audit.cli import exports
 from ddp_audit.cli.parser import Subparsers, Usage, output_file
+from ddp_audit.report.columns import wrap
 from ddp_audit.report.summary import lines_of
 
 
@@ -76,6 +77,9 @@ def _run(args: argparse.Namespace) -> int:
             stream.write(exports.page(recorded, comparison, root, log=log))
         else:
             trace_text.show(comparison, stream, root=root)
+            if recorded.meta.get("cwd") and root.resolve() != Path.cwd():
+                where = wrap(f"Paths are relative to {lines_of(str(root))}", trace_text.WIDTH, break_long_words=True)
+                print("", *where, sep="\n", file=stream)
             if notes:
                 print("", *map(lines_of, log_lines.lines(notes, together)), sep="\n", file=stream)
     for line in exports.write(args.export, recorded, comparison):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from ddp_audit.cli.parser import Usage
 from ddp_audit.compare.run import RecordedRun
@@ -22,7 +24,8 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("KIND", "FILE"),
-        help="also write all events: perfetto (JSON for ui.perfetto.dev) or parquet (a table; needs ddp-audit[parquet])",
+        help="also write all events: perfetto (JSON for ui.perfetto.dev, compressed as FILE.gz) or parquet (a table; needs "
+        "ddp-audit[parquet])",
     )
 
 
@@ -48,7 +51,7 @@ def write(exports: Sequence[Sequence[str]], run: RecordedRun, comparison: Compar
         try:
             if kind == "perfetto":
                 selection = select(run, comparison, perfetto.MOST)
-                with Path(path).open("w", encoding="utf-8") as stream:
+                with _opened(path) as stream:
                     perfetto.write(selection, stream)
             else:
                 selection = select(run, comparison, 1 << 62)
@@ -59,6 +62,13 @@ def write(exports: Sequence[Sequence[str]], run: RecordedRun, comparison: Compar
             raise Usage(f"{path}: cannot be written: {error.strerror or error}") from None
         said.append(f"ddp-audit: {kind} written to {path}. {selection.note()}".rstrip())
     return said
+
+
+def _opened(path: str) -> IO[str]:
+    """A text file to write, compressed where its name says so."""
+    if path.endswith(".gz"):
+        return gzip.open(path, "wt", encoding="utf-8")
+    return Path(path).open("w", encoding="utf-8")
 
 
 def page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.left_out import told
 from ddp_audit.compare.missing_ranks import missing, wait_cycle
 from ddp_audit.compare.p2p_matching import Partners, time_of
-from ddp_audit.compare.run import KILLED, MISSING, RecordedRun, tally
+from ddp_audit.compare.run import KILLED, MISSING, RankRun, RecordedRun, tally
 from ddp_audit.compare.sequence import Divergence
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.compare.termination import exited_in_order, failed_by_itself, has_ended
 from ddp_audit.compare.waiting import Waiting, waiting
-from ddp_audit.events import COLLECTIVE, GROUP, Site
+from ddp_audit.events import COLLECTIVE, GROUP, POINT_TO_POINT, Event, Site
 
 AGREED = "agreed"
 DIVERGED = "diverged"
@@ -50,6 +50,7 @@ class RankState:
     damage: str = ""  # what is wrong with its trace, which is read up to there
     left_at: Site | None = None  # the user's line at which its process ended, by an exit or a fatal signal
     last_seen: Site | None = None  # of one that was killed or does not answer the user's line at which it was seen last
+    sent: int = 0  # messages to other ranks
     since: float = 0.0  # when what is known of it begins, where its trace is a ring and what came before was overwritten
 
 
@@ -197,7 +198,7 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
         rank: RankState(
             rank,
             len(rank_run.events),
-            sum(count for _, count in tally(rank_run.events, COLLECTIVE)),
+            _count(rank_run, lambda event: event.op not in POINT_TO_POINT),
             rank_run.state,
             rank_run.code,
             last_text(rank_run),
@@ -211,10 +212,15 @@ def rank_states(run: RecordedRun, now: float | None = None) -> dict[int, RankSta
             rank_run.damage,
             left_at(rank_run),
             rank_run.seen,
+            _count(rank_run, lambda event: event.op == "send"),
             rank_run.since,
         )
         for rank, rank_run in sorted(run.ranks.items())
     }
+
+
+def _count(run: RankRun, counts: Callable[[Event], bool]) -> int:
+    return sum(count for event, count in tally(run.events, COLLECTIVE) if counts(event))
 
 
 def _verdict(run: RecordedRun, divergences: list[Divergence], stalled: bool) -> str:

@@ -14,6 +14,7 @@ from ddp_audit.report.selection import Selection
 
 MOST = 400_000  # events of one export
 _STEPS = 0  # the thread of what is not a collective
+Meetings = dict[tuple[str, int, int], list[tuple[float, int, int]]]  # group, life, index -> when, rank, thread of each side
 _THREADS = 100_000  # numbers between two threads of a rank; more than ranks
 
 
@@ -29,8 +30,10 @@ def write(selection: Selection, stream: IO[str]) -> None:
 def _events(selection: Selection) -> Iterator[dict[str, Any]]:
     first = min((e.time for rank in selection.ranges for e in selection.events(rank)[:1]), default=0.0)
     last = max((_end(e) for rank in selection.ranges for e in selection.events(rank)[-1:]), default=first)
+    meetings: Meetings = {}
     for rank in selection.ranges:
-        yield from _rank(selection, rank, first, last)
+        yield from _rank(selection, rank, first, last, meetings)
+    yield from _arrows(meetings)
     if selection.apart is not None:
         yield from _marks(selection, selection.apart, first)
 
@@ -41,12 +44,23 @@ def _at(rank: int, thread: int = _STEPS) -> dict[str, int]:
     return {"pid": rank + 1, "tid": thread * _THREADS + rank + 1}
 
 
-def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterator[dict[str, Any]]:
+def _arrows(meetings: Meetings) -> Iterator[dict[str, Any]]:
+    """Arrows between the sides of each collective, from the rank that came first over the others to the last."""
+    for number, sides in enumerate(meetings.values(), 1):
+        sides.sort()
+        for place, (when, rank, thread) in enumerate(sides if len(sides) > 1 else ()):
+            kind = "s" if place == 0 else "f" if place == len(sides) - 1 else "t"
+            arrow = {"ph": kind, "id": number, **_at(rank, thread), "ts": when, "name": "meets", "cat": "meeting"}
+            yield {**arrow, "bp": "e"} if kind == "f" else arrow
+
+
+def _rank(selection: Selection, rank: int, first: float, last: float, meetings: Meetings) -> Iterator[dict[str, Any]]:
     state = selection.run.ranks[rank].state
     yield {"ph": "M", **_at(rank), "name": "process_name", "args": {"name": f"rank {rank} ({state})"}}
     yield {"ph": "M", **_at(rank), "name": "process_sort_index", "args": {"sort_index": rank}}
     yield {"ph": "M", **_at(rank), "name": "thread_name", "args": {"name": "steps"}}
     threads: dict[str, int] = {}
+    lives: dict[str, tuple[int, int]] = {}  # group -> how many of the name were there before, and its newest index
     free: dict[int, float] = {}  # when a thread's last bar ends: a group carries out one collective after the other
     for event in selection.events(rank):
         if event.kind != COLLECTIVE:
@@ -62,6 +76,11 @@ def _rank(selection: Selection, rank: int, first: float, last: float) -> Iterato
         begin = max(event.time, free.get(thread, 0.0))
         end = max(begin, last if done is None else done)
         free[thread] = end
+        if event.index is not None:
+            life, newest = lives.get(event.group, (0, -1))
+            life += event.index <= newest  # a new group of the old name
+            lives[event.group] = life, event.index
+            meetings.setdefault((event.group, life, event.index), []).append((_us(begin - first), rank, thread))
         bar = {"ph": "X", **_at(rank, thread), "ts": _us(begin - first), "dur": _us(end - begin), "name": name(event)}
         bar.update(cat=event.origin, args=_arguments(event))
         if selection.is_apart(event):

@@ -203,13 +203,15 @@ def headline(comparison: Comparison) -> Line:
         return Line(f"The {ranks} stalled: a rank waits for one that does not come.", "bad")
     faults = f" {counted(silent, 'silent fault')} all the same." if silent else ""
     if comparison.verdict == AGREED:
-        in_all = counted(most, "collective")
+        sent = sum(state.sent for state in comparison.ranks.values())
+        in_all = counted(most, "collective") + (f" and {counted(sent, 'message')}" if sent else "")
         text = f"The only rank ran {in_all}; nothing can be compared with it." if alone else f"The {ranks} agree in {in_all}."
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
     failed = failed_text(comparison.ranks)
     untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
-    ended = f"{failed}." if failed else "the run did not end in order."
+    lives = any(state.state in (RUNNING, WAITING) for state in comparison.ranks.values())
+    ended = f"{failed}." if failed else "the run goes on." if lives else "the run did not end in order."
     damaged = [rank for rank, state in comparison.ranks.items() if state.damage]
     if damaged and not failed:
         ended = f"the trace of {rank_list(damaged)} is damaged, so that the rest is not known."
