@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ddp_audit.cli.recorded import compared_trace
 from ddp_audit.compare.live import LiveComparison
@@ -205,26 +204,26 @@ def main() -> None:
     if set(args.kinds) - set(KINDS):
         parser.error(f"no fault is called {', '.join(sorted(set(args.kinds) - set(KINDS)))}")
     way = "torchrun" if args.torchrun else "forked"
-    kept = {key: Outcome(**{**one, "blamed": tuple(one["blamed"])}) for key, one in _kept().items()}
     for kind, world, position in [(kind, world, p) for world in args.world for kind in args.kinds for p in args.position]:
         if args.until and time.strftime("%H:%M") >= args.until:
             break
         key = f"{kind} {world} {position}"
-        if args.more and key in kept:
+        if args.more and key in _kept():
             continue
         for _ in range(TRIES):
-            outcome = kept[key] = run_one(kind, world, position, way)
+            outcome = run_one(kind, world, position, way)
             if not outcome.lost:
                 break
         print(f"{outcome.said}, {outcome.seconds} s", flush=True)
+        kept = {**_kept(), key: outcome}
         KEPT.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(asdict(one))}' for key, one in kept.items()) + "\n}\n")
     if args.write:
-        RESULT.write_text(page(list(kept.values())))
+        RESULT.write_text(page(list(_kept().values())))
 
 
-def _kept() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    return found
+def _kept() -> dict[str, Outcome]:
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return {key: Outcome(**{**one, "blamed": tuple(one["blamed"])}) for key, one in found.items()}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from ddp_audit.cli.recorded import compared_trace
 RESULT = Path(__file__).with_name("many_ranks.md")
 KEPT = RESULT.with_suffix(".json")
 KINDS = ("none", "operation", "sleep", "exception")
-STALL_AFTER = 10
+STALL_AFTER = 30
 MIB = 1 << 20
 Row = dict[str, Any]
 

@@ -119,7 +119,7 @@ def compare_run(
     for rank in run.meta.get("killed_ranks") or ():
         if isinstance(rank, int) and rank in run.ranks:
             run.ranks[rank].stopped = run.ranks[rank].state == KILLED
-            run.ranks[rank].lingers = not run.ranks[rank].stopped
+            run.ranks[rank].lingers = not (run.ranks[rank].stopped or run.ranks[rank].untraced)
     stalled = stalled or bool(run.meta.get("killed"))  # the launcher kills only what has stalled
     root = root or Path(str(run.meta.get("cwd") or "."))
     if aligner is None:

@@ -194,6 +194,10 @@ def headline(comparison: Comparison) -> Line:
     silent = len(comparison.silent)
     if comparison.verdict == DIVERGED:
         return Line(failure_text(comparison) or f"The {ranks} diverged.", "bad")
+    untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
+    if comparison.verdict == STALLED and untraced and not comparison.parted:
+        what = f"the tracing of {rank_list(untraced)} had ended, so that what they wait for is not known"
+        return Line(f"The {ranks} stalled: {what}.", "bad")
     if comparison.verdict == STALLED and not comparison.parted and _all_wait(comparison):
         return Line(f"The {ranks} stalled: all of them wait, their collectives agree, and no rank is missing.", "bad")
     lingering = [rank for rank, state in comparison.ranks.items() if state.lingers]
@@ -209,7 +213,6 @@ def headline(comparison: Comparison) -> Line:
         return Line(f"{text}{faults}", "bad" if silent else "good")
     agreed = "" if alone else f"The {ranks} agree in what is recorded; "
     failed = failed_text(comparison.ranks)
-    untraced = [rank for rank, state in comparison.ranks.items() if state.untraced]
     lives = any(state.state in (RUNNING, WAITING) for state in comparison.ranks.values())
     ended = f"{failed}." if failed else "the run goes on." if lives else "the run did not end in order."
     damaged = [rank for rank, state in comparison.ranks.items() if state.damage]

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -80,7 +81,7 @@ def install() -> None:
         tracer.when_open = _opened
         _state["tracer"] = tracer
     except Exception as error:
-        sys.stderr.write(f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
+        _cannot_start(error)
         return
     try:
         module = native.load_for_rank(os.environ.get(layout.ENV_NATIVE, native.AUTO))
@@ -95,6 +96,28 @@ def install() -> None:
         atexit.register(_leave)
     except Exception as error:
         tracer.fail(error)
+
+
+def _cannot_start(error: Exception) -> None:
+    """Says that this process is not traced, and where it is a rank also in a file: nobody must take it for one that is missing."""
+    try:
+        from ddp_audit.trace.worker.tracer import Tracer
+
+        rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        tracer = Tracer(os.path.abspath(os.environ[layout.ENV_DIRECTORY]))
+        if rank.isdigit() and world_size.isdigit() and tracer.open(int(rank), int(world_size)):
+            _state["tracer"] = tracer
+            with suppress(Exception):
+                from ddp_audit.trace.worker.watch import Watch
+
+                _state["watch"] = Watch(tracer)  # goes on to show where the process stands
+                os.register_at_fork(after_in_child=_forked)
+                atexit.register(_leave)
+            tracer.fail(error)
+            return
+    except Exception:  # then a line is all that can be left
+        pass
+    sys.stderr.write(f"ddp-audit: this process is not traced: {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
 
 
 def parts() -> dict[str, tuple[Any, str]]:
