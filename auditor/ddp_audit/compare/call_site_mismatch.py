@@ -89,6 +89,8 @@ class Crossed:
             nexts = [group.entries[r].get(crossing.index + 1) for r in (first_ranks[0], ranks[0])]
             sites = [None if entry is None else _site(entry.event) for entry in (first, other, *nexts)]
             if not self._is_legal(first.event, other.event, sites):
+                if first.event.op == "barrier":
+                    return explain.CROSSED_BARRIER
                 return explain.CROSSED_SWAPPED if _swapped(sites) or self._swapped_texts(sites) else explain.CROSSED_OTHER
         return None
 

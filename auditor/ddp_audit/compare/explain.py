@@ -346,4 +346,5 @@ CROSSED_FORWARD = (
     "forward follows."
 )
 CROSSED_SWAPPED = "The ranks issue two collectives of equal shape in opposite order: nothing fails, and the values are mixed."
+CROSSED_BARRIER = "A barrier carries no values, so nothing is mixed, but the ranks wait for each other at different places."
 CROSSED_OTHER = "The arguments are equal, so nothing fails here, but the ranks exchange values of different meaning."

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ddp_audit.compare.sequence import Divergence
 from ddp_audit.events import COLLECTIVE, DDP_BUFFERS, DDP_CONSTRUCTOR, STEP, SYNC_BATCHNORM, USER, Event
 from ddp_audit.explore.exact import FAILS, OPEN, Bounds, Job, Run, interpreted, predict, together
 from ddp_audit.explore.exact.built import Unlike
@@ -163,7 +164,12 @@ class Predicted:
 def _surely_completes(run: Run) -> bool:
     """Whether a run was followed to its end with nothing unknown, and its ranks issue the same."""
     whole = run.kind == COMPLETES and run.is_whole and run.outcome.certain and run.world_size == len(run.sequences)
-    return whole and not any(run.doubts.values()) and not run.bounds and not run.divergences()
+    return whole and not any(run.doubts.values()) and not run.bounds and all(map(_is_harmless, run.divergences()))
+
+
+def _is_harmless(divergence: Divergence) -> bool:
+    """Whether ranks met in one barrier from different places: it carries no value."""
+    return divergence.is_notice and all(event is not None and event.op == "barrier" for event in divergence.ranks.values())
 
 
 def predicted(job: Job, *, both_ways: bool = False) -> Predicted:

@@ -23,6 +23,7 @@ from ddp_audit.program.values import (
     Obj,
     Unknown,
     Value,
+    leaf,
     the_object,
 )
 
@@ -93,14 +94,19 @@ def _add_argument(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value],
         lw.program.aliases.setdefault(other, name)
         if other in lw.overrides and name not in lw.overrides:
             lw.overrides = {**lw.overrides, name: lw.overrides[other]}
-    if _is_required(flags, kwargs) and name not in lw.overrides and names.by_name(name) is None:
-        value: Value = Unknown(text=name)  # each run gives it one, equal on all ranks
+    of_launcher = next(
+        (flag for flag in flags if flag.startswith("--") and flag.strip("-").replace("-", "_") == "local_rank"), None
+    )
+    if of_launcher is not None:  # under whatever name the script reads it: torch.distributed.launch and deepspeed pass it
+        value: Value = leaf("local_rank")
+    elif _is_required(flags, kwargs) and name not in lw.overrides and names.by_name(name) is None:
+        value = Unknown(text=name)  # each run gives it one, equal on all ranks
     else:
         value = _argument_value(lw, node, name, kwargs)
     lw.parsers.setdefault(target.key, {})[name] = value
     lw.flags.setdefault(target.key, []).extend(flags)
-    if name == "local_rank":
-        lw.emit(node, LocalRankOption(default=kwargs.get("default", Const(value=None)), name=long, flags=flags))
+    if of_launcher is not None:
+        lw.emit(node, LocalRankOption(default=kwargs.get("default", Const(value=None)), name=of_launcher, flags=flags))
     return Const(value=None)
 
 

@@ -28,7 +28,7 @@ from ddp_audit.program.nodes import (
 )
 from ddp_audit.program.operations import operation
 from ddp_audit.program.slots import Key
-from ddp_audit.program.state import FunctionInfo
+from ddp_audit.program.state import ClassInfo, FunctionInfo
 from ddp_audit.program.values import (
     RANDOM,
     RANK,
@@ -91,6 +91,9 @@ CONTRACTS.names.update({name: _plain_sampler(name, source) for name, source in n
 def _loader(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     arguments = given("torch.utils.data.DataLoader", args, kwargs)
     made = Obj(key=("loader", lw.span(node), lw.way()), kind="loader", made=lw.span(node), info=arguments, text=lw.text(node))
+    for data in options(arguments["dataset"]) if "dataset" in arguments else ():
+        if isinstance(data, Obj) and isinstance(data.cls, ClassInfo):  # a data set, whatever it is derived from
+            lw.classes_of.setdefault(data.key, data.cls)
     lw.emit(node, LoaderMade(target=made, args=arguments))
     for name in ("sampler", "batch_sampler", "dataset"):
         if name in arguments:

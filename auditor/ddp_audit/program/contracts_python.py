@@ -21,6 +21,7 @@ from ddp_audit.program.values import (
     RANK,
     SIGNAL,
     UNIFORM,
+    Alt,
     Bound,
     Const,
     Expr,
@@ -348,15 +349,30 @@ def _nullcontext(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[s
     return Obj(key=("nullcontext",), kind="context", info="", text=lw.text(node))
 
 
-@CONTRACTS.of("copy.deepcopy", "copy.copy")
+@CONTRACTS.of("copy.copy")
+def _shallow_copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return args[0] if args else Unknown()  # a module's holds the same parameters
+
+
+@CONTRACTS.of("copy.deepcopy")
 def _copy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args and isinstance(args[0], Obj) and args[0].kind in ("module", "ddp"):
-        inner = args[0]
-        made = Obj(key=("copy", lw.span(node)), kind="module" if inner.kind == "ddp" else inner.kind, cls=inner.cls, text="copy")
-        lw.children.setdefault(made.key, set()).add(inner.key)
-        lw.program.modules.objects[made.key] = made
-        return made
-    return args[0] if args else Unknown()
+    return _copied(lw, node, args[0]) if args else Unknown()
+
+
+def _copied(lw: Lowering, node: ast.Call, value: Value) -> Value:
+    """A deep copy: of a module another module, with parameters of its own; of one of several, a copy of whichever it is."""
+    match value:
+        case Obj(kind="module" | "ddp"):
+            key = ("copy", lw.span(node), value.key)
+            made = Obj(key=key, kind="module", cls=value.cls, text="copy")
+            lw.children.setdefault(made.key, set()).add(value.key)
+            lw.program.modules.objects[made.key] = made
+            return made
+        case Alt(options=several):
+            return replace(value, options=tuple(_copied(lw, node, one) for one in several))
+        case Expr(op="ifexp", args=(chooser, then, orelse)):
+            return replace(value, args=(chooser, _copied(lw, node, then), _copied(lw, node, orelse)))
+    return value
 
 
 def _items_method(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -13,6 +13,7 @@ from ddp_audit.program.code import every, names_in
 from ddp_audit.program.loading import loaders_in
 from ddp_audit.program.meaning import says
 from ddp_audit.program.model import CallItem, Guard
+from ddp_audit.program.nodes import Traffic
 from ddp_audit.program.operations import operation
 from ddp_audit.program.state import ClassInfo, Frame, FunctionInfo, merge_value
 from ddp_audit.program.stub_lookup import stub_of
@@ -103,6 +104,8 @@ def call_function(
             if len(lw.active) >= _MAX_DEPTH
             else f"{info.name} was called from too many places"
         )
+        if id(info.node) in lw.communicating or id(info.node) not in lw.inlined:
+            lw.passes_over()
         return unknown
     known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
     if lw.observer is None and known.stands_for(values, receiver):
@@ -112,7 +115,7 @@ def call_function(
             return known.result if known.result is not None else unknown
         if not any(guard.taint for guard in lw.guards):
             known.given.append(tuple(values))
-    before = lw.effects
+    before, first = lw.effects, len(lw.program.nodes)
     lw.steps += 1
     lw.inlined.add(id(info.node))
     lw.frame_count += 1
@@ -146,6 +149,8 @@ def call_function(
     if call_site is not None:
         lw.calls.pop()
     lw.active.pop()
+    if any(isinstance(made, Traffic) for made in lw.program.nodes[first:]):
+        lw.communicating.add(id(info.node))
     body = lw.block
     lw.here, lw.grad, lw.block, lw.loops, lw.constructor_base = saved
     if constructs and receiver is not None:

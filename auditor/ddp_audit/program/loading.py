@@ -147,6 +147,8 @@ def _shares_out(program: Program, value: Value) -> bool | None:
         case Obj(cls=ClassInfo() as info):
             if speaks_of(info, *_SHARDS) or any(b.endswith(DISTRIBUTED) for b in info.outside_bases()):
                 return True
+            if any(_holds_share(held) for held in program.contents.get(value.key, {}).values()):
+                return True
             if value.kind == "sampler" and any(_shares_out(program, part) for part in _samplers_inside(value)):
                 return True
             return None if value.kind == "iterable-dataset" else _parts_share(program, value)
@@ -155,6 +157,11 @@ def _shares_out(program: Program, value: Value) -> bool | None:
         case Obj(kind="dataset"):
             return _parts_share(program, value)
     return None
+
+
+def _holds_share(held: Value) -> bool:
+    """Whether what an object keeps in an attribute is of its rank: a list of its own indices, a part of the files."""
+    return by_rank(held) or any(isinstance(one, Items) and any(map(by_rank, one.items)) for one in options(held))
 
 
 def _parts_share(program: Program, value: Obj) -> bool | None:

@@ -135,6 +135,7 @@ class Lowering:
         self.frame_count = 0
         self.wrapped = self.program.modules.wrapped  # wrapper by the key of its inner module
         self.call_counts: dict[int, int] = {}  # calls inlined, by id() of the definition
+        self.communicating: set[int] = set()  # id() of definitions in which a collective or a wrapper was met
         self.classes_of: dict[tuple[Any, ...], ClassInfo] = {}  # of the modules and data sets that were made
         self.own_buffers: dict[tuple[Any, ...], dict[Span, BufferSite]] = {}  # by key of the module that registers them
         self.defined: dict[tuple[Any, str], ast.stmt] = {}  # where a module global was last bound to a constant
@@ -173,6 +174,7 @@ class Lowering:
             return None
         if len(self.program.nodes) >= MAX_NODES:
             self.limit(f"more than {MAX_NODES} relevant operations")
+            self.passes_over()
             return None
         made.span, made.function, made.text, made.number = self.span(node), self.here.name, self.text(node), len(self.program.nodes)
         made.guards, made.loops, made.calls = self.conditions(), tuple(self.loops), tuple(self.calls)
@@ -194,6 +196,12 @@ class Lowering:
         """Notes a bound that was hit."""
         if what not in self.program.limits:
             self.program.limits.append(what)
+
+    def passes_over(self) -> None:
+        """Notes that what comes here is not read, where only some ranks come here: it may be what the others do elsewhere."""
+        number = len(self.program.nodes)
+        if not self.muted and self.program.unread[-1:] != [number] and any(guard.test.taint for guard in self.guards):
+            self.program.unread.append(number)
 
     def note_library(self, name: str) -> None:
         """Notes that a library is imported."""
@@ -352,6 +360,7 @@ class Lowering:
                 whole = self.most_steps == MAX_STEPS
                 spent = f"{MAX_STEPS} steps" if whole else f"{LEFTOVER_STEPS} steps in functions that nothing calls"
                 self.limit(f"more than {spent}")
+                self.passes_over()
                 return None
             left = self.statement(statement)
             if left:

@@ -153,6 +153,7 @@ class Program:
     contents: dict[tuple[Any, ...], dict[str, Value]] = field(default_factory=dict)  # attributes of data sets, by their key
     world_size: int | None = None
     limits: list[str] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)  # the next node's number where what some ranks do was given up on
     passed_by: set[tuple[str, int, int]] = field(default_factory=set)  # arms that this job does not take: path, first and last line
     executed: bool = True  # False where the entry is a library file whose functions were lowered one by one
 

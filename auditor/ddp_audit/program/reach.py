@@ -14,8 +14,9 @@ from typing import Any
 from ddp_audit.findings import Span
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program.meaning import says
-from ddp_audit.program.model import Branch, CallItem, Guard, Item, Node, Program, TryItem
+from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
+from ddp_audit.program.roots import roots
 from ddp_audit.program.switched_options import the_option
 from ddp_audit.program.tensors import on_rank
 from ddp_audit.program.values import (
@@ -184,7 +185,7 @@ def find_unmatched_collectives(program: Program) -> list[UnmatchedCollective]:
     found: dict[int, UnmatchedCollective] = {}
     for traffic in _roots(program):
         for nodes, atoms in _scenarios(traffic):
-            for part in _one_sided_in(nodes, program.world_size, atoms):
+            for part in _one_sided_in(nodes, program, atoms):
                 found.setdefault(part.node.number, part)
     return [found[number] for number in sorted(found)]
 
@@ -216,15 +217,15 @@ def _asks(test: Value, name: str) -> bool:
     return any(default.name == name for default in defaults_in(test))
 
 
-def _one_sided_in(traffic: Sequence[Traffic], world_size: int | None, atoms: dict[str, Any]) -> Iterator[UnmatchedCollective]:
-    for job in worlds_by_size(world_size):
+def _one_sided_in(traffic: Sequence[Traffic], program: Program, atoms: dict[str, Any]) -> Iterator[UnmatchedCollective]:
+    for job in worlds_by_size(program.world_size):
         ranks = [replace(world, atoms=atoms) for world in job] if atoms else job
         groups = {n.number: members(group_of(n), ranks[0]) or frozenset() for n in traffic}
         pairs = [(ranks[0], world) for world in ranks[1:]] + list(itertools.pairwise(ranks[1:]))
         for one, other in pairs:
             shared = [n for n in traffic if {one.rank, other.rank} <= groups[n.number]]
-            yield from _between_ranks(shared, one, other)
-    yield from _between_answers(traffic)
+            yield from _between_ranks(shared, one, other, program.unread)
+    yield from _between_answers(traffic, program.unread)
 
 
 def worlds_by_size(world_size: int | None) -> list[list[World]]:
@@ -240,45 +241,15 @@ def group_of(node: CallNode) -> Value | None:
 
 def _roots(program: Program) -> Iterator[list[Traffic]]:
     """Collectives of the script, and those of each function that nothing calls, in order of execution."""
-    of_leftovers: set[int] = set()
-    blocks: list[list[Node]] = []
-    for item in program.tree:
-        if isinstance(item, CallItem):
-            inside = nodes_in(item.body)
-            if inside and inside[0].calls[:1] != (item.span,):
-                of_leftovers.update(n.number for n in inside)
-                blocks.append(inside)
-    blocks.insert(0, [n for n in program.nodes if n.number not in of_leftovers])
-    for block in blocks:
-        traffic: list[Traffic] = [n for n in block if isinstance(n, Collective) or (isinstance(n, Wrap) and n.style == "ddp")]
+    for nodes in roots(program):
+        traffic: list[Traffic] = [n for n in nodes if isinstance(n, Collective) or (isinstance(n, Wrap) and n.style == "ddp")]
         if traffic:
             yield traffic
 
 
-def nodes_in(items: Sequence[Item]) -> list[Node]:
-    """Every node in some blocks, in order."""
-    found: list[Node] = []
-    _collect(items, found)
-    return found
-
-
-def _collect(items: Sequence[Item], found: list[Node]) -> None:
-    for item in items:
-        if isinstance(item, Node):
-            found.append(item)
-        elif isinstance(item, Branch):
-            _collect(item.then, found)
-            _collect(item.orelse, found)
-        elif isinstance(item, TryItem):
-            for block in (item.body, *item.handlers, item.final):
-                _collect(block, found)
-        else:
-            _collect(item.body, found)
-
-
-def _between_ranks(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[UnmatchedCollective]:
+def _between_ranks(traffic: Sequence[Traffic], one: World, other: World, unread: Sequence[int]) -> Iterator[UnmatchedCollective]:
     """What two ranks of one job do not issue alike."""
-    for mine, theirs in _apart(traffic, one, other):
+    for mine, theirs in _apart(traffic, one, other, unread):
         for left, right, difference in _unmatched(mine, theirs):
             part = _part(left, right, difference, one, other)
             if part is not None:
@@ -290,7 +261,7 @@ def met_in_branches(program: Program) -> Iterator[tuple[Collective, Collective, 
     for traffic in _roots(program):
         for job in worlds_by_size(program.world_size):
             for one, other in itertools.pairwise(job):
-                for mine, theirs in _apart(traffic, one, other):
+                for mine, theirs in _apart(traffic, one, other, program.unread):
                     for left, right in zip(mine, theirs, strict=False):
                         if _token(left) != _token(right):
                             break
@@ -298,19 +269,28 @@ def met_in_branches(program: Program) -> Iterator[tuple[Collective, Collective, 
                             yield left, right, one, other
 
 
-def _apart(traffic: Sequence[Traffic], one: World, other: World) -> Iterator[tuple[list[Traffic], list[Traffic]]]:
-    """What each of two ranks issues alone between collectives that both reach at one place."""
+def _apart(
+    traffic: Sequence[Traffic], one: World, other: World, unread: Sequence[int]
+) -> Iterator[tuple[list[Traffic], list[Traffic]]]:
+    """What each of two ranks issues alone between collectives that both reach at one place, and where nothing was passed over."""
     mine: list[Traffic] = []
     theirs: list[Traffic] = []
     for node in (*traffic, None):
         here, there = (False, False) if node is None else (issues(node, one), issues(node, other))
         if node is None or (here and there):
-            yield mine, theirs
+            if not _was_passed_over(unread, [*mine, *theirs], node):
+                yield mine, theirs
             mine, theirs = [], []
         elif here:
             mine.append(node)
         elif there:
             theirs.append(node)
+
+
+def _was_passed_over(unread: Sequence[int], alone: Sequence[Traffic], end: Traffic | None) -> bool:
+    """Whether something was not read between the first of some collectives and the one behind them all."""
+    first = min((node.number for node in alone), default=0)
+    return bool(alone) and any(first <= number and (end is None or number <= end.number) for number in unread)
 
 
 def _part(left: Traffic, right: Traffic | None, difference: str, one: World, other: World) -> UnmatchedCollective | None:
@@ -327,7 +307,7 @@ def issues(node: Node, world: World) -> bool:
     return all(holds(g.test, world) in (None, g.polarity) for g in node.guards if RANK in g.test.taint)
 
 
-def _between_answers(traffic: Sequence[Traffic]) -> Iterator[UnmatchedCollective]:
+def _between_answers(traffic: Sequence[Traffic], unread: Sequence[int]) -> Iterator[UnmatchedCollective]:
     """What ranks issue where a condition on their own data, files, clock or random numbers holds, against where it does not."""
     keys: dict[str, Taint] = {}
     for node in traffic:
@@ -344,7 +324,7 @@ def _between_answers(traffic: Sequence[Traffic]) -> Iterator[UnmatchedCollective
             if entry is not None and mine:
                 (yes if _key(mine[0])[1] else no).append(entry)
                 continue
-            for left, right, difference in _unmatched(yes, no):
+            for left, right, difference in [] if _was_passed_over(unread, [*yes, *no], entry) else _unmatched(yes, no):
                 guard = next(g for g in left.guards if _key(g)[0] == key)
                 if guard.via != "early-exit":
                     yield UnmatchedCollective(left, guard, taint, right, difference)
@@ -476,7 +456,6 @@ __all__ = [
     "loop_leaves",
     "members",
     "met_in_branches",
-    "nodes_in",
     "reduce_op",
     "turns",
     "worlds_by_size",

@@ -80,12 +80,12 @@ from ddp_audit.program.reach import (
     local_taint,
     members,
     met_in_branches,
-    nodes_in,
     rank_list,
     reduce_op,
     turns,
     worlds_by_size,
 )
+from ddp_audit.program.roots import nodes_in, root_of
 from ddp_audit.program.streams import is_new, made_by_chance, one_stream, seed_of_all, seeds_of
 from ddp_audit.program.switched_options import default_values
 from ddp_audit.program.sync import (
@@ -200,6 +200,7 @@ __all__ = [
     "passes_of",
     "rank_list",
     "reduce_op",
+    "root_of",
     "rows",
     "runs_with",
     "samplers_of",

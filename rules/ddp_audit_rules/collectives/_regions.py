@@ -70,7 +70,7 @@ def left_out(program: Program, jump: Jump) -> Iterator[Node]:
     before: list[Node] = []
     for node in program.of(Collective, Forward, Backward, Step):  # the kinds that `is_together` knows
         in_loop = any(loop in node.loops for loop in around)
-        in_call = node.calls[:depth] == jump.calls and (len(node.calls) > depth or node.function == jump.function)
+        in_call = node.calls[:depth] == jump.calls and _in_function(program, node, jump)
         if not is_together(program, node) or _excluded(node, jump):
             continue
         if node.number > jump.number and (what == "exit" or in_loop or (what == "return" and in_call)):
@@ -79,6 +79,18 @@ def left_out(program: Program, jump: Jump) -> Iterator[Node]:
             before.append(node)
     # Of the other iterations, what the fewest conditions stand before: it comes in each of them.
     yield from sorted(before, key=lambda node: len(node.guards))
+
+
+def _in_function(program: Program, node: Node, jump: Node) -> bool:
+    """Whether a node, or the call that leads to it, stands in the function that the jump leaves.
+
+    Calls alone do not say so: a function that nothing calls is read on its own, with no call before it, as the script is.
+    """
+    if len(node.calls) == len(jump.calls):
+        return node.function == jump.function
+    call = node.calls[len(jump.calls)]
+    left = function_at(program, jump.span.path, jump.span.line)
+    return call.path == jump.span.path and function_at(program, call.path, call.line) is left
 
 
 def _contains(program: Program, jump: Node, line: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ddp_audit.compare.faults import GRADIENTS_NOT_REDUCED, PARAMETERS_DIFFER
@@ -11,7 +11,7 @@ from ddp_audit.events import BACKWARD, EXCEPTION, STEP
 from ddp_audit.findings import Related
 from ddp_audit.tree.nodes import Backward, Collective, Node, OptimizerMade, Program, Step, UnfollowedCall, Wrap, ZeroGrad
 from ddp_audit.tree.questions import forwards_behind, module_of, owners_of, says, unwrapped
-from ddp_audit.tree.values import Const, Key, Obj
+from ddp_audit.tree.values import Const, Key, Obj, Value, options
 from ddp_audit_rules.facts.evidence import has_fault
 
 N = TypeVar("N", bound=Node)
@@ -27,13 +27,21 @@ def works_on(program: Program, optimizer: Obj | None, wrapper: Obj) -> bool | No
     """Whether an optimizer has parameters of a wrapper; None where that is not known."""
     if optimizer is None or optimizer.kind not in ("optimizer", "scaler"):
         return None
+    inside = [one for one in _held(optimizer) if isinstance(one, Obj) and one.kind == "optimizer" and one != optimizer]
+    if inside:  # an optimizer around another, or around one of several
+        answers = [works_on(program, one, wrapper) for one in inside]
+        return True if True in answers else None if None in answers else False
     owners, complete = owners_of(optimizer.info)
     keys = wrapped_keys(program, wrapper)
-    if any(owner.module.key in keys for owner in owners):
+    if any(owner.module.key in keys or wrapper.key in program.modules.inside(owner.module.key) for owner in owners):
         return True
     if complete and owners:
         return False
     return True if len({n.object.key for n in program.of(OptimizerMade) if n.object is not None}) == 1 else None
+
+
+def _held(optimizer: Obj) -> Sequence[Value]:
+    return list(options(optimizer.info)) if isinstance(optimizer.info, Value) else []
 
 
 def after(program: Program, node: Node, *kinds: type[N]) -> Iterator[N]:
@@ -56,18 +64,35 @@ def excludes(one: Node, other: Node) -> bool:
 def reaches_step(program: Program, backward: Node, wrapper: Obj) -> bool | None:
     """Whether an optimizer of the wrapper steps with what a backward left, before it is zeroed; None where that is not known."""
     unsure = False
+    # Zeroed under conditions that the backward does not stand under; of optimizers that are not known, for steps of such.
+    zeroed: list[tuple[ZeroGrad, bool | None]] = []
     for node in after(program, backward, Step, ZeroGrad):
         if excludes(node, backward):
             continue
         mine = works_on(program, node.object, wrapper)
         if node.object is not None and node.object.kind in ("ddp", "module"):
             mine = node.object.key in (wrapper.key, getattr(wrapper.info, "key", None))
+        if any(mine == of_zero and _comes_before(zero, node) for zero, of_zero in zeroed):
+            continue
         if mine and isinstance(node, Step):
             return True
         if mine and isinstance(node, ZeroGrad) and all(any(g is own for own in backward.guards) for g in node.guards):
             return None if unsure else False
+        if mine is not False and isinstance(node, ZeroGrad):
+            zeroed.append((node, mine))
         unsure = unsure or (mine is None and isinstance(node, Step))
     return None if unsure or not program.has(Step) else False
+
+
+def is_only_looked_at(program: Program, backward: Node, wrapper: Obj) -> bool:
+    """Whether the optimizer of a wrapper never steps with what a backward left, though it steps elsewhere."""
+    known = any(works_on(program, step.object, wrapper) is not False for step in program.of(Step))
+    return known and reaches_step(program, backward, wrapper) is False
+
+
+def _comes_before(zero: Node, node: Node) -> bool:
+    """Whether a node is only reached where something before it was: under its conditions, in its loops."""
+    return all(any(g is own for own in node.guards) for g in zero.guards) and node.loops[: len(zero.loops)] == zero.loops
 
 
 def trained_after(program: Program, wrapper: Obj, node: Node) -> Backward | None:

@@ -9,7 +9,8 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import OUTSIDE
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule
-from ddp_audit.tree.nodes import OptimizerMade, Program, Wrap
+from ddp_audit.tree.nodes import Init, OptimizerMade, Program, Spawn, Step, Wrap
+from ddp_audit.tree.questions import root_of
 from ddp_audit.tree.values import Obj, options
 from ddp_audit_rules.facts.parted import replicas
 from ddp_audit_rules.facts.training import reduced_by_hand, shared_again
@@ -78,7 +79,9 @@ dist.destroy_process_group()
         for optimizer in program.of(OptimizerMade):
             for outside, part in outside_modules(program, optimizer):
                 where = part.span if part is not None else outside.made
-                if where is not None and where not in reported and not is_frozen(program, outside):
+                if where is None or _is_of_another_job(program, optimizer):
+                    continue
+                if where not in reported and not is_frozen(program, outside):
                     reported.add(where)
                     yield self._finding(program, optimizer, outside, part, wraps)
 
@@ -121,3 +124,15 @@ dist.destroy_process_group()
         if not compared:
             return "not-exercised"
         return "confirmed" if any(len(values) > 1 for values in compared) else "not-observed"
+
+
+def _is_of_another_job(program: Program, optimizer: OptimizerMade) -> bool:
+    """Whether an optimizer takes its steps where there is no group yet, though the program starts one: as a single process.
+
+    So notebooks and examples show training on one device before that on several, or in a function of its own.
+    """
+    nodes = root_of(program, optimizer)
+    made = optimizer.object
+    steps = [n for n in nodes if isinstance(n, Step) and made is not None and n.object is not None and n.object.key == made.key]
+    starts = [n.number for n in nodes if isinstance(n, (Init, Spawn, Wrap))]
+    return program.has(Init, Spawn) and bool(steps) and all(step.number < min(starts, default=step.number + 1) for step in steps)

@@ -11,6 +11,7 @@ from ddp_audit.rule import Context, Rule
 from ddp_audit.tree.nodes import Backward, Collective, Forward, Node, Program
 from ddp_audit.tree.questions import first_of_each_place, forwards_behind, says
 from ddp_audit_rules.facts.evidence import is_at
+from ddp_audit_rules.facts.training import is_only_looked_at
 
 
 class WrapperBypassed(Rule):
@@ -79,6 +80,8 @@ dist.destroy_process_group()
             if not inner or any(n.through != "module" for n in inner):
                 continue
             if any(_armed(program, backward, n) for n in inner) or _reduced_by_hand(program, backward):
+                continue
+            if all(n.object is not None and is_only_looked_at(program, backward, n.object) for n in inner):
                 continue
             yield self._finding(program, backward, min(inner, key=lambda n: (len(n.calls), n.number)))
 
