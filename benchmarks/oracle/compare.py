@@ -11,9 +11,10 @@ from ddp_audit.events import BACKWARD, COLLECTIVE, FORWARD, STEP, USER, Event
 from ddp_audit.explore.exact import Job, Run, predict
 from ddp_audit.machine.matching import COMPLETES
 from ddp_audit.program import lower
+from ddp_audit.program.differing import differs
 from ddp_audit.program.model import Node, Program
 from ddp_audit.program.nodes import Seed
-from ddp_audit.program.values import World, differs, evaluate, worlds
+from ddp_audit.program.values import World, evaluate, worlds
 from ddp_audit.source.project import Project
 from oracle.standin import COMPLETED, EXITED, PROGRAM, RAISED, WAITING, Execution, RankRun
 

@@ -273,3 +273,32 @@ def test_a_share_that_a_class_of_the_project_holds(name: str, tmp_path: Path) ->
     shared, same = DEALS[name]
     assert findings("DDP301", audited(tmp_path, START + DEALT.replace("{part}", shared))) == []
     assert findings("DDP301", audited(tmp_path, START + DEALT.replace("{part}", same)))
+
+
+# ---- what only some would reach anyway, and values that are equal after all
+
+
+@pytest.mark.parametrize("asked", ["os.path.exists('flag')", "len(os.listdir('.')) > 3"])
+def test_a_continue_before_what_the_rank_may_not_reach_anyway(asked: str, tmp_path: Path) -> None:
+    loop = "for name in os.listdir('data')[rank::world]:\n    if name in os.listdir('done'):\n        continue\n"
+    behind = f"    if {asked}:\n        dist.barrier()\n"
+    assert findings("DDP203", audited(tmp_path, START + loop + behind)) == []
+    assert findings("DDP203", audited(tmp_path, START + loop + "    dist.barrier()\n"))
+
+
+SIZES = {
+    "an arm of the launcher": "if known and args.local_rank != -1:\n    size = int(os.environ['WORLD_SIZE'])\nelse:\n    size = 1\n",
+    "another arm": "if not known or args.local_rank < 0:\n    size = 1\nelse:\n    size = dist.get_world_size()\n",
+    "a conditional expression": "size = world if known and args.local_rank >= 0 else 1\n",
+}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_a_size_that_is_chosen_alike_on_all_ranks(size: str, tmp_path: Path) -> None:
+    head = (
+        START + "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--local_rank', type=int, default=-1)\n"
+        "args = parser.parse_args()\nknown = bool(open('settings').read())\n"
+    )
+    made = "group = dist.new_group(list(range(size)))\n"
+    assert findings("DDP209", audited(tmp_path, head + size + made)) == []
+    assert findings("DDP209", audited(tmp_path, head + size + made.replace("range(size)", "range(rank, size)")))

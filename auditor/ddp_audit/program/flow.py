@@ -15,6 +15,7 @@ from ddp_audit.program import (
     iteration,
     names,
 )
+from ddp_audit.program.differing import differs
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.guards import NoSync
 from ddp_audit.program.lists import after_a_loop, as_list
@@ -37,7 +38,6 @@ from ddp_audit.program.values import (
     Taint,
     Unknown,
     Value,
-    differs,
     named,
     options,
     the_object,

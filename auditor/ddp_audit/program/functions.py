@@ -99,13 +99,9 @@ def call_function(
         return unknown
     lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1
     if len(lw.active) >= _MAX_DEPTH or lw.call_counts[id(info.node)] > _MAX_CALLS_OF_ONE:
-        lw.limit(
-            f"calls nested deeper than {_MAX_DEPTH}"
-            if len(lw.active) >= _MAX_DEPTH
-            else f"{info.name} was called from too many places"
-        )
-        if id(info.node) in lw.communicating or id(info.node) not in lw.inlined:
-            lw.passes_over()
+        deep = f"calls nested deeper than {_MAX_DEPTH}" if len(lw.active) >= _MAX_DEPTH else ""
+        sends = id(info.node) in lw.communicating or id(info.node) not in lw.inlined  # or may send
+        lw.limit(deep or f"{info.name} was called from too many places", unread=sends)
         return unknown
     known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
     if lw.observer is None and known.stands_for(values, receiver):

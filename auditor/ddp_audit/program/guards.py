@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddp_audit.findings import Span
-from ddp_audit.program.values import UNIFORM, Obj, Taint, Value, World, differs, holds, truth, worlds
+from ddp_audit.program.differing import differs
+from ddp_audit.program.values import UNIFORM, Obj, Taint, Value, World, holds, truth, worlds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,6 +31,7 @@ from ddp_audit.program import (
     presence,
 )
 from ddp_audit.program.classes import make_class
+from ddp_audit.program.differing import differs
 from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.guards import NoSync
 from ddp_audit.program.implied import without_implied
@@ -51,7 +52,6 @@ from ddp_audit.program.values import (
     Value,
     conjuncts,
     defaults_in,
-    differs,
     named,
     truth,
     worlds,
@@ -173,8 +173,7 @@ class Lowering:
         if self.muted:
             return None
         if len(self.program.nodes) >= MAX_NODES:
-            self.limit(f"more than {MAX_NODES} relevant operations")
-            self.passes_over()
+            self.limit(f"more than {MAX_NODES} relevant operations", unread=True)
             return None
         made.span, made.function, made.text, made.number = self.span(node), self.here.name, self.text(node), len(self.program.nodes)
         made.guards, made.loops, made.calls = self.conditions(), tuple(self.loops), tuple(self.calls)
@@ -192,15 +191,12 @@ class Lowering:
             kept = self.kept_guards[guards] = without_implied(guards, self.worlds)
         return kept
 
-    def limit(self, what: str) -> None:
-        """Notes a bound that was hit."""
+    def limit(self, what: str, *, unread: bool = False) -> None:
+        """Notes a bound that was hit. `unread`: what comes here was not read, though it may be what other ranks do elsewhere."""
         if what not in self.program.limits:
             self.program.limits.append(what)
-
-    def passes_over(self) -> None:
-        """Notes that what comes here is not read, where only some ranks come here: it may be what the others do elsewhere."""
         number = len(self.program.nodes)
-        if not self.muted and self.program.unread[-1:] != [number] and any(guard.test.taint for guard in self.guards):
+        if unread and not self.muted and self.program.unread[-1:] != [number] and any(g.test.taint for g in self.guards):
             self.program.unread.append(number)
 
     def note_library(self, name: str) -> None:
@@ -359,8 +355,7 @@ class Lowering:
             if self.steps > self.most_steps:
                 whole = self.most_steps == MAX_STEPS
                 spent = f"{MAX_STEPS} steps" if whole else f"{LEFTOVER_STEPS} steps in functions that nothing calls"
-                self.limit(f"more than {spent}")
-                self.passes_over()
+                self.limit(f"more than {spent}", unread=True)
                 return None
             left = self.statement(statement)
             if left:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddp_audit.findings import Span
+from ddp_audit.program.differing import differs
 from ddp_audit.program.model import Guard
 from ddp_audit.program.state import ClassInfo, FunctionInfo
-from ddp_audit.program.values import Ext, Func, Obj, Taint, Value, differs, evaluate, options, worlds
+from ddp_audit.program.values import Ext, Func, Obj, Taint, Value, evaluate, options, worlds
 
 if TYPE_CHECKING:
     from typing import Any

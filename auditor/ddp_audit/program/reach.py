@@ -13,6 +13,7 @@ from typing import Any
 
 from ddp_audit.findings import Span
 from ddp_audit.knowledge.kinds import is_kind
+from ddp_audit.program.differing import differs
 from ddp_audit.program.meaning import says
 from ddp_audit.program.model import Guard, Node, Program
 from ddp_audit.program.nodes import CallNode, Collective, Traffic, Wrap
@@ -35,7 +36,6 @@ from ddp_audit.program.values import (
     Value,
     World,
     defaults_in,
-    differs,
     evaluate,
     holds,
     loop_leaves,

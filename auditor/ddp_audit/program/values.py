@@ -7,7 +7,7 @@ a library, or `Unknown` with its taint: the reasons for which it can differ betw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -394,57 +394,6 @@ def loop_leaves(value: Value) -> Iterator[str]:
     elif isinstance(value, Items):
         for inner in value.items:
             yield from loop_leaves(inner)
-
-
-def differs(value: Value, where: Iterable[World]) -> Taint:
-    """The reasons for which a value differs between the ranks of one job: empty where it is computable and equal on all of them."""
-    if not value.taint:
-        return UNIFORM
-    by_job: dict[tuple[int, int], set[Any]] = {}
-    for world in where:
-        result = evaluate(value, world)
-        if result is MISSING:
-            return _free_taint(value)
-        try:
-            by_job.setdefault((world.world_size, world.local_world_size), set()).add(result)
-        except TypeError:
-            return value.taint
-    return value.taint if any(len(results) > 1 for results in by_job.values()) else UNIFORM
-
-
-def _free_taint(value: Value) -> Taint:
-    """Taint of a value that cannot be computed.
-
-    That of `and` / `or` operands which do not come out equal on all ranks; a comparison with words asks a setting, which only the
-    rank makes differ. What is None or a list asks whether it is there, and that is a matter of what decided so.
-    """
-    if isinstance(value, Alt) and _may_be_absent(value):
-        return value.taint - join_taint(*value.options) | (join_taint(*value.options) & {RANK})
-    if isinstance(value, Expr) and value.op in ("and", "or", "not"):
-        return frozenset().union(*(differs(arg, worlds()) for arg in value.args))
-    if isinstance(value, Expr) and value.op in ("==", "!=", "in", "not in") and any(_is_words(arg) for arg in value.args):
-        return value.taint & {RANK}
-    return value.taint
-
-
-def _may_be_absent(value: Alt) -> bool:
-    """Whether one of several values is None, and the others are objects, lists, or parts of what a call gave."""
-    return any(_is_none(option) for option in value.options) and all(_is_none(o) or _is_part(o) for o in value.options)
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is None
-
-
-def _is_part(value: Value) -> bool:
-    taken = isinstance(value, Unknown) and (value.by is None or value.by.name == "[]")
-    return taken or isinstance(value, (Items, Obj))
-
-
-def _is_words(value: Value) -> bool:
-    if isinstance(value, Items):
-        return bool(value.items) and all(_is_words(item) for item in value.items)
-    return isinstance(value, Const) and isinstance(value.value, str)
 
 
 def defaults_in(value: Value) -> Iterator[Default]:

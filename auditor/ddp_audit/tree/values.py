@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddp_audit.program.differing import differs
 from ddp_audit.program.made import FILLED, behind, operation_of, path_key
 from ddp_audit.program.modules import Key
 from ddp_audit.program.state import ClassInfo
@@ -30,7 +31,6 @@ from ddp_audit.program.values import (
     World,
     constant,
     defaults_in,
-    differs,
     evaluate,
     holds,
     leaves,

@@ -23,7 +23,13 @@ class Skip:
 
     @property
     def confidence(self) -> str:
-        """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks."""
+        """Likely where the reason is one that really differs; a shape or a file may well be the same on all ranks.
+
+        Nor where ranks reach the region by a decision of their own besides: all of them may pass it by.
+        """
+        around = {(guard.span, guard.polarity) for guard in self.node.guards}
+        if any(g.via != "early-exit" and (g.span, g.polarity) not in around and own_taint(g) for g in self.region.guards):
+            return "possible"
         really = {RANK, DATA, CLOCK, SIGNAL, *([RANDOM] if self.streams_differ else [])}
         return "possible" if asks_form(self.guard.test) or not self.taint & really else "likely"
 
