@@ -322,19 +322,9 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
         elif action in ("extend", "autograd_grad"):
             if live and live[-1] == outputs - 1:
                 program.append([action, live[-1], *([names[: choose.randint(1, 3)]] if action == "extend" else [])])
-        elif action == "all_reduce":
-            program.append(["all_reduce", 3, "float32", choose.choice(["SUM", "MAX"])])
-        elif action == "all_gather_object":
-            program.append(["all_gather_object", "text"])
-        elif action == "freeze":
-            program.append(["freeze", choose.choice(names), choose.random() < 0.4])
-        elif action == "replace":
-            program.append(["replace", choose.choice(names)])
         elif action in ("assign", "move"):
             live.clear()  # graphs from before are not modelled
             program.append([action] if action == "assign" else [action, choose.choice(["float32", "float64"])])
-        elif action == "hook":
-            program.append(["hook", choose.choice(HOOK_NAMES)])
         elif action == "new_group":
             made.append(choose.choice([None, [0, 1], [0], [1]]))
             # Local synchronization needs all ranks to be members, of this group and of equally many others.
@@ -344,10 +334,27 @@ def draw_program(choose: random.Random, length: int, names: list[str], features:
             works += draw_call(choose, program, made, works)
         elif action == "edit":
             program += [["edit"]] if program.count(["edit"]) < 3 else []  # more would not be exact in float32
-        elif action == "flag":
-            program.append(["flag", choose.random() < 0.5])
-        elif action == "zero":
-            program.append(["zero", choose.random() < 0.7])
         else:
-            program.append([action])
+            program.append([action, *_arguments(choose, action, names)])
     return program
+
+
+def _arguments(choose: random.Random, action: str, names: list[str]) -> list[Any]:
+    """What an operation is given that depends on nothing but chance."""
+    match action:
+        case "all_reduce":
+            return [3, "float32", choose.choice(["SUM", "MAX"])]
+        case "all_gather_object":
+            return ["text"]
+        case "freeze":
+            return [choose.choice(names), choose.random() < 0.4]
+        case "replace":
+            return [choose.choice(names)]
+        case "hook":
+            return [choose.choice(HOOK_NAMES)]
+        case "flag":
+            return [choose.random() < 0.5]
+        case "zero":
+            return [choose.random() < 0.7]
+        case _:
+            return []
