@@ -43,7 +43,7 @@ def audit(
     """Audits scripts and folders. `rules` and `lower` replace the installed rules and the lowering.
 
     `overlay` gives the bytes of files by absolute path that are read in place of what the disk holds. `memory` has the results of
-    entries that nothing changed for, and takes up the others'. `tell` is told how far it has come.
+    entries that nothing changed for, and takes up the others'. `tell` receives how far it has come.
     Raises UsageError where an option cannot be followed. What goes wrong with a file is in the result's `errors`.
     """
     options = options or Options()
@@ -304,7 +304,7 @@ def _complaints(
 
 
 def _comments_of(text: str, path: str) -> list[suppress.Suppression]:
-    """The suppression comments of a file that is no part of the program: a document, or a config file."""
+    """The suppression comments of a file that is not part of the program: a document, or a config file."""
     return suppress.python_suppressions(text, path) if path.endswith(".py") else document_suppressions(text, path)
 
 

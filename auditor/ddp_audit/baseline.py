@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Findings held against a baseline. `gone` were looked for and not found; `unseen` belong to files or rules left out."""
+    """Findings compared with a baseline. `gone` were looked for and not found; `unseen` belong to files or rules left out."""
 
     new: list[Finding]
     known: list[Finding]
@@ -90,7 +90,7 @@ def write_baseline(path: str, findings: Iterable[Finding], kept: Iterable[Entry]
 
 
 def rebased(entries: Iterable[Entry], old: str, new: str) -> list[Entry]:
-    """Entries of the baseline file `old` as they stand in the file `new`, which may lie in another folder."""
+    """Entries of the baseline file `old` as they are in the file `new`, which may lie in another folder."""
     before, after = _folder_of(old), _folder_of(new)
     if before == after:
         return list(entries)
@@ -114,7 +114,7 @@ def compare(
     baseline: str = "",
     folders: Collection[str] = (),
 ) -> Comparison:
-    """Findings held against known ones of the file `baseline`.
+    """Findings compared with known ones of the file `baseline`.
 
     `looked_at` are the paths of the Python files that were read, `codes` those of the rules that ran, `folders` those that were
     audited whole: what was known of a document in them and is not found again is gone.

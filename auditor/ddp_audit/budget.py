@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-MEMORY = 900 * 1024 * 1024  # bytes that an audit may take, beside what the process has
+MEMORY = 900 * 1024 * 1024  # bytes that an audit may take, in addition to what the process has
 SECONDS = 60.0  # of processor time, for one script
 _LOOKS = 1.0  # seconds between two looks at the clock, at least
 NEEDS_TOO_MUCH = f"needs more than {MEMORY // 1024 // 1024} MB of memory"
@@ -122,7 +122,7 @@ class _Watch:
     def _let_arrive(self) -> None:
         """Take what was raised in this thread too late to end its work.
 
-        Taking it back (PyThreadState_SetAsyncExc with no exception) would leave CPython 3.11 looking for it for ever: every thread
+        Taking it back (PyThreadState_SetAsyncExc with no exception) would leave CPython 3.11 looking for it forever: every thread
         that is traced then stands still in its next call.
         """
         if self.is_spent:

@@ -53,7 +53,7 @@ def carry(
 
 
 def _doubt_refuted(finding: Finding, context: Context) -> None:
-    """Make a finding that ranks part a possible one, where the whole run comes through its condition and they do not part."""
+    """Make a finding that ranks diverge a possible one, where the whole run comes through its condition and they do not part."""
     if finding.severity not in _LOUD or finding.confidence == "possible" or context.interpret is None:
         return
     predicted = context.exploration.predicted()
@@ -89,7 +89,7 @@ def _carries(other: Finding, finding: Finding, other_rule: Rule | None, rule: Ru
     return not rule.yields_by_place or not _lines(other).isdisjoint(_lines(finding))
 
 
-# Related places that say how the program comes there, or where an object was made, and not where ranks part.
+# Related places that say how the program comes there, or where an object was made, and not where ranks diverge.
 _DESCRIBES = ("call", "wrap", "buffer")
 
 

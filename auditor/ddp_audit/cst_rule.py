@@ -107,7 +107,7 @@ class CstRule(Rule, ABC):
     def name_of(self, node: cst.CSTNode) -> str | None:
         """What an expression stands for, by its full name: `torch.distributed.barrier` for `dist.barrier` or an alias of it.
 
-        A thing of the project has the name of its module before it. None where it is no single thing.
+        A thing of the project has the name of its module before it. None where it is not a single thing.
         """
         return self._visit.name_of(node)
 
@@ -173,7 +173,7 @@ class _Visit:
         return Span(self.path, start.line, start.column + 1, end.line, end.column + 1)
 
     def asked(self, node: cst.CSTNode, ask: Callable[[Any, Span], Any]) -> Any:
-        """What is known of the nearest place around a node, in its own statement, that was noted; None where there is none."""
+        """What is known of the nearest place around a node, in its own statement, that was noted; None without one."""
         observer = self.context.observed
         current: Any = node
         while observer is not None and current is not None:

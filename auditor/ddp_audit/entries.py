@@ -173,7 +173,7 @@ def _audit_entry(job: Job, entry: SourceFile) -> EntryResult:
         why = budget.TOO_MUCH_MEMORY
     except budget.GaveUp:
         why = budget.too_slow()
-    gc.collect()  # what it was given up for lies in circles; the next audits in this process have their own bounds beside it
+    gc.collect()  # what it was given up for lies in circles; the next audits in this process have their own bounds in addition
     return EntryResult(failures=[SourceError(entry.path, None, why)], paths=job.project.read_paths)
 
 
@@ -263,7 +263,7 @@ def _predicted(job: Job, entry: SourceFile, overrides: Mapping[str, Override]) -
 
 
 def documented_of(project: Project, entry: SourceFile, program: Program) -> tuple[list[Launch], dict[str, str]]:
-    """The launches that a script's own files and the documents beside it describe, and the texts of those documents by path."""
+    """The launches that a script's own files and the documents next to it describe, and the texts of those documents by path."""
     from ddp_audit.launch.beside import documents_beside, with_config
 
     texts = program.documents or {entry.path: entry.text}

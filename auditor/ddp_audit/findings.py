@@ -127,7 +127,7 @@ class Finding:
     option: Option | None = None
     places: list[Place] | None = None
     cell: int | None = None
-    cause: str = ""  # the same for findings of one code that one change mends
+    cause: str = ""  # the same for findings of one code that one change fixes
 
     @property
     def sort_key(self) -> tuple[str, int, int, int, str]:

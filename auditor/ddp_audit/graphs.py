@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def parts_of(graph: Mapping[str, Collection[str]]) -> Iterator[tuple[set[str], bool]]:
     """The strongly connected parts of a graph (a node without a ring is one by itself), and whether another part leads to each.
 
-    A graph without a ring, as imports mostly are, is told by the standard library.
+    A graph without a ring, as imports mostly are, is found by the standard library.
     """
     nodes = dict.fromkeys([*graph, *(target for targets in graph.values() for target in targets)])
     others = {node: [target for target in graph.get(node, ()) if target != node] for node in nodes}
@@ -34,7 +34,7 @@ def parts_of(graph: Mapping[str, Collection[str]]) -> Iterator[tuple[set[str], b
 
 
 def shortest_cycle(start: int, waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """A shortest cycle through `start` in the graph of who waits for whom; empty where there is none."""
+    """A shortest cycle through `start` in the graph of who waits for whom; empty without one."""
     import networkx
 
     graph = networkx.DiGraph((rank, other) for rank, others in waits.items() for other in others)

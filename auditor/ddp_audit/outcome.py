@@ -53,7 +53,7 @@ class Options:
     ignore: Sequence[str] = ()
     exclude: Sequence[str] = ()
     respect_gitignore: bool = True  # files of folders that git ignores are left out
-    force_exclude: bool = False  # files given by name are held against `exclude` too
+    force_exclude: bool = False  # files given by name are checked with `exclude` too
     home: str = ""  # the absolute folder from which patterns may name files, where it is not the working directory
     min_confidence: str = "likely"
     world_size: int | None = None
@@ -68,7 +68,7 @@ class Options:
     rule_folders: Sequence[str] = ()  # folders with rules of the project's own, which are loaded, and so executed
     withheld_rules: Sequence[str] = ()  # folders that the settings name and that nobody outside of the project allowed
     roots: Sequence[str] = ()  # folders that imports are looked up in too
-    helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of program/told.py, and the names of the project's own
+    helpers: Sequence[tuple[str, Sequence[str]]] = ()  # kind of source/project_hints.py, and the names of the project's own
     stubs: Sequence[tuple[str, str]] = ()  # files that describe libraries: the path as reports show it, and the text
     show_imported: bool = False  # findings in imported files outside of the given folders too
     origins: Sequence[tuple[str, str]] = ()  # names of rules in the settings, and where they stand, for messages

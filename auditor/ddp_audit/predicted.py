@@ -1,4 +1,4 @@
-"""The job of one script as options describe it, for `check --explain-run` and `trace`; and its prediction beside a record."""
+"""The job of one script as options describe it, for `check --explain-run` and `trace`; and its prediction next to a record."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Context:
     """What a rule may ask: the lowered program, its exploration, and the launches that were read.
 
     `launch` is the one that the user named (`--launch`, `--world-size`, or the traced command), None where none was named;
-    `documented` are those found in docstrings and comments of the audited files, and in the documents beside them (README, shell
+    `documented` are those found in docstrings and comments of the audited files, and in the documents next to them (README, shell
     scripts, manifests), whose texts are in `texts` by path. `interpret` runs the script value by value, for the exploration;
     `observe` lowers it once more and notes what is seen at each place.
     """
@@ -67,7 +67,7 @@ class Context:
         return None if self._exploration is None else self._exploration.found
 
     def lines(self, path: str) -> list[str]:
-        """The lines of an audited file or of a document beside it; empty where it is neither."""
+        """The lines of an audited file or of a document next to it; empty where it is neither."""
         found = self.program.sources.get(path)
         return found if found is not None else self.texts.get(path, "").split("\n")
 

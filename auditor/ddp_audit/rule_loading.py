@@ -48,7 +48,7 @@ def _of_entry_points() -> Iterator[Rule]:
 
 
 def distributions_with_rules() -> list[tuple[str, str]] | None:
-    """Name and entry points of each distribution that has some for rules; None where sys.path has places that are no folders.
+    """Name and entry points of each distribution that has some for rules; None where sys.path has places that are not folders.
 
     importlib.metadata would tell, and its import is a tenth of the audit of a script.
     """

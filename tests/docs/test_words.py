@@ -7,8 +7,10 @@ each with the better one.
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,12 +62,12 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def faults(where: str, found: Iterator[tuple[int, str]]) -> list[str]:
+def faults(where: str, found: Iterator[tuple[int, str]], words: dict[re.Pattern[str], str] = FORBIDDEN) -> list[str]:
     """Each forbidden word with its place and the better one."""
     return [
         f"{where}:{line}: {match[0]!r}, better: {word} (..{text[max(0, match.start() - 30) : match.end() + 30]}..)"
         for line, text in found
-        for pattern, word in FORBIDDEN.items()
+        for pattern, word in words.items()
         for match in pattern.finditer(text)
     ]
 
@@ -75,6 +77,64 @@ def test_texts_of_the_program(folder: str) -> None:
     paths = sorted((ROOT / folder).rglob("*.py"))
     assert paths
     assert [fault for path in paths for fault in faults(str(path.relative_to(ROOT)), texts(path))] == []
+
+
+# In docstrings and comments `there is no file` may stand, and `of which`.
+IN_CODE = {
+    pattern: word for pattern, word in FORBIDDEN.items() if "of which" not in pattern.pattern and " no " not in pattern.pattern
+}
+IN_CODE[re.compile(r"(?<!there )(?<!there\n)\b(?:is|was) no (?!longer\b|more\b|later\b|matter\b|such\b)", re.IGNORECASE)] = (
+    "is not a"
+)
+
+
+def words_about_code(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of the docstrings and comments of a module."""
+    text = path.read_text(encoding="utf-8")
+    if not any(pattern.search(text) for pattern in IN_CODE):
+        return  # most files: parsing takes much longer
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = ast.get_docstring(node, clean=False)
+            if said:
+                yield node.body[0].lineno, said
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@pytest.mark.parametrize("folder", ["auditor", "rules", "trainer"])
+def test_docstrings_and_comments(folder: str) -> None:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert [fault for path in paths for fault in faults(str(path.relative_to(ROOT)), words_about_code(path), IN_CODE)] == []
+
+
+# Names that said little, each with the one that took its place. They stay away as names of modules, and those with capitals or
+# underscores as names of classes and functions.
+EARLIER_NAMES = {
+    "told": "project_hints", "Told": "ProjectHints", "seen": "dependency_log", "noting": "recording", "unchanged": "freshness",
+    "gate": "prefilter", "matters": "mentions_distributed", "deep": "deep_stack",
+    "with_room": "run_with_deep_stack", "rings": "cycles of graphs", "collection": "gc_pause", "no_collection": "gc_paused",
+    "patterns": "lazy_regex", "pattern": "lazy_compile", "book": "definition_table", "Book": "DefinitionTable", "Odd": "UnsupportedLayout",
+    "looks": "state_sampler", "Looks": "StateSampler", "Uses": "ApiHooks", "foretold": "prediction_check", "flight": "async_ops",
+    "OneSided": "UnmatchedCollective", "one_sided": "find_unmatched_collectives", "absent": "missing_ranks", "ended": "termination",
+    "crossed": "call_site_mismatch", "partners": "p2p_matching", "drift": "replica_drift", "Mend": "FixSpec", "mend": "apply_fixes",
+    "_take_back": "_revert", "Refused": "FixNotApplicable", "way_to": "path_to", "meeting": "common_block", "Late": "LazyMapping",
+    "witness": "verify",
+}  # fmt: skip
+
+
+def test_earlier_names_stay_away() -> None:
+    found = []
+    for path in sorted((ROOT / "auditor").rglob("*.py")):
+        where = path.relative_to(ROOT)
+        if path.stem in EARLIER_NAMES and where.parts[2] in ("source", "compare", "trace", "fix", "cli", "program"):
+            found.append(f"{where}: better {EARLIER_NAMES[path.stem]}.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.name if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else ""
+            if name in EARLIER_NAMES and ("_" in name or not name.islower()):
+                found.append(f"{where} {name}: better {EARLIER_NAMES[name]}")
+    assert found == []
 
 
 def test_documents() -> None:

@@ -79,7 +79,7 @@ def make_folder(path: str) -> None:
 def load_checkpoint(config: argparse.Namespace, world_size: int) -> dict[str, Any]:
     """The checkpoint that `--resume` goes on from, on the CPU; every rank reads it.
 
-    Raises Refused where there is none, or where another number of ranks or other options would compute something else.
+    Raises Refused without one, or where another number of ranks or other options would compute something else.
     """
     path = Path(config.checkpoint_dir) / "checkpoint.pt"
     try:

@@ -40,7 +40,7 @@ _POSITIVE = (
 
 
 def parse_config(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options from `arguments`, by default from the command line. Leaves with code 2 on options that it does not know."""
+    """The options from `arguments`, by default from the command line. Exits with code 2 on options that it does not know."""
     parser = argparse.ArgumentParser(
         prog="ddp_audit_trainer.train",
         description="Train a small GPT with DistributedDataParallel, under torchrun or as one process.",

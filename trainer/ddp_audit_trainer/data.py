@@ -43,7 +43,7 @@ def generated_text(tokens: int) -> bytes:
 def load_tokens(config: argparse.Namespace) -> Tensor:
     """The tokens as a uint16 tensor [N]. A file is mapped into memory, not read.
 
-    Raises Refused where the file cannot be read, is no sequence of 16 bit numbers, or holds a token outside the vocabulary.
+    Raises Refused where the file cannot be read, is not a sequence of 16 bit numbers, or holds a token outside the vocabulary.
     """
     if config.data:
         path = Path(config.data)

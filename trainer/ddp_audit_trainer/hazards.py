@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # How a run ends.
-COMPLETES = "completes"  # every rank leaves with code 0; nothing was printed that says what went wrong
+COMPLETES = "completes"  # every rank exits with code 0; nothing was printed that says what went wrong
 STALLS = "stalls"  # the ranks wait for each other until the timeout of the group, 30 minutes with gloo
 ABORTS = "aborts"  # gloo meets two sizes in one collective and ends a rank by SIGABRT
 
@@ -28,8 +28,8 @@ SAME_ORDER = "same-order"  # every epoch has the order of the first
 class Hazard:
     """One hazard.
 
-    `arguments` are what the launch needs beside `--hazard`. `outcome` is how two CPU ranks end, `evidence` what a trace of them
-    shows. `codes` are the rules that find it in the source; `later` names the rule of the catalogue for one that no rule of
+    `arguments` are what the launch needs in addition to `--hazard`. `outcome` is how two CPU ranks end, `evidence` what a trace of
+    them shows. `codes` are the rules that find it in the source; `later` names the rule of the catalogue for one that no rule of
     `codes` finds.
     """
 

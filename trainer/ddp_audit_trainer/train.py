@@ -109,7 +109,7 @@ def train(config: argparse.Namespace) -> None:
     stop = False
     for epoch in range(first_epoch, config.max_epochs):
         if config.hazard == "no-set-epoch":
-            pass  # HAZARD no-set-epoch: the sampler is not told the epoch, so every epoch has the order of the first.
+            pass  # HAZARD no-set-epoch: the sampler does not get the epoch, so every epoch has the order of the first.
         elif sampler is not None:
             sampler.set_epoch(epoch)
 
@@ -192,7 +192,7 @@ def refuse_wrong_launch(config: argparse.Namespace, world_size: int) -> None:
 def make_loader(
     config: argparse.Namespace, train_set: Windows, share: int, part: int, rank: int, world_size: int
 ) -> tuple[DataLoader[Any], DistributedSampler | RandomWindows | None]:
-    """The loader of this rank, `part` sequences a batch, and the sampler that has to be told the epoch.
+    """The loader of this rank, `part` sequences a batch, and the sampler that needs the epoch.
 
     DistributedSampler deals one permutation out to the ranks: equal numbers, no sample twice. Random windows are drawn by each
     rank for itself. The generator keeps the loader's own draws out of the rank's random stream.
@@ -217,7 +217,7 @@ def make_loader(
 def rehearse(model: nn.Module, optimizer: torch.optim.Optimizer, train_set: Windows, device: torch.device) -> None:
     """Run one forward and backward of which nothing is kept. Collective.
 
-    DDP orders its buckets anew once, after the first backward, and that order decides how three or more ranks round their sums.
+    DDP orders its buckets again once, after the first backward, and that order decides how three or more ranks round their sums.
     The unbroken run did so long ago; this brings a resumed run there too.
     """
     inputs, targets = train_set.batch(range(1))
@@ -410,7 +410,7 @@ def choose_device(config: argparse.Namespace, local_rank: int) -> torch.device:
 
 
 def main() -> None:
-    """Train, and leave with code 2 and one line where the run was refused.
+    """Train, and exit with code 2 and one line where the run was refused.
 
     The process group is destroyed whatever happened, and with it gloo's threads, one of which could otherwise end the process
     by `terminate` while Python shuts down. That needs the import of torch.distributed.nn above: its functions take the group

@@ -1,4 +1,4 @@
-"""The tools of the server, and what an agent is told of them.
+"""The tools of the server, and what an agent reads about them.
 
 The SDK makes the schemas of arguments and answers from the signatures here; the docstrings are what a model reads.
 """

@@ -36,7 +36,7 @@ def cache_path() -> str:
 
 
 def again(words: Sequence[str]) -> int | None:
-    """Prints the report of the same command once more, and gives its exit code; None where there is none that still holds."""
+    """Prints the report of the same command once more, and gives its exit code; None if none still holds."""
     if "--no-cache" in words or os.environ.get("DDP_AUDIT_DEBUG"):
         return None
     was_on = gc.isenabled()

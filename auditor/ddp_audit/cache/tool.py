@@ -28,7 +28,7 @@ def _hash(*parts: str) -> str:
 def _state_of_tool(folders: Sequence[str]) -> str:
     """A hash of the sources of the tool and of all rules, so that a change of one counts without a change of the version.
 
-    Hashing them takes longer than a run from the cache may: the hash is kept by what stat tells of them. What is installed beside
+    Hashing them takes longer than a run from the cache may: the hash is kept by what stat tells of them. What is installed next to
     them may bring rules, whose distributions are in the hash with their names, that is their versions.
     """
     import ddp_audit

@@ -168,5 +168,5 @@ def _report(args: argparse.Namespace, command: list[str]) -> Report:
 
 
 def _tell(line: str) -> None:
-    """What is done now, for whoever waits."""
+    """What is done now, for those who wait."""
     print(f"ddp-audit: {line}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from ddp_audit.events import EXCEPTION
 RETURNS = "returns"  # it comes to its end
 EXITS = "exits"  # with a code other than 0
 FAILS = "fails"  # by an exception of its own
-WAITS = "waits"  # for ever, in its last collective
+WAITS = "waits"  # forever, in its last collective
 ABORTS = "aborts"  # a rank's process is ended in its last collective, and the others lose their partner
 # Of a prediction alone.
 UNKNOWN = "unknown"  # it was followed no further

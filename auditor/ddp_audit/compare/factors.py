@@ -1,7 +1,7 @@
 """Gradients that are a whole factor too large or too small: the number of ranks counted twice, or not at all.
 
 A step is right where the factors of its losses and what became of their gradients make the mean over all micro-batches and ranks.
-Only numbers are told that can hardly mean anything else, in losses that are one mean; see `_verdict`.
+Only numbers are reported that can hardly mean anything else, in losses that are one mean; see `_verdict`.
 """
 
 from __future__ import annotations

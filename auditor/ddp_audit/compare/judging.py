@@ -1,7 +1,7 @@
 """The verdict of a recorded run on each finding of an audit.
 
 A rule's `verify` answers by what the run recorded: confirmed, not-observed, or not-exercised where nothing recorded can tell. Only
-here the last is told apart from not-covered: where the run shows that no rank came to the finding's line.
+here the last is distinguished from not-covered: where the run shows that no rank came to the finding's line.
 """
 
 from __future__ import annotations

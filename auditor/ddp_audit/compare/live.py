@@ -14,7 +14,7 @@ from ddp_audit.events import Event
 
 
 class LiveComparison:
-    """Follows one run, and begins anew when the launcher has started its ranks again. `update` looks at what is new; `finish` gives
+    """Follows one run, and begins again when the launcher has restarted its ranks. `update` looks at what is new; `finish` gives
     the whole comparison. Of a run whose reader forgets events, `take` is to be called before it does (`FollowRun.consume`): it
     then forgets what the ranks agree on too.
 

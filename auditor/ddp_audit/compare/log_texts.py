@@ -1,4 +1,4 @@
-"""The error texts that torch, gloo, NCCL and torchrun print when ranks part, and what each of them means.
+"""The error texts that torch, gloo, NCCL and torchrun print when ranks diverge, and what each of them means.
 
 Texts of gloo, DDP and torchrun as torch 2.13 prints them; those of NCCL as its sources have them.
 """

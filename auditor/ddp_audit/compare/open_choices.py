@@ -26,7 +26,7 @@ _CHOICES = (ast.If, ast.IfExp, ast.While, ast.For, ast.AsyncFor, ast.Match)
 def explained(
     found: Disagrees, doubts: Sequence[Doubt], events: Sequence[Event], tree_of: Callable[[str], ast.Module | None]
 ) -> str:
-    """The open choice before a difference that it comes from, as a sentence's end; empty where there is none."""
+    """The open choice before a difference that it comes from, as a sentence's end; empty without one."""
     difference = found.difference
     if difference is None:
         return ""

@@ -1,8 +1,8 @@
 """Messages that do not meet as they should: ends that do not fit, ranks that wait in a circle, and sends and receives without a
 partner.
 
-A circle is told while a run goes on only where nothing can undo it: each of its ranks stands in a blocking call of its main thread,
-on a backend whose calls hold the process.
+A circle is reported while a run goes on only where nothing can undo it: each of its ranks stands in a blocking call of its main
+thread, on a backend whose calls hold the process.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Partners:
         return self._open
 
     def _astray(self, stands: Iterable[Open | Event]) -> Divergence | None:
-        """Sends without a receive beside receives without a send, where no rank stands in a call that has its others still to come.
+        """Sends without a receive, and receives without a send, where no rank stands in a call that has its others still to come.
 
         `stands`: where the ranks of the circle stand. After a collective in which one stands more messages may come.
         """

@@ -1,4 +1,4 @@
-"""A prediction held against the record of a real run: rank by rank, collective by collective.
+"""A prediction compared with the record of a real run: rank by rank, collective by collective.
 
 A difference is news about the prediction, not about the run: it never changes what a comparison of the ranks comes to.
 """
@@ -112,7 +112,7 @@ def hold_against(
 ) -> Agreement:
     """Compare predicted sequences with a recorded run.
 
-    `ends` says how each rank is predicted to end (by default it returns), and where it waits for ever its last event is what it
+    `ends` says how each rank is predicted to end (by default it returns), and where it waits forever its last event is what it
     waits in. `certain` says for a rank how many of its events hold; what follows is not compared. `unknown` is what the prediction
     does not know of all ranks. Fields that either side does not know agree. An event that stands for one or more (`repeats`) takes
     all of its origin that follow one another.

@@ -1,7 +1,7 @@
 """Replicas that part without an error: gradients, optimizers and parameters.
 
 Each rank has written hashes at some of its steps; equal hashes mean equal bits. Where a join lets ranks take different numbers of
-steps, the steps are counted anew from its end, where all ranks meet.
+steps, the steps are counted again from its end, where all ranks meet.
 """
 
 from __future__ import annotations

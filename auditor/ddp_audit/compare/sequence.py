@@ -67,7 +67,7 @@ class Divergence:
 
     @property
     def is_notice(self) -> bool:
-        """Whether the run goes on: `crossed` is told, but is no divergence."""
+        """Whether the run goes on: `crossed` is reported, but is not a divergence."""
         return self.kind == "crossed"
 
 
@@ -114,7 +114,7 @@ def signature(event: Event, *, uneven_gather: bool = False) -> Signature:
     """The arguments that torch needs to be equal on all ranks of this operation; None where they may differ or are unknown.
 
     `uneven_gather` allows unequal sizes in all_gather: NCCL supports them (documentation of torch.distributed.all_gather); gloo
-    raises or aborts (run with torch 2.13). Shapes of equal numel are no difference. The byte tensors of object collectives have
+    raises or aborts (run with torch 2.13). Shapes of equal numel make no difference. The byte tensors of object collectives have
     equal sizes on all ranks (padded to the largest, torch/distributed/distributed_c10d.py), so they need no exception.
     """
     op = event.op
@@ -155,7 +155,7 @@ def merge(a: Signature, b: Signature) -> Signature:
 
 
 def minority(parts: Sequence[Sequence[int]], members: int) -> list[int]:
-    """The ranks outside a strict majority of a group of three or more ranks; empty where there is none."""
+    """The ranks outside a strict majority of a group of three or more ranks; empty without one."""
     largest = max(parts, key=len)
     if members < 3 or len(largest) * 2 <= members:
         return []

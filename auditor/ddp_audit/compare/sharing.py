@@ -132,8 +132,8 @@ def schedulers_apart(run: RecordedRun) -> Iterator[SilentFault]:
 def generators_shared(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
     """A generator state that is restored on several ranks, whose generators were in different states before.
 
-    It is no fault where each of them goes back to a state that it was in itself, as after some draws of its own with another seed,
-    or is seeded before its next forward.
+    It is not a fault where each of them goes back to a state that it was in itself, as after some draws of its own with another
+    seed, or is seeded before its next forward.
     """
     found: dict[tuple[Site | None, int], dict[int, Event]] = defaultdict(dict)
     times: Counter[tuple[Site | None, int]] = Counter()

@@ -24,7 +24,7 @@ from ddp_audit.compare.unequal import LEAST, same_stream, unequal_labels
 from ddp_audit.events import FORWARD, ORDER, PLACE, SAMPLER, STEP, Event, Site
 
 _MOST_SHARED = 0.5  # share of training forwards in which two ranks may have the same samples without a fault
-_LONG_STREAK = 8  # and the number of forwards one after the other, after which it is no chance either
+_LONG_STREAK = 8  # and the number of forwards one after the other, after which it is not a chance either
 
 
 def silent_faults(run: RecordedRun) -> list[SilentFault]:

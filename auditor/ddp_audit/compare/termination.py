@@ -1,7 +1,7 @@
 """Which ranks will issue nothing more, and whether their absence is a cause or a consequence.
 
 When one rank fails, the launcher stops the others, and a peer's collective fails with a network error. Those ranks too have
-shorter sequences than some other rank, but only because they were stopped: that is no divergence.
+shorter sequences than some other rank, but only because they were stopped: that is not a divergence.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def parted_ever(self) -> list[Divergence]:
-        """Those of this attempt, or where there are none those of the last attempt that has some."""
+        """Those of this attempt, or else those of the last attempt that has some."""
         return next((one.parted for one in (self, *reversed(self.earlier)) if one.parted), [])
 
     @property
@@ -162,7 +162,7 @@ def ended_ranks(run: RecordedRun) -> set[int]:
 
 
 def find_divergences(run: RecordedRun, aligner: Aligner, final: set[int], *, stalled: bool = False) -> list[Divergence]:
-    """Mismatches; where there are none, ranks that wait for each other in a circle; else a rank that is not there."""
+    """Mismatches; without one, ranks that wait for each other in a circle; else a rank that is not there."""
     partners = Partners(run)
     found = aligner.mismatches()
     messages = partners.mismatches()

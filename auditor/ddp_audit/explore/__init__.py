@@ -8,8 +8,8 @@ There are two ways through a program, and each has its use:
 - `Exploration.whole` is the run of package `exact`, which interprets the script value by value, with the sizes of its layers and
   the number of its batches. It is the more exact of the two wherever it comes to the end of the program, and is None elsewhere.
 
-A rule asks `whole` first, and `predict` where there is none or where a condition that matters is open (`alone` is the example).
-Both give event sequences, how the ranks end when they meet, and where they part or cross.
+A rule asks `whole` first, and `predict` without a predicted run or where a condition that matters is open (`alone` is the example).
+Both give event sequences, how the ranks end when they meet, and where they diverge or cross.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Exploration:
         return self.found
 
     def whole(self) -> Run | None:
-        """The run of every rank from the first statement to the last, or to where the ranks part for good.
+        """The run of every rank from the first statement to the last, or to where the ranks diverge for good.
 
         None where it was cut short before that, or has gaps.
         """

@@ -1,8 +1,8 @@
-"""What a predicted run proves: that the ranks part for good, or step on gradients that were not reduced, and on what that rests.
+"""What a predicted run proves: that the ranks diverge for good, or step on gradients that were not reduced, and on what that rests.
 
 A run proves nothing past a call that may send and was not followed, or past an exception that the interpreter inferred. Where
 conditions were open before, each is taken the other way on all ranks, and the lengths of unknown loops are changed: what does not
-change the end is no condition of it. What is left over is named, and makes a warning of an error.
+change the end is not a condition of it. What is left over is named, and makes a warning of an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def job_of_script(
     bounds: Bounds = CHECKED,
     hints: ProjectHints | None = None,
 ) -> Job:
-    """The job of a script: that of a launch, or two ranks where nobody says how many. `told` is what the settings say of it."""
+    """The job of a script: that of a launch, or two ranks where nobody says how many. `hints` is what the settings say of it."""
     world_size = None if launch is None else launch.world_size
     arguments = () if launch is None else launch.script_args
     return Job(project, entry, world_size or 2, overrides, tuple(arguments), bounds, world_size is None, hints or ProjectHints())
@@ -191,7 +191,7 @@ def predicted(job: Job, *, both_ways: bool = False) -> Predicted:
 
 
 def parting(job: Job, run: Run) -> Parting | None:
-    """The end of a run in which ranks wait for ever; None where it has none, or where something that is not known decides it."""
+    """The end of a run in which ranks wait forever; None where it has none, or where something that is not known decides it."""
     if run.unlike is not None:
         return _models_differ(job, run, run.unlike)
     if run.kind not in (HANGS, ABORTS):

@@ -1,1 +1,1 @@
-"""Mending sources: one codemod a module, applied in rounds, each of which is audited again. libcst is imported here alone."""
+"""Fixing sources: one codemod a module, applied in rounds, each of which is audited again. libcst is imported here alone."""

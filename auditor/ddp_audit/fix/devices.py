@@ -163,7 +163,7 @@ def held_local_rank(tree: Tree, way: Sequence[Step], imports: Imports) -> str | 
 
 
 def _where_to_read(tree: Tree, finding: Finding, ways: Sequence[Sequence[Step]]) -> tuple[Sequence[Step] | None, bool]:
-    """The way to the statement beside which to read the local rank, and whether after it: what gives the rank, or the first use."""
+    """The way to the statement where to read the local rank, and whether after it: what gives the rank, or the first use."""
     scopes = [scope_of(tree, way) for way in ways]
     for line in [r.line for r in finding.related if r.role == "rank" and r.path == finding.span.path]:
         way = tree.path_to(line)

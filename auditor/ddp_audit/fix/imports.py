@@ -60,7 +60,7 @@ class Imports:
         return isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and self.is_name_of(dotted(small.value.func), full)
 
     def wanted(self, full: str, by: str = "") -> str:
-        """A name for a thing, with an import noted where there is none. `by` is a module that the file mostly has a name for.
+        """A name for a thing, with an import noted if it has none. `by` is a module that the file mostly has a name for.
 
         Raises Refused where the new name means something else in this file.
         """

@@ -21,7 +21,7 @@ _BETWEEN = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)  # expres
 
 
 def sampler_of_its_own(tree: Tree, finding: Finding) -> cst.Module:
-    """A DistributedSampler before the loader, given to it in the place of `shuffle`, and told the epoch where it shuffles."""
+    """A DistributedSampler before the loader, given to it in the place of `shuffle`, and given the epoch where it shuffles."""
     call = tree.at(cst.Call, finding)
     imports = Imports(tree, finding.span.line)
     if not imports.is_name_of(dotted(call.func), "torch.utils.data.DataLoader"):
@@ -153,7 +153,7 @@ def _class(imports: Imports, call: cst.Call) -> str:
     known = imports.taken(*_SAMPLER)
     if known is not None:
         return known
-    if isinstance(call.func, cst.Attribute):  # beside the loader's class, in the module by which that is called
+    if isinstance(call.func, cst.Attribute):  # next to the loader's class, in the module by which that is called
         module = dotted(call.func.value)
         if imports.is_name_of(f"{module}.DistributedSampler", _SAMPLER[0]):
             return f"{module}.DistributedSampler"

@@ -70,7 +70,7 @@ def as_bytes(text: str, original: bytes) -> bytes:
 
 
 def unified_diff(path: str, before: str, after: str) -> str:
-    """The change of one file as a unified diff with three lines of context; empty where there is none."""
+    """The change of one file as a unified diff with three lines of context; empty without one."""
     found = difflib.unified_diff(_lines(before), _lines(after), path, path)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
 

@@ -243,7 +243,7 @@ def is_docstring(statement: cst.CSTNode) -> bool:
 
 
 def touched(reads: Iterable[str], writes: Iterable[str]) -> str | None:
-    """The first of the names read that a write changes: itself or what it is an attribute of. None where there is none."""
+    """The first of the names read that a write changes: itself or what it is an attribute of. None without one."""
     changed = set(writes)
     for name in sorted(reads):
         parts = name.split(".")

@@ -18,7 +18,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def check(name: str, *args: Any, **named: Any) -> None:
     """Refuse a call of `math.<name>` that takes much work or gives a large number.
 
-    Raise TooLarge for such, and TypeError for what is no number and no container of numbers.
+    Raise TooLarge for such, and TypeError for what is neither a number nor a container of numbers.
     """
     given = list(_numbers((*args, *named.values())))
     bits = [value.bit_length() for value in given if isinstance(value, int)]

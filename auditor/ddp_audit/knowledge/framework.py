@@ -5,7 +5,7 @@ A file in `frameworks/` describes one framework:
 | key | is |
 |---|---|
 | `name` | its name |
-| `library` | true for a library that is no training framework: it answers no question |
+| `library` | true for a library that is not a training framework: it answers no question |
 | `packages` | its packages; for each, a name that its `__init__.py` binds, or `/module` in it, by which its source is recognised |
 | `imports-with` | words: an import whose name has one of them means this framework too |
 | `runs` | names that run a training, or communicate, by themselves; `*Trainer` stands for all that end so |

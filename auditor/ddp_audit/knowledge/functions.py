@@ -1,6 +1,6 @@
 """Functions and classes of libraries, by full name: their parameters, and what a table can say of a call of them.
 
-The files beside this one hold a table for each module (`["torch.distributed"]`), in it a table for each name. Both engines read
+The files next to this one hold a table for each module (`["torch.distributed"]`), in it a table for each name. Both engines read
 them; the keys are described at their heads.
 """
 
@@ -62,7 +62,7 @@ def returned(name: str, args: Sequence[AnyValue], kwargs: Mapping[str, AnyValue]
 
 @functools.cache
 def defaults(name: str) -> Mapping[str, Any]:
-    """Return the parameters of a function or class with their defaults; None where there is none, or no plain one."""
+    """Return the parameters of a function or class with their defaults; None without one, or no plain one."""
     takes = described().get(name, {}).get("takes", "")
     spec = ast.parse(f"def f({takes}): pass").body[0]
     assert isinstance(spec, ast.FunctionDef)

@@ -21,7 +21,7 @@ def _libraries() -> dict[str, Any]:
 
 @functools.cache
 def silent_packages() -> frozenset[str]:
-    """Return the packages that send nothing, whatever of them is called, beside the standard library."""
+    """Return the packages that send nothing, whatever of them is called, except the standard library."""
     return frozenset(_libraries()["send-nothing"])
 
 

@@ -68,7 +68,7 @@ class Answer:
         if reason is None and self.now.tokens != self.tokens:
             reason = f"{self.now.product()} = {self.now.tokens}, not {self.tokens}"
         batch = int(self.now.batch.value) if self.now.batch is not None else None
-        # A batch that is rounded down is no batch of the job: the script stops, or does less than it says.
+        # A batch that is rounded down is not a batch of the job: the script stops, or does less than it says.
         whole = self.now.kind != GLOBAL_BATCH_KIND or self.now.rest == 0
         per_rank = self.now.per_rank if self.now.holds else None
         return arithmetic.Current(batch if whole else None, self.accumulation, per_rank, reason is None, reason)

@@ -1,4 +1,4 @@
-"""The documents beside a script: files of its project that start it, such as a README, shell and batch scripts, manifests.
+"""The documents next to a script: files of its project that start it, such as a README, shell and batch scripts, manifests.
 
 Looked at are the script's folder and those above it up to the root of the project, and in each of them the folders where such
 files are kept by custom. A file counts where a command in it starts the script.
@@ -24,7 +24,7 @@ _FOLDERS = (
     "experiments", "examples", "docs", "doc", "tools", "config", "configs", "conf", "k8s", "kubernetes", "deploy", "docker",
     ".vscode", ".github/workflows",
 )  # fmt: skip
-_CONFIG_FOLDERS = ("config", "configs", "conf")  # whose Python files are no scripts, and say in comments how they are used
+_CONFIG_FOLDERS = ("config", "configs", "conf")  # whose Python files are not scripts, and say in comments how they are used
 _MAX_LEVELS = 8
 
 
@@ -59,7 +59,7 @@ def documents_beside(entry: str, known: frozenset[str] = frozenset()) -> Beside:
 
 
 def _of_one_job(launch: Launch, other: Launch) -> bool:
-    """Whether a command stands beside another one as that of another node: it may start another script by mistake."""
+    """Whether a command stands next to another one as that of another node: it may start another script by mistake."""
     near = launch.line is not None and other.line is not None and abs(launch.line - other.line) <= 4
     nodes = (launch.nnodes, launch.nproc_per_node) == (other.nnodes, other.nproc_per_node) and launch.nnodes != 1
     return near and nodes and isinstance(launch.node_rank, int) and isinstance(other.node_rank, int)
@@ -76,7 +76,7 @@ def with_config(launch: Launch, document: str, root: str) -> Launch:
 
 @functools.lru_cache(maxsize=4_096)
 def launches_in(text: str, shown: str) -> tuple[Launch, ...]:
-    """The launches that a file documents, read once for all scripts that it lies beside or that lead to it."""
+    """The launches that a file documents, read once for all scripts that it lies next to or that lead to it."""
     return tuple(documented_launches(text, shown))
 
 

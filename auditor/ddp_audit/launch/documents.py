@@ -193,7 +193,7 @@ def _is_command_of(held: Launch, started: Launch) -> bool:
 
 
 def _in_batch(launch: Launch, batch: BatchJob) -> Launch:
-    """A launch of a batch script, with what srun takes from the directives where it is told nothing itself."""
+    """A launch of a batch script, with what srun takes from the directives where it is given nothing itself."""
     if not batch.is_one:
         return launch
     origins = dict(launch.origins)

@@ -24,7 +24,7 @@ _OF_NODE = lazy_compile(r"rank|node|host|machine|addr|port|url|name|dir|log|out|
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something about launches that is no job, or another than is meant. `message` and `why` are whole sentences."""
+    """Something about launches that is not a job, or another than is meant. `message` and `why` are whole sentences."""
 
     kind: str
     launches: tuple[Launch, ...]  # the first one is where it is reported

@@ -148,7 +148,7 @@ def _constructed(node: yaml.Node) -> Any:
 
 
 def _get(node: yaml.Node | None, *keys: str) -> yaml.Node | None:
-    """A node below others by their keys, None where there is none."""
+    """A node below others by their keys, None without one."""
     for key in keys:
         if not isinstance(node, yaml.MappingNode):
             return None

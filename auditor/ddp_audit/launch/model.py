@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ddp_audit.source.paths import place_of
 
-# Launchers, as `Launch.kind` names them. `world-size` is no command: the user gave the number of processes alone.
+# Launchers, as `Launch.kind` names them. `world-size` is not a command: the user gave the number of processes alone.
 TORCHRUN = "torchrun"
 TORCH_RUN = "torch.distributed.run"
 TORCH_LAUNCH = "torch.distributed.launch"
@@ -23,12 +23,12 @@ WORLD_SIZE = "world-size"
 
 
 class LaunchError(ValueError):
-    """A command that is no launch, or that its launcher would refuse. The message is one line for people."""
+    """A command that is not a launch, or that its launcher would refuse. The message is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProseClaim:
-    """What the sentence beside a command says about it: `gpus` and `nodes` as written, None where it names none."""
+    """What the sentence next to a command says about it: `gpus` and `nodes` as written, None where it names none."""
 
     gpus: int | None
     nodes: int | None
@@ -40,7 +40,7 @@ class ProseClaim:
 class Launch:
     """One launch command, read and not run.
 
-    `nnodes` and `nproc_per_node` are numbers, or the text that stood there where it is no number: `gpu`, `$N`, `1:4`, or
+    `nnodes` and `nproc_per_node` are numbers, or the text that stood there where it is not a number: `gpu`, `$N`, `1:4`, or
     `unstated` where the launcher would take it from a file or its surroundings. `world_size` is the number of processes that
     the whole job has, None where a part of it is open. A script of `is_module` is a dotted name.
 

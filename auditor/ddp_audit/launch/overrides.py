@@ -22,7 +22,7 @@ _NAME = lazy_compile(r"[A-Za-z_][\w.-]*$")
 
 
 class Unknown:
-    """The value of a name that a config file sets to something that is no constant."""
+    """The value of a name that a config file sets to something that is not a constant."""
 
     def __repr__(self) -> str:
         return "unknown"
@@ -33,7 +33,7 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value and where it came from: `config/train.py:12`, or the argument as given. `UNKNOWN` where it is no constant."""
+    """A value and where it came from: `config/train.py:12`, or the argument as given. `UNKNOWN` where it is not a constant."""
 
     value: Any
     where: str

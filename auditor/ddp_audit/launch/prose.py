@@ -1,7 +1,7 @@
-"""What the sentence beside a command claims about it, and whether the two disagree.
+"""What the sentence next to a command claims about it, and whether the two disagree.
 
 A claim is kept only where it can be read in few ways. Whatever hedges (`up to 8 GPUs`, `trained on 8 GPUs`), names more than
-one number, or counts something else (`GPU hours`) is no claim.
+one number, or counts something else (`GPU hours`) is not a claim.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODES = lazy_compile(
 )
 _RANGE = lazy_compile(r"\d\s*(?:to|or|and|,|/|-|–)\s*\d+[\s-]*(?:gpus?|nodes?|machines?)\b", re.IGNORECASE)
 
-# Words with which a sentence speaks of limits, of the past or of conditions and not of the command beside it.
+# Words with which a sentence speaks of limits, of the past or of conditions and not of the command next to it.
 _HEDGE = lazy_compile(
     r"\b(?:up to|at least|at most|more than|less than|fewer than|or more|or fewer|or less|minimum|maximum|requires?"
     r"|required|needs?|needed|trained|tested|was|were|took|takes|assum\w+|has|have|had|multiples? of|instead of|not|cannot"
@@ -40,7 +40,7 @@ _HEDGE = lazy_compile(
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A sentence that names a number of GPUs or nodes in a way that is no claim. It ends the search for one."""
+    """A sentence that names a number of GPUs or nodes in a way that is not a claim. It ends the search for one."""
 
 
 def claim_in(text: str, line: int) -> ProseClaim | Unclear | None:
@@ -72,7 +72,7 @@ def _value(match: re.Match[str]) -> int:
 
 
 def disagreement(launch: Launch) -> str | None:
-    """Why the sentence beside a command and the command do not describe one job; None where some reading agrees.
+    """Why the sentence next to a command and the command do not describe one job; None where some reading agrees.
 
     `4 GPUs` may be the total or the number a node; with `2 nodes` it may also be 4 on each of 2. A plain python command is not
     judged: the script may start processes itself.

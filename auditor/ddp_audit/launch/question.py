@@ -18,7 +18,7 @@ from ddp_audit.source.project import Project
 
 @dataclass(slots=True)
 class Script:
-    """One script with the settings of the question, lowered anew for each launch that sets values of its own."""
+    """One script with the settings of the question, lowered again for each launch that sets values of its own."""
 
     project: Project
     entry: SourceFile

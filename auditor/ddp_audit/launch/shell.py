@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Variables:
-    """The variables of one script as they stand at a line. `see` is given its lines in order."""
+    """The variables of one script as they are at a line. `see` is given its lines in order."""
 
     path: str
     known: dict[str, Setting] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Variables:
     def expand(self, text: str) -> tuple[str, list[Setting]]:
         """The text with the variables whose value is written down in it, and what was put in.
 
-        What is left open stays as it stands. `${N:-8}` is 8 where nothing sets N.
+        What is left open stays as it is. `${N:-8}` is 8 where nothing sets N.
         """
         used: list[Setting] = []
         text = re.sub(r"\"(\$\{\w+\[@\]\})\"", r"\1", text)

@@ -1,6 +1,6 @@
 """What one update of a program is made of under a launch: W, a, A, B, T and K, each with where it came from.
 
-"A is global" and "A is per process" are told apart by what the code does with the number: dividing it by the world size makes it
+"A is global" and "A is per process" are distinguished by what the code does with the number: dividing it by the world size makes it
 global, using it as it is makes it that of one process. A total that is divided by B, T and W gives a; a global batch that is
 divided by W gives B.
 """

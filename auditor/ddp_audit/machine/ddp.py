@@ -386,7 +386,7 @@ class Ddp:
 
     @property
     def bucket_sizes(self) -> list[int | None]:
-        """Elements of the buckets as they stand now, in the order of reduction."""
+        """Elements of the buckets as they are now, in the order of reduction."""
         return [total([self._params[i] for i in bucket])[0] for bucket in self.reducer.buckets]
 
     # Parts.
@@ -404,7 +404,7 @@ class Ddp:
         return None if name is None else self._keys.get(name)
 
     def start_delayed(self, ready: AbstractSet[str]) -> None:
-        """The gradient of the hooked parameter is there, and not accumulated yet: reduces the buffer as it stands."""
+        """The gradient of the hooked parameter is there, and not accumulated yet: reduces the buffer as it is."""
         if self._delay_hook is None or self._delay_hook not in ready:
             return
         numel, _ = total([p for p in self.spec.params if p.name in self._delayed])

@@ -1,7 +1,7 @@
 """What the gloo backend sends for one collective, message by message.
 
 Gloo gives every collective of a group the next tag, the same on all ranks if they agree, and builds a slot from its kind and
-that tag. A message reaches a receive of the same slot only; so ranks that are in different operations wait for ever, and ranks
+that tag. A message reaches a receive of the same slot only; so ranks that are in different operations wait forever, and ranks
 in one operation with different sizes meet: the receiver aborts where more arrives than fits, and takes less silently.
 The patterns are those of gloo's allreduce.cc and reduce.cc (ring), broadcast.cc (binomial tree), allgather.cc (ring),
 gather.cc, scatter.cc and barrier.cc (dissemination).

@@ -1,7 +1,7 @@
 """Which ranks meet where: runs the collectives of all ranks against each other, as gloo would.
 
 A rank goes on where its call has returned, so one that meets nobody never reaches what comes after. What gloo does when ranks
-disagree follows from its messages (see `gloo`): different operations or roots wait for ever; equal operations meet whatever
+disagree follows from its messages (see `gloo`): different operations or roots wait forever; equal operations meet whatever
 their site, dtype or reduce operation; different sizes abort, wait, or pass silently, by how the messages happen to be cut.
 A rank that has ended is taken to stay alive; in truth its exit soon breaks the connections of those that still wait for it.
 """
@@ -294,7 +294,7 @@ class _Run:
         return element, event.numel * element
 
     def _group_formed(self, rank: int, event: Event) -> bool:
-        """Whether a group creation can return: every member has come to one of this name, or this rank is no member."""
+        """Whether a group creation can return: every member has come to one of this name, or this rank is not a member."""
         if event.kind != GROUP or event.detail.get("action") != "new_group":
             return False
         members = tuple(event.detail.get("ranks") or self.world)
@@ -395,7 +395,7 @@ def _script(calls: Sequence[Sequence[Event]]) -> Iterator[tuple[str, int, int]]:
             if event.kind == WAIT:
                 if event.detail.get("work") in works:
                     awaited = works[event.detail["work"]]
-                    # Gloo waits for a message as often as it is told to, and it arrives once.
+                    # Gloo waits for a message as often as it is set to, and it arrives once.
                     yield "wait", position, NEVER if awaited in arrived else awaited
                     arrived |= {awaited} if awaited in messages else set()
                 position += 1

@@ -64,7 +64,7 @@ class ProcessGroup:
     ) -> list[Event]:
         """One all-reduce of all: of `all_reduce_coalesced`, and of the all-reduces inside a `_coalescing_manager`.
 
-        The manager takes the reduce operation of the first and sends nothing where there is none.
+        The manager takes the reduce operation of the first and sends nothing without one.
         """
         if not numels:
             return []
@@ -169,11 +169,11 @@ class Groups:
     def new_group(
         self, ranks: tuple[int, ...] | None = None, *, use_local_synchronization: bool = False
     ) -> tuple[list[Event], ProcessGroup | None]:
-        """The creation of a group, and the group, None where this rank is no member of it: collectives on it then do nothing.
+        """The creation of a group, and the group, None where this rank is not a member of it: collectives on it then do nothing.
 
         With `use_local_synchronization` members alone may call it, as its name is a hash of its ranks and of how many groups
         this rank is in: members that are in different numbers of groups wait for each other in vain. What torch gives a rank
-        that is no member is then Python's None, and `group=None` means the default group, which is what is returned here.
+        that is not a member is then Python's None, and `group=None` means the default group, which is what is returned here.
         """
         members = tuple(range(self.world_size)) if ranks is None else tuple(sorted(ranks))
         if use_local_synchronization:

@@ -106,7 +106,7 @@ class Reducer:
     # Forward.
 
     def rebuild_buckets(self) -> None:
-        """Runs at the start of every forward with gradients enabled; lays the buckets out anew once.
+        """Runs at the start of every forward with gradients enabled; lays the buckets out again once.
 
         Raises MachineError where the previous reduction has begun and not ended.
         """

@@ -54,7 +54,7 @@ def spawning(launch: Launch, settings: str) -> list[str]:
 
 
 def wrapped_at(command: Sequence[str], launch: Launch) -> int | None:
-    """Where the launcher stands that srun or mpirun starts on each node; None where it is no word of the command."""
+    """Where the launcher stands that srun or mpirun starts on each node; None where it is not a word of the command."""
     for at in range(1, len(command)) if launch.through else ():
         try:
             inner = read_command(command[at:])

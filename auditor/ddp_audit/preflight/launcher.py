@@ -80,7 +80,7 @@ def run_preflight(
             tell(f"waiting for the other nodes at {meeting.place}, {wait:.0f} s at most")
             flight.roll = call_roll(meeting, flight.me, wait, folder.beat)
             if flight.roll.failure == IN_USE:
-                time.sleep(_BEAT)  # whoever has the port may be a node of this job, and shows that it lives
+                time.sleep(_BEAT)  # what has the port may be a node of this job, and shows that it lives
     if script is not None:
         tell(f"reading {settings.script}")
         flight.reading = read_job(_as_met(launch, flight.roll), script)

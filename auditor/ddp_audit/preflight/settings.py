@@ -39,7 +39,7 @@ def encode(settings: Settings) -> str:
 
 
 def decode(words: Sequence[str]) -> tuple[Settings, list[str]]:
-    """The settings among the words of a command line, and the other words. Raises ValueError where there are none."""
+    """The settings among the words of a command line, and the other words. Raises ValueError without one."""
     found = next((word for word in words if word.startswith(_MARK)), None)
     if found is None:
         raise ValueError("this program is started by ddp-audit preflight")

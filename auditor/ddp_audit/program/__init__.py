@@ -31,7 +31,7 @@ def lower(
     """Lowers one entry script with the project files that it imports.
 
     `overrides` are the configuration values of the job at hand (objects with `value`, `where`, `path`, `line`). `defaults_hold`
-    says that options which it does not name keep their defaults, as they do in a launch that is about to run. `told` is what the
+    says that options which it does not name keep their defaults, as they do in a launch that is about to run. `hints` is what the
     settings of the project say of its helpers and of its torch. `observer` notes what is seen at each place.
     """
     from ddp_audit.program.buffer_writes import buffer_writes

@@ -121,7 +121,7 @@ def wait(lw: Lowering, node: ast.AST, handle: Value | None) -> None:
 
 
 def returned(lw: Lowering, value: ast.expr | None) -> None:
-    """Notes which buffers in flight a function returns: by their place in a tuple, at -1 where there is none."""
+    """Notes which buffers in flight a function returns: by their place in a tuple, at -1 without one."""
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
     found: dict[int, Key] = {}
     for place, part in enumerate(parts if lw.flying else []):

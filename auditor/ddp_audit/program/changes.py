@@ -100,7 +100,7 @@ def counts_ranks(value: Value) -> bool:
 
 
 def note_write(lw: Lowering, node: ast.AST, owner: Value, what: str = "written") -> None:
-    """Notes that values of a parameter are written in place, drawn anew or replaced; not those of a gradient."""
+    """Notes that values of a parameter are written in place, drawn again or replaced; not those of a gradient."""
     path, module = attribute_path(owner), module_of(owner)
     if module is not None and "grad" not in path and (path or the_object(owner, "parameter") is not None):
         lw.emit(node, ParameterWrite(target=module, what=what))

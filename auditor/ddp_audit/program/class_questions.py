@@ -1,7 +1,7 @@
 """What kind of thing a value is: `isinstance(x, C)`, `type(x) is C`, `type(x) in (C, D)`, `x.__class__.__name__`.
 
 A script that wraps its model only in some jobs asks so before it takes the inner module. The answer is known for a wrapper that was
-made here and for a module of a class of the project; of anything else there is none.
+made here and for a module of a class of the project; nothing else has one.
 """
 
 from __future__ import annotations

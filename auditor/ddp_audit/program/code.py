@@ -1,6 +1,6 @@
 """What the code of the files read says, by its syntax trees, where the nodes of a program do not keep it.
 
-It is asked for a hint, as that some line mends what a rule would report, and for the words of a fix: the code stands there, reached
+It is asked for a hint, as that some line fixes what a rule would report, and for the words of a fix: the code stands there, reached
 or not. A name is a variable, an attribute, a keyword, a parameter, what is imported, or a text that is a name, as dicts have them.
 """
 
@@ -350,7 +350,7 @@ def _last(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-_OTHER = object()  # a value that is no constant
+_OTHER = object()  # a value that is not a constant
 
 
 def _constant(node: ast.expr) -> object:

@@ -98,7 +98,7 @@ def _issued(
 
 
 def _may_shard_parameters(lw: Lowering) -> bool:
-    """Whether such a framework is used, or another one is told of it, as by a plugin that bears its name."""
+    """Whether such a framework is used, or another one is given it, as by a plugin that bears its name."""
     told = [library.lower() for library in lw.libraries]
     return any(
         one.is_imported(lw.libraries) or any(package in library for package in one.packages for library in told)

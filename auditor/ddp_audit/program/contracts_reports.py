@@ -23,7 +23,7 @@ _METHODS = ("info", "print", "log_metrics", "add_scalar", "add_scalars")
 
 
 def note_report(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value], what: str) -> None:
-    """Notes that values which can differ with the data are told to somebody or decide something."""
+    """Notes that values which can differ with the data are reported or decide something."""
     if DATA in join_taint(*args, *kwargs.values()):
         lw.emit(node, ReportedValue(args=numbered(args, kwargs), what=what))
 

@@ -54,7 +54,7 @@ def _asked(lw: Lowering, info: FunctionInfo, node: ast.AST) -> list[Guard]:
 
 
 def supplies(info: FunctionInfo, parameter: str) -> bool:
-    """Whether a test runner gives a parameter its values, as `pytest.mark.parametrize("rank", (1, 4))` does: they are no ranks."""
+    """Whether a test runner gives a parameter its values, as `pytest.mark.parametrize("rank", (1, 4))` does: they are not ranks."""
     for decorator in info.decorators:
         by = decorator.by if isinstance(decorator, Unknown) else None
         if by is None or by.name != "pytest.mark.parametrize" or not by.args:

@@ -163,7 +163,7 @@ def _one_compare(left: Value, sign: str, right: Value, text: str) -> Value:
             return Const(value=sign == "in", text=text)
         return Unknown(text=text)
     if sign in ("==", "!=") and isinstance(right, Const) and guard_functions.is_rank_function(left):
-        return Const(value=sign == "!=", text=text)  # a function object is no number
+        return Const(value=sign == "!=", text=text)  # a function object is not a number
     if (
         isinstance(right, Const)
         and right.value is None

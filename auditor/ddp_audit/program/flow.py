@@ -157,7 +157,7 @@ def _keep_views(test: Value, kept: Slots, dropped: Slots, then: Slots) -> None:
 
 
 def alternatives(lw: Lowering, bodies: Sequence[Sequence[ast.stmt]], node: ast.stmt) -> None:
-    """Arms of which one is taken by a condition that is not followed (match, except handlers)."""
+    """Arms, one of which is taken by a condition that is not followed (match, except handlers)."""
     before, depth, outer = lw.state, len(lw.guards), lw.block
     arms: list[Slots] = []
     for body in bodies:
@@ -370,7 +370,7 @@ def _jumps(node: ast.AST) -> bool:
 
 
 def _is_endless(lw: Lowering, test: Value) -> bool:
-    """Whether a while loop goes on for ever, as far as its condition says."""
+    """Whether a while loop goes on forever, as far as its condition says."""
     return isinstance(test, Const) and test.default is None and truth(test, lw.worlds[0]) is True
 
 

@@ -47,7 +47,7 @@ _MAX_CALLS_OF_ONE = 40
 
 @dataclass(slots=True)
 class QuietCall:
-    """What earlier calls of a function showed: one that had no effect and told nothing need not be followed for ever."""
+    """What earlier calls of a function showed: one that had no effect and said nothing new need not be followed forever."""
 
     calls: int = 0
     effects: bool = False
@@ -67,7 +67,7 @@ class QuietCall:
         self.result = result
 
     def stands_for(self, values: Sequence[Value], receiver: Obj | None) -> bool:
-        """Whether one more call need not be followed: three calls had no effect, and it has no arguments or told nothing."""
+        """Whether one more call need not be followed: three calls had no effect, and it has no arguments or said nothing new."""
         if self.calls < 3 or self.effects:
             return False
         if not values and receiver is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def hinted_value(lw: Lowering, node: ast.expr) -> Value | None:
-    """The value of a name or attribute that was told to hold a rank, a world size or a main-process flag."""
+    """The value of a name or attribute that the settings say holds a rank, a world size or a main-process flag."""
     match kind_of(lw.hints, node):
         case "rank" | "local-rank" | "world-size" as kind:
             return leaf(kind.replace("-", "_"))
@@ -29,7 +29,7 @@ def hinted_value(lw: Lowering, node: ast.expr) -> Value | None:
 
 
 def hinted_call(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The value of a call of a helper, after its effects; None where nothing was told of it."""
+    """The value of a call of a helper, after its effects; None without a hint about it."""
     kind = kind_of(lw.hints, node)
     if kind == "wrap":
         return contracts.wrap(lw, node, args, kwargs, "ddp")

@@ -1,7 +1,7 @@
 """A look inside wrapped models: their forward, lowered by itself, with each module and parameter that it touches.
 
 The nodes are kept apart from those of the program (`Program.inside`, by the key of the wrapper), since rules on the training loop
-do not ask for them. Kinds, beside those of the program:
+do not ask for them. Kinds, in addition to those of the program:
 
 * use: a module or parameter is touched. target: it; detail whole: all that is inside it, listed: a list of modules is looked at, of
   which each may be used by itself.

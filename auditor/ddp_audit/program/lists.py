@@ -115,7 +115,7 @@ def _is_container(value: Unknown) -> bool:
 
 
 def reordered(lw: Lowering, value: Value, element: Value, adds: int) -> Items | None:
-    """A list after something put its elements into another order, with one more or one less; None where it is no list."""
+    """A list after something put its elements into another order, with one more or one less; None where it is not a list."""
     held = as_list(value)
     if held is None:
         return None

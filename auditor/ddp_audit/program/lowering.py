@@ -142,7 +142,7 @@ class Lowering:
         self.libraries: set[str] = set()
         self.calling = ""  # the library function of which the contract runs
         self.forced: dict[tuple[Any, ...], Value] = {}  # imports that were put off, by their key, once looked at
-        self.effects = 0  # counts what calls did beside returning a value
+        self.effects = 0  # counts what calls did other than returning a value
         self.quiet_calls: dict[int, QuietCall] = {}  # by id() of the definition
         self.looking: Looking | None = None  # set during a look inside a wrapped model
         self.holders: set[tuple[Any, ...]] = set()  # keys of objects with a wrapper in an attribute
@@ -270,7 +270,7 @@ class Lowering:
         first = truth(test, self.worlds[0])
         asked = self.worlds[1:]
         if self.program.world_size is None and flow.asks_a_remainder(test):
-            asked = (*asked, *_ODD_JOBS)  # of which the number that most counts are divisible by is no part
+            asked = (*asked, *_ODD_JOBS)  # of which the number that most counts are divisible by is not part
         return first if first is not None and all(truth(test, world) == first for world in asked) else None
 
     def guard(self, test: Value, polarity: bool, node: ast.AST, via: str) -> Guard:

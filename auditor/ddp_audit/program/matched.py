@@ -30,7 +30,7 @@ def as_branches(node: ast.Match, subject: str) -> list[ast.stmt] | None:
 
 
 def _branch(pattern: ast.pattern, tests: Sequence[ast.expr], body: list[ast.stmt], orelse: list[ast.stmt]) -> list[ast.stmt]:
-    """The body where all tests hold, without a condition where there is none to ask."""
+    """The body where all tests hold, without a condition if there is nothing to ask."""
     if not tests:
         return body
     test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests))

@@ -31,7 +31,7 @@ from ddp_audit.program.values import (
     options,
 )
 
-TOO_LARGE = "too large"  # the name of what made an unknown that is no small constant; the argument says of what kind it is
+TOO_LARGE = "too large"  # the name of what made an unknown that is not a small constant; the argument says of what kind it is
 _MOST_PARTS = 4_096  # of a value, with those of its parts
 _COMPOSED = (Expr, Items, Alt, Obj)
 
@@ -89,7 +89,7 @@ def why_too_large(value: Value) -> str:
 
 
 def too_large(reason: str, taint: Taint = UNIFORM, deps: frozenset[int] = frozenset(), text: str = "") -> Unknown:
-    """An unknown that is no small constant."""
+    """An unknown that is not a small constant."""
     return Unknown(taint=taint, deps=deps, text=text, by=Made(TOO_LARGE, (Const(value=reason),)))
 
 

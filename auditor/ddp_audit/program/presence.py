@@ -24,7 +24,7 @@ class Binding:
     name: str
     sites: list[tuple[Guard, ...]] = field(default_factory=list)
     plain: bool = False
-    lines: set[int] = field(default_factory=set)  # of the tests, which are told apart by them before anything is compared
+    lines: set[int] = field(default_factory=set)  # of the tests, which are distinguished by them before anything is compared
     tests: set[tuple[Span, bool]] = field(default_factory=set)
 
     def add(self, guards: tuple[Guard, ...]) -> None:

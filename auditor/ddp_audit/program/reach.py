@@ -51,7 +51,7 @@ class UnmatchedCollective:
 
     node: Traffic
     guard: Guard
-    taint: Taint  # why the ranks part
+    taint: Taint  # why the ranks diverge
     counterpart: Traffic | None = None
     difference: str = ""  # "reduce operation", "root" or "operation" where there is a counterpart
 

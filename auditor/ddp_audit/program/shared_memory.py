@@ -43,7 +43,7 @@ def copy_into(lw: Lowering, written: Value, source: Value) -> None:
 
 
 def _keys(value: Value) -> list[object]:
-    """What a tensor, or the tensors in a list, can be told by."""
+    """What a tensor, or the tensors in a list, can be recognised by."""
     if isinstance(value, Items):
         return [key for inner in value.items for option in options(inner) for key in _keys(option)]
     key = _key(value)

@@ -288,7 +288,7 @@ def _numbers(*bounds: Any) -> Any:
 
 
 def _thing(value: Value, world: World) -> Any:
-    """What `evaluate` says, and an object or a list with elements for itself: it can be told from None, and is true."""
+    """What `evaluate` says, and an object or a list with elements for itself: it differs from None, and is true."""
     made = value.by if isinstance(value, Unknown) else None
     name = "" if made is None else made.name if made.name != "?" or not made.args else made.args[0].text
     if isinstance(value, (Obj, Func, Ext)) or words.names_class(name.rpartition(".")[2]):
@@ -302,7 +302,7 @@ def _or_filled(value: Value, world: World) -> Any:
 
 
 def _evaluate_logic(op: str, args: tuple[Value, ...], world: World) -> Any:
-    """`and` / `or` where a decisive operand settles the matter even beside unknown ones."""
+    """`and` / `or` where a decisive operand settles the matter even among unknown ones."""
     unknown = False
     last: Any = MISSING
     for arg in args:

@@ -112,7 +112,7 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def _marks(selection: Selection, apart: Divergence, first: float) -> Iterator[dict[str, Any]]:
-    """A line over all ranks where they part, and a mark in each rank that has a part in it."""
+    """A line over all ranks where they diverge, and a mark in each rank that has a part in it."""
     times = []
     for rank in selection.ranges:
         for event in selection.events(rank):

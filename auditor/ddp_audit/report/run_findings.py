@@ -54,7 +54,7 @@ def beyond(predicted: Predicted, findings: Iterable[Finding], result: AuditResul
 
 
 def _shown(predicted: Predicted) -> set[tuple[str, int]]:
-    """The places at which a run shows a hazard: where ranks part or cross, what sent them there, and steps on local gradients."""
+    """The places at which a run shows a hazard: where ranks diverge or cross, what sent them there, steps on local gradients."""
     run, shown = predicted.run, set() if predicted.parting is None else set(sites_of(predicted.parting))
     events = [event for one in run.divergences() for event in one.ranks.values() if event is not None]
     shown |= {(event.site.path, event.site.line) for event in [*events, *run.local_steps()] if event.site is not None}

@@ -1,4 +1,4 @@
-"""Which events of a run a view or an export shows: all, or of a large run those around the place where its ranks part."""
+"""Which events of a run a view or an export shows: all, or of a large run those around the place where its ranks diverge."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Selection:
         return self.run.ranks[rank].events[taken.start : taken.stop]
 
     def is_apart(self, event: Event) -> bool:
-        """Whether an event is in the collective or the message in which the ranks part."""
+        """Whether an event is in the collective or the message in which the ranks diverge."""
         apart = self.apart
         return apart is not None and event.kind == COLLECTIVE and is_in(event, apart)
 
@@ -45,7 +45,7 @@ class Selection:
 
 
 def is_in(event: Event, apart: Divergence) -> bool:
-    """Whether a collective or a message of some rank is the one in which ranks part."""
+    """Whether a collective or a message of some rank is the one in which ranks diverge."""
     if apart.message is not None:
         return any(event == one for one in apart.ranks.values())
     return (event.group, event.index) == (apart.group, apart.index)

@@ -246,7 +246,7 @@ def _all_wait(comparison: Comparison) -> bool:
 def divergence_lines(
     divergence: Divergence, states: Mapping[int, RankState], *, root: Path | None = None, width: int = WIDTH
 ) -> Iterator[Line]:
-    """One divergence: the last collectives on which the ranks agreed, then the one where they part, side by side."""
+    """One divergence: the last collectives on which the ranks agreed, then the one where they diverge, side by side."""
     yield from (Line(line.text, "head") for line in _wrapped(title(divergence), width))
     for index, events in divergence.before:
         yield from _agreed_row(index, events, width)
@@ -266,7 +266,7 @@ def divergence_text(divergence: Divergence, states: Mapping[int, RankState], *, 
 
 
 def title(divergence: Divergence) -> str:
-    """Where ranks part, and in what: `Collective 88 of the default group: different sizes`."""
+    """Where ranks diverge, and in what: `Collective 88 of the default group: different sizes`."""
     titles = _TITLES if divergence.message is None else _TITLES_OF_MESSAGES
     if divergence.kind == "size" and divergence.message is None and is_of_two_calls(divergence):
         return f"{capital(_where(divergence))}: two different calls"

@@ -173,7 +173,7 @@ class Session:
 
 
 def _on_disk(path: str) -> str | None:
-    """The text of a file; None where there is none that can be read."""
+    """The text of a file; None if none can be read."""
     try:
         return decode(read_bytes(path), display_path(path))
     except SourceError:

@@ -136,7 +136,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def find_config(start: Path) -> Config:
-    """The settings nearest to `start` (a file or folder), looking upwards; the defaults where there are none.
+    """The settings nearest to `start` (a file or folder), looking upwards; the defaults without one.
 
     ddp-audit.toml comes before pyproject.toml in one folder; a pyproject.toml without the table is passed over.
     Raises ConfigError.
@@ -210,7 +210,7 @@ def _config(table: Any, path: Path, unread: Sequence[str]) -> Config:
 
 
 def _near_value(value: Any, words: str) -> str:
-    """The nearest of the values that a key can have, as a question; empty where none is near, or the value is no text."""
+    """The nearest of the values that a key can have, as a question; empty where none is near, or the value is not a text."""
     import difflib  # for a message that ends the run
 
     values = words.removeprefix("one of ").split(", ") if words.startswith("one of ") else []

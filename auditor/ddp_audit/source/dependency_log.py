@@ -143,7 +143,7 @@ def folder(path: str) -> None:
 
 
 def module(base: str) -> str:
-    """The file that an import of the module at a path without suffix would load, empty where there is none; noted."""
+    """The file that an import of the module at a path without suffix would load, empty without one; noted."""
     if _log is None:
         return module_at(base)
     return _module(base).partition(_LEADS_TO)[0]
@@ -156,7 +156,7 @@ def _module(base: str) -> str:
         found = module_at(base)
         real = os.path.realpath(found) if found else found
         _modules[base] = found if real == found else found + _LEADS_TO + real
-        folder(base)  # once: whoever asks next is noted in the same run
+        folder(base)  # once: who asks next is noted in the same run
         folder(os.path.dirname(base))
     return _log.modules.setdefault(base, _modules[base])
 
@@ -203,7 +203,7 @@ def _documents_of(key: str) -> _Documents:
 
 
 def documents_digest(key: str, found: _Documents | None = None) -> str:
-    """A hash of the documents in a folder, empty where there are none."""
+    """A hash of the documents in a folder, empty without one."""
     from ddp_audit.source import documents
 
     return documents.digest(_documents_of(key) if found is None else found)

@@ -1,6 +1,6 @@
 """Files of a folder that may say how a script is started: README, shell and batch scripts, Makefiles, manifests.
 
-Only those count that hold a launcher's name, so that notes and data beside a script change nothing. What this tool has written
+Only those count that hold a launcher's name, so that notes and data next to a script change nothing. What this tool has written
 is no such file: a folder with a trace, and a log or report of its own, which repeats the command that it was given.
 """
 
@@ -82,12 +82,12 @@ def is_trace_folder(folder: str) -> bool:
 
 
 def _is_own_log(path: str, data: bytes) -> bool:
-    """Return whether a file is what this tool printed: such lines stand in it, and it is no document that shows them."""
+    """Return whether a file is what this tool printed: such lines stand in it, and it is not a document that shows them."""
     return not path.endswith((*_PROSE, ".py")) and _OWN_LINES.search(data) is not None
 
 
 def digest(documents: list[tuple[str, bytes]]) -> str:
-    """A hash of such files of a folder; empty where there are none."""
+    """A hash of such files of a folder; empty without one."""
     if not documents:
         return ""
     total = hashlib.sha256()

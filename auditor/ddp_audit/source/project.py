@@ -387,7 +387,7 @@ class Project:
         return found or (base + ".py" if base + ".py" in self._overlay else None)
 
     def _above_packages(self, folder: str) -> str:
-        """The first folder at or above `folder` that is no package: where an absolute import of the package starts."""
+        """The first folder at or above `folder` that is not a package: where an absolute import of the package starts."""
         while self._is_package(folder) and os.path.dirname(folder) != folder:
             folder = os.path.dirname(folder)
         return folder
@@ -397,7 +397,7 @@ class Project:
         return mark in self._overlay or dependency_log.exists(mark)
 
     def _module_name(self, path: Path) -> str:
-        """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem where there is none."""
+        """`pkg.sub.mod` by the chain of `__init__.py` above the file; the stem without one."""
         folder = os.path.dirname(path)
         top = self._above_packages(folder)
         parts = [] if folder == top else os.path.relpath(folder, top).split(os.sep)

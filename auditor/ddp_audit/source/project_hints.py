@@ -1,7 +1,7 @@
 """What the user tells of a project where its code cannot: names of its own helpers, descriptions of its libraries, and its torch.
 
 A name is compared with the last part of what is called, read or used as a decorator, or with the whole of it where it has dots.
-What is told comes before what the code says.
+A hint comes before what the code says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProjectHints:
 
 
 def kind_of(hints: ProjectHints, node: ast.expr) -> str:
-    """What a name, an attribute or a decorator was told to be; empty where nothing was told of it."""
+    """What a name, an attribute or a decorator is by the hints; empty without one."""
     expression = node.func if isinstance(node, ast.Call) else node
     if isinstance(expression, ast.Name):
         return hints.names.get(expression.id, "")

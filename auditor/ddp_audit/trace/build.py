@@ -27,7 +27,7 @@ from ddp_audit.trace.worker import native
 _TRY = "--try"
 _ENSURE = "--ensure"
 _BACKGROUND = "--background"
-_WHY_NOT = "not-built"  # beside the place of a build: why it could not be made in the background
+_WHY_NOT = "not-built"  # next to the place of a build: why it could not be made in the background
 _LOCK = "building"
 _NO_KERNEL = "ddp-audit: no native kernel, the Python kernel records"
 _MOST_SECONDS = 600
@@ -53,7 +53,7 @@ def ensure_built(tell: Callable[[str], None]) -> bool:
 
 
 def start_in_background() -> bool:
-    """Begins a build for the next runs where there is none and what it needs is there. Whether it did.
+    """Begins a build for the next runs without one, if what it needs is there. Whether it did.
 
     What has failed so is not tried again for the same torch, Python and sources. Does not import torch.
     """

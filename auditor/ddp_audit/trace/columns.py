@@ -60,7 +60,7 @@ class Piece(NamedTuple):
 
 
 def load_columns(directory: str | os.PathLike[str], progress: Progress | None = None) -> tuple[RecordedRun, Places]:
-    """All that a trace folder holds, and the numbers of its places. `progress` is told ranks read and ranks in all.
+    """All that a trace folder holds, and the numbers of its places. `progress` receives ranks read and ranks in all.
 
     Raises TraceError where there is no trace or a file is damaged.
     """
@@ -388,7 +388,7 @@ class LateEvents(Sequence[Event]):
     # -- looking through (`compare.run.Looked`, `compare.bulk.Tracked`)
 
     def definition(self, position: int) -> Definition:
-        """The definition of an event of a kind of which there are few."""
+        """The definition of an event of a rare kind."""
         found = self._definitions[int.from_bytes(self._rare[position][4:8], "little")]
         if found is None:
             raise UnsupportedLayout

@@ -26,8 +26,11 @@ class UnsupportedLayout(Exception):
 
 
 class Definition:
-    """A definition of a file with its stack. `code` is equal for definitions of equal text, in whatever file; for kinds of which
-    a run has few events, and whose text differs from rank to rank, it only tells the kind."""
+    """A definition of a file with its stack.
+
+    `code` is equal for definitions of equal text, in whatever file. For kinds with few events in a run, whose text differs from
+    rank to rank, it only says the kind.
+    """
 
     __slots__ = ("_template", "code", "group", "kind", "op", "stack", "text")
 
@@ -93,7 +96,7 @@ class DefinitionTable:
         return found
 
     def stack(self, data: bytes, runs: Sequence[tuple[int, int]], number: int, version: int) -> Stack:
-        """One stack of a file whose definitions are known; empty where there is none of that number."""
+        """One stack of a file whose definitions are known; empty without one of that number."""
         for first, last in runs if number else ():
             while first < last:
                 offset = first * _SIZE

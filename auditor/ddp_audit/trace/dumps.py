@@ -44,7 +44,7 @@ class Dump:
 
 
 def find_dumps(folder: Path) -> dict[int, Dump]:
-    """The dumps in a folder and those below it, by rank. Empty where there are none.
+    """The dumps in a folder and those below it, by rank. Empty without one.
 
     Of several dumps of one rank the one that goes furthest counts, whatever the order of files and folders. Raises TraceError
     for a file that is a dump and cannot be read, or whose name does not tell its rank.
@@ -73,7 +73,7 @@ def _preference(dump: Dump) -> tuple[int, int, int, str]:
 
 
 def read_dump(path: Path) -> Dump | None:
-    """One file; None where it is no dump. Raises TraceError."""
+    """One file; None where it is not a dump. Raises TraceError."""
     try:
         with plain_file(path) as file:
             start = file.read(256)

@@ -23,7 +23,7 @@ Chosen = Callable[["array[int]"], Sequence[object]]
 
 
 class EventLayout:
-    """`codes` has the code of each event's definition, negative for kinds of which there are few; `indices` its index."""
+    """`codes` has the code of each event's definition, negative for rare kinds; `indices` its index."""
 
     def __init__(
         self, codes: array[int], indices: array[int], table: DefinitionTable, rare: Mapping[int, str], lost: bool = False
@@ -58,11 +58,11 @@ class EventLayout:
         return not self._often_kinds.isdisjoint(kinds)
 
     def positions_of(self, kinds: tuple[str, ...]) -> Sequence[int]:
-        """The positions of events of kinds of which there are many."""
+        """The positions of events of frequent kinds."""
         return self._where({code for code, definition in self._often.items() if definition.kind in kinds})
 
     def rare_of(self, kind: str) -> Sequence[int]:
-        """The positions of events of a kind of which there are few."""
+        """The positions of events of a rare kind."""
         return self._rare.get(kind, ())
 
     def tally(self, kind: str) -> list[tuple[Event, int]]:
@@ -73,7 +73,7 @@ class EventLayout:
         return found
 
     def alike(self, position: int) -> Event | None:
-        """The event at a position but for time, number and value; None for a kind of which there are few."""
+        """The event at a position but for time, number and value; None for a rare kind."""
         found = self._alike.get(position)
         if found is None:
             code = self._codes[position]

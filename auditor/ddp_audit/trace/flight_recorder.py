@@ -56,7 +56,7 @@ _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
 }  # fmt: skip
-# Frames that are no code of the user's. A dump may come from another machine, so only the path can tell.
+# Frames that are not code of the user's. A dump may come from another machine, so only the path can tell.
 _FOREIGN = re.compile(
     r"^<|/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|"
     r"(^|/)torch/(_|distributed/|nn/|autograd/|utils/|optim/|cuda/|fx/|functional\.py)"
@@ -71,7 +71,7 @@ def is_dump_folder(folder: str | os.PathLike[str]) -> bool:
 
 
 def load_dumps(folder: str | os.PathLike[str]) -> dict[int, Dump]:
-    """The dumps in a folder, by rank. Raises TraceError where there is none or one is damaged."""
+    """The dumps in a folder, by rank. Raises TraceError without one, or if one is damaged."""
     dumps = find_dumps(Path(folder))
     if not dumps:
         raise NoTrace(f"{folder}: no trace in it (no rank-*.ddptrace, no dump of the Flight Recorder)")
@@ -211,7 +211,7 @@ def _event(entry: Mapping[str, Any], dump: Dump, labels: _Labels, has_frames: bo
 
 
 def _peer(words: Sequence[str], ranks: Sequence[int] | None) -> int | None:
-    """The other rank of `send 0->1` or `recv 1<-0`, which are ranks of the group; None where it is not told."""
+    """The other rank of `send 0->1` or `recv 1<-0`, which are ranks of the group; None where it is not said."""
     ends = _ENDS.match(words[1]) if len(words) > 1 else None
     if ends is None:
         return None
@@ -307,7 +307,7 @@ def _know_ends(aligner: Aligner, run: RecordedRun, dumps: Mapping[int, Dump]) ->
                 # A rank without a dump is suspected where all others wait for somebody and nobody else is missing.
                 group.ends[rank] = stuck if stuck is not None and all_there else _EVERYWHERE
             elif stuck is None or all_there:
-                group.ends[rank] = _EVERYWHERE  # being behind the others is no fault where nobody waits for it
+                group.ends[rank] = _EVERYWHERE  # being behind the others is not a fault where nobody waits for it
 
 
 def _stuck(entries: Mapping[int, Mapping[int, Any]]) -> int | None:

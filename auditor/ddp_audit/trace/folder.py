@@ -157,7 +157,7 @@ class TraceFolder:
         }
 
     def _read(self) -> dict[str, Any]:
-        """What run.json says; nothing where it is missing or damaged, which the next run mends."""
+        """What run.json says; nothing where it is missing or damaged, which the next run repairs."""
         try:
             found = json.loads(read_plain(self.path / layout.RUN_FILE))
         except (OSError, ValueError, RecursionError):

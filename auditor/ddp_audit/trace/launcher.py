@@ -77,7 +77,7 @@ def run_traced(
 
     `directory` is made, and an earlier trace in it removed, unless launchers of other nodes of the same job share it. The
     command's standard error is shown and kept there (`stderr.log`). While the command runs, the trace is read every `poll`
-    seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and told of it).
+    seconds, and `on_divergence` is called with the run so far, until it returns True (it found a divergence and reported it).
 
     The memory of all this does not grow with the run: after `on_read`, which is called whenever a little more of each rank has been
     read, all but the newest events are forgotten (`RecentEvents`).
@@ -321,7 +321,7 @@ def traced_environment(folder: Path, run_id: str) -> dict[str, str]:
 
 
 def resolve(command: Sequence[str]) -> list[str]:
-    """COMMAND with a program that can be run. Raises LaunchError where there is none.
+    """COMMAND with a program that can be run. Raises LaunchError without one.
 
     `torchrun` and `accelerate` that are not on PATH are taken from the environment of this interpreter, as a script next to it
     or as their module; `python` that is not on PATH becomes this interpreter.

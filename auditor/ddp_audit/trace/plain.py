@@ -28,7 +28,7 @@ _META_KINDS: dict[str, tuple[type, ...]] = {  # of what is used of run.json
 
 
 def open_plain(path: str | os.PathLike[str]) -> int:
-    """A descriptor to read a plain file with. Raises OSError, also for what is no plain file."""
+    """A descriptor to read a plain file with. Raises OSError, also for what is not a plain file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -29,13 +29,13 @@ parameters  model, joins: joins of the wrapper that have ended, step: optimizer 
             `step` (right after it), `save` (before the step that follows one), `exit` or `exception`. Comparable between ranks
             where model, joins, step and at are equal
 optimizer   model, joins, step, at as for parameters; optimizer (class name); hash of its state of the wrapper's parameters, None
-            where there is none; layout: what state there is, comparable where it is equal; settings: [`lr 0.1`, ..]
+            without one; layout: what state there is, comparable where it is equal; settings: [`lr 0.1`, ..]
 outside     model, joins, step, at, hash as for parameters: of what the same optimizer trains and no wrapper holds
 gradients   model, joins, step: the one that uses them, from 1; hash of those of the optimizer's parameters
 factor      model, joins, step as for gradients; passes: backward passes accumulated for it; replicas: ranks of the wrapper's
             group; factors: the different chains of numbers that their losses are multiplied by, the last one first; mean: whether
             each of these is one mean; hook: whether there is a communication hook; ratio: what the gradients were multiplied by
-            from the end of the last pass to the step, None where that is no one number
+            from the end of the last pass to the step, None where that is not one number
 statistics  model, joins, step, hash of the running statistics of batch normalisation at an evaluation's first call of the module
 buffers     model, joins, step; at: `evaluation` (those that its first call of the module read and did not write), `save` or `exit`
             (those that DDP does not send); sent: whether DDP sends them; hashes: [`name shape hash`, ..] of those that were written
@@ -168,7 +168,7 @@ class FollowRun:
             is_more = reader.read() or is_more
             if reader.is_replaced:
                 self.restarts += 1
-                self.messages = run.messages = Messages()  # those of the attempt that has ended are no partners
+                self.messages = run.messages = Messages()  # those of the attempt that has ended are not partners
                 reader = self.readers[rank] = self._reader(reader.path, rank)
                 is_more = reader.read() or is_more
         for rank, reader in self.readers.items():
@@ -195,7 +195,7 @@ class FollowRun:
 
 
 def description_of(folder: Path) -> tuple[dict[str, Any], str]:
-    """What run.json says, as far as it can be used, and in a sentence what is wrong with the rest; empty where there is none."""
+    """What run.json says, as far as it can be used, and in a sentence what is wrong with the rest; empty without one."""
     try:
         found = read_json(folder / layout.RUN_FILE)
     except TraceError as error:
@@ -213,7 +213,7 @@ def description_of(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """What run.json says; None where there is none. Raises TraceError."""
+    """What run.json says; None without one. Raises TraceError."""
     found = read_json(folder / layout.RUN_FILE)
     wrong = next(iter(wrong_fields(found or {}).values()), "")
     if wrong:
@@ -222,7 +222,7 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None where there is none. Raises TraceError."""
+    """The object in a file; None without one. Raises TraceError."""
     try:
         found = json.loads(read_plain(path))
     except FileNotFoundError:
@@ -251,7 +251,7 @@ class Reader(Protocol):
     def path(self) -> str | Path: ...
 
     def judge_again(self, is_met: Callable[[int, Event], bool]) -> None:
-        """Derives the rank's state anew, without waits for messages that have met their other end."""
+        """Derives the rank's state again, without waits for messages that have met their other end."""
 
 
 def look_past_met(readers: Mapping[int, Reader], messages: Messages) -> None:

@@ -1,4 +1,4 @@
-"""What a forward of some ranks alone leads to, in words: its buffers, the times at which it goes well, and what ends that."""
+"""What a forward of some ranks alone leads to, in words: its buffers, the times at which it works, and what ends that."""
 
 from __future__ import annotations
 

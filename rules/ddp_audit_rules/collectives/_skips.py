@@ -13,7 +13,7 @@ from ddp_audit_rules.collectives._regions import is_together, left_out, own_tain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skip:
-    """A place where ranks part: `node` is a jump, or the first thing of the region that stands under the condition itself."""
+    """A place where ranks diverge: `node` is a jump, or the first thing of the region that stands under the condition itself."""
 
     node: Node
     guard: Guard

@@ -74,7 +74,7 @@ def parted(run: RecordedRun, counts: Sequence[Mapping[int, int]], places: Places
 
 
 def _part_at(run: RecordedRun, places: Places) -> bool:
-    """Whether the ranks part in one collective that some of them issue at these places and others elsewhere.
+    """Whether the ranks diverge in one collective that some of them issue at these places and others elsewhere.
 
     That is evidence however the ranks ended: gloo aborts a rank that receives more than it has room for.
     """

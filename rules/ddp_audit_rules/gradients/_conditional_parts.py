@@ -1,4 +1,4 @@
-"""Conditions inside a forward at which ranks part, so that a part of the model is used on some of them only."""
+"""Conditions inside a forward at which ranks diverge, so that a part of the model is used on some of them only."""
 
 from __future__ import annotations
 

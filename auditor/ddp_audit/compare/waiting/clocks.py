@@ -1,7 +1,7 @@
 """How the clocks of the ranks differ, from the collectives themselves.
 
 Ranks of one host share a clock. Between hosts: a collective that keeps all of its members until the last has come ends on all of
-them at about the same time, whoever was late. The median over many such ends is the difference of the clocks; a rank that is late
+them at about the same time, whichever was late. The median over many such ends is the difference of the clocks; a rank that is late
 does not move it, and neither does a pause after the call. Exact ends are those of backward passes, whose return is recorded.
 """
 

@@ -81,7 +81,7 @@ class _Super:
         self.receiver = receiver
 
     def _rest(self) -> list[Class]:
-        """The classes after the owner, in the order of the receiver's own class: a class beside the owner may come first."""
+        """The classes after the owner, in the order of the receiver's own class: a class next to the owner may come first."""
         own = getattr(self.receiver, "cls", self.receiver)
         order = own.lineage() if isinstance(own, Class) else []
         order = order if any(cls is self.owner for cls in order) else self.owner.lineage()

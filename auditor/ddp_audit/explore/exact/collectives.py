@@ -25,7 +25,7 @@ _MOST_RANKS = 100_000  # of a group
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A process group; `handle` is None where this rank is no member."""
+    """A process group; `handle` is None where this rank is not a member."""
 
     name: str
     members: tuple[int, ...]
@@ -205,7 +205,7 @@ def _new_group(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Any:
             raise error("ValueError", "the new group's rank should be within the world_size set by init_process_group")
     made, handle = it.groups.new_group(ranks, use_local_synchronization=kwargs.get("use_local_synchronization") is True)
     if not made:
-        return None  # what torch gives a rank that is no member of such a group; as `group=None` it means the default one
+        return None  # what torch gives a rank that is not a member of such a group; as `group=None` it means the default one
     it.emit(made)
     name = str(made[0].group)
     return Group(name, it.groups.members[name], handle)

@@ -98,7 +98,7 @@ class Sampler:
     """A sampler of torch. `shares` says that it deals the data out to the ranks."""
 
     kind: str
-    size: Any  # samples of the data set, or what the sampler was told to draw
+    size: Any  # samples of the data set, or what the sampler is set to draw
     replicas: int = 1
     rank: int = 0
     shuffle: bool = True
@@ -278,7 +278,7 @@ def _collate(sample: Any, size: int | None) -> Any:
 
 
 def loader(it: Interpreter, args: list[Any], kwargs: dict[str, Any]) -> Loader:
-    """`DataLoader(..)`. Raises what torch raises for a sampler beside shuffle."""
+    """`DataLoader(..)`. Raises what torch raises for a sampler together with shuffle."""
     given = functions.given("torch.utils.data.DataLoader", args, kwargs)
     if given.get("sampler") is not None and given.get("shuffle") is True:
         raise error("ValueError", "sampler option is mutually exclusive with shuffle")

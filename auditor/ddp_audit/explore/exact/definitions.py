@@ -40,7 +40,7 @@ def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.L
 
 @functools.lru_cache(maxsize=4096)
 def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is a generator. Its body is read once, however often a loop makes the function anew."""
+    """Whether a function is a generator. Its body is read once, however often a loop makes the function again."""
     return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
 
 
@@ -182,6 +182,6 @@ def _is_field(default: ast.expr | None, it: Interpreter, cls: Class) -> TypeGuar
 
 
 def is_left_out(it: Interpreter, cls: Class, default: ast.expr | None) -> bool:
-    """Whether a field is no argument of its class's constructor: `field(init=False)`."""
+    """Whether a field is not an argument of its class's constructor: `field(init=False)`."""
     given = default.keywords if _is_field(default, it, cls) else []
     return any(k.arg == "init" and isinstance(k.value, ast.Constant) and k.value.value is False for k in given)

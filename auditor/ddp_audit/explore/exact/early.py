@@ -1,6 +1,6 @@
 """Ranks and world sizes that an interpreted run reads before there is a process group, and that are used when there is one.
 
-A helper that answers 0 or 1 without a process group is right while there is none. A number that was kept from that time is not: it
+A helper that answers 0 or 1 without a process group is right without one. A number that was kept from that time is not: it
 makes each rank rank 0 of 1.
 """
 
@@ -82,7 +82,7 @@ def used(it: Interpreter, values: Iterable[Any]) -> None:
 
 
 def given(it: Interpreter, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """A library gets numbers, to shard data or to seed; what is printed or logged is no use."""
+    """A library gets numbers, to shard data or to seed; what is printed or logged is not used."""
     if it.initialized and (name.startswith("torch.") or name == "builtins.range"):
         used(it, (*args, *kwargs.values()))
 

@@ -257,7 +257,7 @@ def _comprehension(
 
 
 def plain_override(override: Any) -> Any:
-    """The value of an override, Unknown where it is no constant."""
+    """The value of an override, Unknown where it is not a constant."""
     value = getattr(override, "value", override)
     return Unknown("an option") if type(value).__name__ == "Unknown" else value
 

@@ -38,7 +38,7 @@ class Running:
         self._thread = threading.Thread(target=self._work, name="generator", daemon=True)
 
     def next(self) -> Any:
-        """The next element, END where there is none. Raises what the function raises, and Cut where too many generators wait."""
+        """The next element, END without one. Raises what the function raises, and Cut where too many generators wait."""
         self.drawn += 1
         if self._is_over:
             return END

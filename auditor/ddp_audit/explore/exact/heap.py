@@ -1,7 +1,7 @@
 """Two pictures of what an interpreted run holds, and in what the later one differs from the earlier one.
 
 A picture is taken of everything that can be reached from some roots. Two pictures are alike where one can be laid over the other,
-object for object: what was made anew is equal to what it took the place of, if it holds the same and stands in the same places.
+object for object: what was made again is equal to what it took the place of, if it holds the same and stands in the same places.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def frozen(it: Interpreter, tensor: Tensor, flag: Any) -> Tensor:
 
 
 def freeze(it: Interpreter, params: Iterable[Any], flag: Any) -> None:
-    """`requires_grad_(flag)` on parameters, told to the wrappers that hold them."""
+    """`requires_grad_(flag)` on parameters, passed on to the wrappers that hold them."""
     it.effects += 1  # a forward that was remembered uses other parameters now
     for param in params:
         if isinstance(param, Param):
@@ -40,7 +40,7 @@ def freeze(it: Interpreter, params: Iterable[Any], flag: Any) -> None:
 def attribute(it: Interpreter, module: Module, name: str) -> Any:
     """An attribute or a method of a module."""
     if name == "bias" and isinstance(module.cls, str) and module.attrs.get(name) is False:
-        return None  # what its constructor was told
+        return None  # what its constructor was given
     for table in (module.params, module.buffers, module.children, module.attrs):
         if name in table:
             return table[name]
@@ -247,7 +247,7 @@ def remembered_forward(it: Interpreter, module: Module, args: list[Any], kwargs:
 
 
 def _key(it: Interpreter, module: Module, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What a forward depends on beside the state of objects, which `effects` counts; None where that cannot be said."""
+    """What a forward depends on in addition to the state of objects, which `effects` counts; None where that cannot be said."""
     known = it.flags.get(id(module))
     if known is None or known[0] != it.modes:
         known = it.flags[id(module)] = (it.modes, module, tuple(inner.training for _, inner in module.walk()))

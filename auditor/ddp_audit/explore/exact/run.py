@@ -110,7 +110,7 @@ class Run:
         return None
 
     def parting(self) -> Taken | None:
-        """The condition that sent the ranks to different events where they part: the last one before it that they took apart.
+        """The condition that sent the ranks to different events where they diverge: the last one before it that they took apart.
 
         None where no condition did, as where a function is chosen from a table by rank.
         """
@@ -133,7 +133,7 @@ class Run:
 
     @property
     def stops(self) -> dict[int, int]:
-        """The event at which each rank stands for ever, by rank; empty where the run does not hang and is not aborted."""
+        """The event at which each rank stands forever, by rank; empty where the run does not hang and is not aborted."""
         return dict(self.outcome.positions) if self.kind in (HANGS, ABORTS) else {}
 
     def collectives(self, rank: int) -> list[Event]:

@@ -227,7 +227,7 @@ class State:
     visits: dict[int, int] = field(default_factory=dict)  # by id() of the condition
     # Forwards of each join block, by the group and the number of the block in it, as whether they are synchronized.
     joins: dict[tuple[str, int], list[bool]] = field(default_factory=dict)
-    blocks: Mapping[tuple[str, int], JoinBlock] | None = None  # the same of all ranks, where a first run of them has told
+    blocks: Mapping[tuple[str, int], JoinBlock] | None = None  # the same of all ranks, where a first run of them has shown it
     # What the root of each wrapper takes for its rebuilt buckets, by the group and the number of the wrapper in it.
     rebuilds: dict[tuple[str, int], Sequence[Sequence[int]]] = field(default_factory=dict)
     effects: int = 0  # counts changes of objects: a forward without any may be remembered
@@ -382,7 +382,7 @@ class State:
             raise Cut(f"there were more than {self.limits.events:,} collectives")
 
     def mark(self, kind: str, **detail: Any) -> None:
-        """Adds an event that is no collective."""
+        """Adds an event that is not a collective."""
         self.emit([Event(kind, detail=detail)])
 
     def took(self, node: ast.expr, known: bool) -> Taken:

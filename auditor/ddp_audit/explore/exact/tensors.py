@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _JOINS = JOINS - {"hstack", "vstack"}  # those along a dimension that is given
 _USES_A_TICK = 500  # uses of parameters that are carried on at the price of a statement
-_APART = frozenset({"linear", "bilinear", "instance_norm"})  # functions whose parameters are no inputs of one node
+_APART = frozenset({"linear", "bilinear", "instance_norm"})  # functions whose parameters are not inputs of one node
 
 
 def like(it: Interpreter, source: Tensor, *others: Any, dtype: str | None = None, shape: Any = "same") -> Tensor:
@@ -99,7 +99,7 @@ def fresh(value: Any) -> Any:
 
 
 def elementwise(it: Interpreter, left: Any, right: Any, *, divides: bool = False) -> Tensor:
-    """An operator on two values of which one is a tensor at least; the quotient of numbers without a point is one with."""
+    """An operator on two values, one of which is a tensor at least; the quotient of numbers without a point is one with."""
     sides = [v for v in (left, right) if isinstance(v, Tensor)]
     first = sides[0]
     shape = first.shape

@@ -2,7 +2,7 @@
 
 A sum over all ranks that gets a rank's own part added and is summed over the ranks again counts its old content once for each
 rank. Only additions and copies carry the fact: a product, a quotient (a sum divided by the number of ranks is a mean, which may be
-reduced again) or a difference ends it. So does a comparison, because a flag that ranks raise is summed and asked, and is no total.
+reduced again) or a difference ends it. So does a comparison, because a flag that ranks raise is summed and asked: it is not one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def shared(source: Tensor, made: Tensor) -> Tensor:
 
 
 def combined(it: Interpreter, op: ast.operator, left: Any, right: Any, made: Value) -> Value:
-    """What an operator made of two values of which one is not known."""
+    """What an operator made of two values, one of which is not known."""
     return keep(made, _sum(it, left, right)) if isinstance(op, ast.Add) else made
 
 
@@ -177,7 +177,7 @@ def settled(it: Interpreter) -> list[SummedAgain]:
 
 
 def _grown(it: Interpreter, total: Any, part: Any) -> Total | None:
-    """The total after a part was added to it: one that is no sum over the ranks itself is the rank's own."""
+    """The total after a part was added to it: one that is not a sum over the ranks itself is the rank's own."""
     held = total_of(total)
     if held is None or held.added is not None or total_of(part) is not None or isinstance(part, (Lib, Instance)):
         return held

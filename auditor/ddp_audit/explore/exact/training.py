@@ -47,7 +47,7 @@ _OPTIONS = (
     "find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers", "init_sync", "bucket_cap_mb",
     "gradient_as_bucket_view",
 )  # fmt: skip
-_HARMLESS = ("module", "device_ids", "output_device", "dim", "process_group", "check_reduction")  # beside what is read below
+_HARMLESS = ("module", "device_ids", "output_device", "dim", "process_group", "check_reduction")  # and what is read below
 
 
 def spec_of(module: Any) -> ModuleSpec:

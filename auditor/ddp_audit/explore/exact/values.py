@@ -1,4 +1,4 @@
-"""Values of an interpreted run beside Python's own: unknowns, names of libraries, tensors, modules, classes and functions."""
+"""Values of an interpreted run other than Python's own: unknowns, names of libraries, tensors, modules, classes and functions."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Module:
 
     @property
     def held(self) -> dict[str, Any] | None:
-        """What a container of torch holds by name, modules or parameters; None where the module is no container."""
+        """What a container of torch holds by name, modules or parameters; None where the module is not a container."""
         names = self.cls.outside_bases() if isinstance(self.cls, Class) else {self.cls} if isinstance(self.cls, str) else set()
         kinds = {name.rsplit(".", 1)[-1] for name in names}
         if kinds & {"Sequential", "ModuleList", "ModuleDict"}:
@@ -185,7 +185,7 @@ class Class:
     members: dict[str, Any] = field(default_factory=dict)  # of an enumeration, by name
 
     def find(self, name: str) -> Any:
-        """An attribute, here or in a base of the project; MISSING where there is none."""
+        """An attribute, here or in a base of the project; MISSING without one."""
         if name in self.namespace:
             return self.namespace[name]
         return next((cls.namespace[name] for cls in self.lineage() if name in cls.namespace), MISSING)
@@ -205,7 +205,7 @@ class Class:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """An object of a project class that is no module."""
+    """An object of a project class that is not a module."""
 
     cls: Class
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -378,7 +378,7 @@ class Gone(Exception):
 def error(name: str, text: str = "") -> Raised:
     """An exception that the interpreter infers, by its name.
 
-    The end of an iterator is no inference: where its length is not known, the loop over it is noted as bounded.
+    The end of an iterator is not an inference: where its length is not known, the loop over it is noted as bounded.
     """
     return Raised(Error(name, (text,) if text else ()), inferred=name != "StopIteration")
 

@@ -1,6 +1,6 @@
 """A node of the program: one thing that matters, at the place and under the conditions under which it is reached.
 
-Each kind of thing is a class of its own in the modules beside this one, with what it carries as fields. A kind that stands for a
+Each kind of thing is a class of its own in the modules next to this one, with what it carries as fields. A kind that stands for a
 call has what it was given in `args`, by parameter name; `**` among the names says that more was passed that is not known.
 """
 

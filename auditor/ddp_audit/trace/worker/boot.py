@@ -1,6 +1,6 @@
 """Decides whether this process is a rank to trace, and installs the tracer right after `import torch`.
 
-A process is traced when the launcher's variables are set and it is no child of a traced rank (a DataLoader worker, a helper).
+A process is traced when the launcher's variables are set and it is not a child of a traced rank (a DataLoader worker, a helper).
 Its rank is that of RANK and WORLD_SIZE, which torchrun, accelerate and most others set; without them the file is opened when
 init_process_group has made the rank known, so that srun, mpirun and torch.multiprocessing.spawn work too.
 """

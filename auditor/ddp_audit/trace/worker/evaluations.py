@@ -83,6 +83,6 @@ class Evaluations:
 
 
 def _compiles() -> bool:
-    """Whether something was compiled: it would be compiled anew with a hook for all modules, and once more without."""
+    """Whether something was compiled: it would be compiled again with a hook for all modules, and once more without."""
     frame = sys.modules.get("torch._dynamo.eval_frame")
     return any(backend is not None for backend in getattr(frame, "cached_backends", {}).values())

@@ -49,7 +49,7 @@ class Draws:
             self._mark(False)
 
     def after_seed(self) -> None:
-        """A seed is no draw."""
+        """A seed is not a draw."""
         if self._state is not None:
             self._state = _stream()
 
@@ -120,7 +120,7 @@ def label_weight(loss: Any) -> tuple[int, float] | None:
 
 
 def scale_of(node: Any, name: str) -> float | None:
-    """What a node multiplies gradients by; None where that is no number, or where it cannot be known."""
+    """What a node multiplies gradients by; None where that is not a number, or where it cannot be known."""
     if name in THROUGH:
         return 1.0
     if name in ("MulBackward1", "DivBackward1"):  # by a number of C++
@@ -136,7 +136,7 @@ def scale_of(node: Any, name: str) -> float | None:
 
 
 def _mean_of(node: Any) -> tuple[int, int] | None:
-    """The places of a mean of nll_loss and how many of them have a label; None where it is no plain mean."""
+    """The places of a mean of nll_loss and how many of them have a label; None where it is not a plain mean."""
     if node._saved_reduction != MEAN or _saved(node, "weight") is not None:
         return None
     target, total = _saved(node, "target"), _saved(node, "total_weight")

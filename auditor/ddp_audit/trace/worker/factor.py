@@ -22,7 +22,7 @@ _FAINT = 1e-5  # elements below this share of the largest are left out
 def multipliers(loss: Any) -> tuple[tuple[float, ...], bool] | None:
     """The numbers that a loss is multiplied by, the last one first, and whether what they multiply is one mean.
 
-    Followed is the chain of products and quotients with numbers, as far as nothing is added. None for what is no scalar loss.
+    Followed is the chain of products and quotients with numbers, as far as nothing is added. None for what is not a scalar loss.
     """
     if not isinstance(loss, torch.Tensor) or loss.dim() or loss.grad_fn is None:
         return None
@@ -57,7 +57,7 @@ def _elements(gradient: torch.Tensor) -> torch.Tensor | None:
 
 
 def common_ratio(before: Sequence[torch.Tensor | None], after: Sequence[torch.Tensor | None]) -> float:
-    """What all elements of gradients were multiplied by between two probes; 0.0 where that is no one number."""
+    """What all elements of gradients were multiplied by between two probes; 0.0 where that is not one number."""
     with torch.no_grad(), torch._C._DisableTorchDispatch():
         pairs = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None and a.shape == b.shape]
         old = [value for a, _ in pairs for value in a.tolist()]

@@ -110,7 +110,7 @@ def are_on_device(found: list[Any]) -> bool:
 
 @functools.lru_cache(256)
 def about(shape: torch.Size, dtype: torch.dtype) -> bytes:
-    """What a fingerprint has of a tensor beside its elements."""
+    """What a fingerprint has of a tensor in addition to its elements."""
     return f"{tuple(shape)}{dtype}".encode()
 
 

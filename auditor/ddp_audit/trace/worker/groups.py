@@ -60,7 +60,7 @@ class Groups:
                 backend=str(dist.get_backend(made)),
                 **described(made),
             )
-        else:  # this rank is no member
+        else:  # this rank is not a member
             ranks = kwargs.get("ranks", args[0] if args else None)
             self._record(events.GROUP, action="new", name="", ranks=layout.pack_ranks([int(r) for r in ranks or ()]))
 
@@ -84,7 +84,7 @@ class Groups:
 
     def _destroy_group(self, original: Any, group: Any = None, *args: Any, **kwargs: Any) -> Any:
         name = events.DEFAULT_GROUP
-        if group is not None:  # a rank that is no member has no group to name
+        if group is not None:  # a rank that is not a member has no group to name
             name = self._tracer.group(group).name if isinstance(group, dist.ProcessGroup) else ""
         self._record(events.GROUP, group=name or events.DEFAULT_GROUP, action="destroy", name=name, ranks=[])
         result = original(group, *args, **kwargs)

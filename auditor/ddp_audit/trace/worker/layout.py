@@ -160,7 +160,7 @@ def segment_length(ring: int) -> int:
 
 
 def pack_ranks(ranks: Sequence[int]) -> Any:
-    """A group's ranks as they stand in a definition: evenly spaced ones, as most groups have, as `{"range": [start, stop, step]}`.
+    """A group's ranks as they are in a definition: evenly spaced ones, as most groups have, as `{"range": [start, stop, step]}`.
 
     >>> pack_ranks(range(0, 64, 8)), pack_ranks([0, 1])
     ({'range': [0, 64, 8]}, [0, 1])

@@ -1,16 +1,16 @@
 """Where a process stands whose interpreter is locked, by a call in C that keeps the GIL, or that a fatal signal ends.
 
-The watch thread sets the timer of faulthandler anew with every beat. Where no beat comes for some seconds, the timer's thread,
-which is C and needs no lock of the interpreter, writes the stacks into a file beside the trace, `rank-00000.stacks`; the reader
+The watch thread sets the timer of faulthandler again with every beat. Where no beat comes for some seconds, the timer's thread,
+which is C and needs no lock of the interpreter, writes the stacks into a file next to the trace, `rank-00000.stacks`; the reader
 takes the line of the main thread from there (`trace/locked.py`). The next beat empties the file. No signal is used: handlers and
 masks are the program's own.
 
 A process has one such timer. A program that sets it for itself has it; the tracer's is not set again then. A child that was forked
-while the timer runs would wait for its thread for ever when it ends, so it is taken back before each fork.
+while the timer runs would wait for its thread forever when it ends, so it is taken back before each fork.
 
 At a fatal signal (SIGSEGV, SIGABRT, ..) faulthandler writes the stacks into the same file. A process has one such handler too: it
-is set before the program runs, so that what the program or a library of its sets comes first, and the program is told that there
-is none. What sets faulthandler for itself has it from then on. Until the file is known, after it, and in forked children the
+is set before the program runs, so that what the program or a library of its sets comes first, and the program gets the answer that
+none is set. What sets faulthandler for itself has it from then on. Until the file is known, after it, and in forked children the
 handler writes to nowhere: to take it back would put old handlers in the place of the program's.
 """
 

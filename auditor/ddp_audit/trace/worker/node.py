@@ -3,7 +3,7 @@
 The question is a file in the trace folder, which the ranks of a job of many hosts share over the network. One rank of each host,
 its relay, looks at it once a second and passes a change on through a folder in the host's memory; the others look only there. A
 rank that wants to ask tells its relay, which asks once for its whole host, and not at all where another host has just asked.
-The relay is whoever holds a lock, so another rank takes over when it ends; while a relay is stuck, the ranks look for themselves.
+The relay is the rank that holds a lock, so another rank takes over when it ends; while one is stuck, the ranks look for themselves.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Files:
             return 0.0
 
     def close(self) -> None:
-        """The relay takes the folder with it; who is left makes it anew."""
+        """The relay takes the folder with it; who is left makes it again."""
         if self._lock >= 0:
             shutil.rmtree(self._folder, ignore_errors=True)
             os.close(self._lock)

@@ -1,4 +1,4 @@
-"""Records what is no collective: wrappers, forward and backward passes, steps, batches, groups, seeds, files.
+"""Records what is not a collective: wrappers, forward and backward passes, steps, batches, groups, seeds, files.
 
 Each patch calls the original with the same arguments and returns what it returned. The patched functions are hidden from
 torch.compile, so that a compiled program is compiled as it would be without them.
@@ -117,7 +117,7 @@ class Patches:
         for owner, name, around, also in (*Groups(tracer, self._event, self._safely).patches, *self._departures.patches):
             self._wrap(owner, name, around, also=also)
         self._wrap(sys, "excepthook", self._uncaught)
-        # What the patches do beside calling the original must not be compiled, and nothing below it.
+        # What the patches do in addition to calling the original must not be compiled, and nothing below it.
         recording = (tracer.event, tracer.note_in_python, tracer.finish_in_python)
         for part in (self._safely, self._event, *recording, self._before_step, self._after_step):
             hide_from_compiler(part.__func__.__code__, callees=True)  # type: ignore[union-attr]
@@ -382,7 +382,7 @@ class Patches:
                 self._tracer.note(loader.batch, 0, waited)
             return
         loader.is_on_device = fingerprint.are_on_device(fingerprint.leaves(batch))
-        # What the ranks trained on is told by the forward passes; here only the beginning, and that of an order of chance.
+        # What the ranks trained on is recorded by the forward passes; here only the beginning, and that of an order of chance.
         wanted = self._orders.wants(iterator)
         samples = not loader.is_on_device and self._samples.wants(iterator)
         loader.is_settled = not wanted and not samples and self._batches >= _BATCH_PRINTS

@@ -147,7 +147,7 @@ class Settings:
 
     # -- generators
 
-    # torch reads and restores states by itself around what it computes again: those are no resume.
+    # torch reads and restores states by itself around what it computes again: those are not a resume.
 
     def _read_state(self, original: Any, /, *args: Any, **kwargs: Any) -> Any:
         state = original(*args, **kwargs)

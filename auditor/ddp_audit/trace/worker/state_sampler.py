@@ -38,7 +38,7 @@ class StateSampler:
         self._record = record
         every = os.environ.get(layout.ENV_HASH_EVERY, "50")
         self._every = int(every) if every.isdigit() and int(every) else 50
-        self._descriptor: int | None = None  # of the file of saves; -1 where there is none
+        self._descriptor: int | None = None  # of the file of saves; -1 without one
         self._seen = _size_of(self._file())  # of that file
         self._saved: dict[str, tuple[int, ...]] = {}  # by wrapper, the joins and steps after which some rank saved
 

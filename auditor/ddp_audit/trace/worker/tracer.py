@@ -210,7 +210,7 @@ class Tracer:
         value: int = 0,
         stack: Stack | None = None,
     ) -> Place | None:
-        """Records an event that is no collective. Before the rank is known it is kept for later. Raises nothing."""
+        """Records an event that is not a collective. Before the rank is known it is kept for later. Raises nothing."""
         if self.failed:
             return None
         now = time.time()
@@ -329,7 +329,7 @@ class Tracer:
             ranks = tuple(range(process_group.size()))
         group = self.names.get(name)
         if group is None or group.ranks != ranks:
-            # A name that comes back with other ranks (torch counts its names anew after everything was destroyed) goes on
+            # A name that comes back with other ranks (torch counts its names again after everything was destroyed) goes on
             # counting.
             count = group.next_index if group is not None else 0
             group = self.names[name] = Group(name, ranks)

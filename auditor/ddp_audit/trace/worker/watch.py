@@ -54,7 +54,7 @@ class Watch:
         self._thread.start()
 
     def begin(self) -> None:
-        """Makes the file for stacks, so that a fatal signal before the first beat is told too."""
+        """Makes the file for stacks, so that a fatal signal before the first beat is reported too."""
         self._not_locked()
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class Watch:
         self._tracer.stand(frame, now - self._stood_since)
 
     def _show_on(self) -> None:
-        """After the tracer has ended: shows once a second where the main thread stands, so that a hang is told all the same."""
+        """After the tracer has ended: shows once a second where the main thread stands, so that a hang is reported all the same."""
         tracer, stacks = self._tracer, self._stacks
         before: object = None
         while stacks is not None and tracer.ring is not None and not self._ends.acquire(timeout=_SHOWN_EVERY):

@@ -113,7 +113,7 @@ class Wrapper:
 
     @property
     def ignored(self) -> Collection[str]:
-        """The names of parameters and buffers that DDP was told to leave alone."""
+        """The names of parameters and buffers that DDP was set to leave alone."""
         names: Collection[str] = getattr(self._module(), "parameters_to_ignore", ())
         return names
 
@@ -124,7 +124,7 @@ class Wrapper:
         return bool(getattr(module, "forward_sync_buffers", getattr(module, "broadcast_buffers", True)))
 
     def shared(self) -> list[torch.nn.Parameter]:
-        """Its parameters but for those that DDP was told to leave alone; none where they cannot be read now."""
+        """Its parameters but for those that DDP was set to leave alone; none where they cannot be read now."""
         module, inner = self._module(), self.inner()
         if module is None or inner is None:
             return []
@@ -152,7 +152,7 @@ class Wrapper:
         self._probe = self._elements()
 
     def ratio(self) -> float:
-        """What the gradients have been multiplied by since then; 0.0 where that is no one number."""
+        """What the gradients have been multiplied by since then; 0.0 where that is not one number."""
         return common_ratio(self._probe, self._elements()) if self._probe else 0.0
 
     def _elements(self) -> list[torch.Tensor | None]:
@@ -167,7 +167,7 @@ class Wrapper:
         self.steps += 1
 
     def after_join(self) -> None:
-        """Begins to count steps anew: the ranks may have taken different numbers of them."""
+        """Begins to count steps again: the ranks may have taken different numbers of them."""
         self.joins += 1
         self.steps = 0
         self.is_due = True

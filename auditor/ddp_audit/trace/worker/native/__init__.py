@@ -71,7 +71,7 @@ def load_for_rank(mode: str) -> Any:
     """The native kernel's module for this process, or None where the Python kernel is to be used.
 
     With AUTO a build that is not there is no matter; with ON one line says so, on the first rank of the host. A build that is
-    there and cannot be loaded is always told.
+    there and cannot be loaded is always reported.
     """
     if mode == OFF or sysconfig.get_config_var("Py_GIL_DISABLED"):  # the native kernel relies on the GIL
         return None
