@@ -10,7 +10,7 @@ import pytest
 from ddp_audit import events
 from ddp_audit.compare.faults import SilentFault
 from ddp_audit.compare.live_faults import LiveFaults
-from ddp_audit.compare.run import RankRun, RecordedRun
+from ddp_audit.compare.run import EXITED, RUNNING, RankRun, RecordedRun
 from ddp_audit.compare.silent import silent_faults
 from ddp_audit.events import Event, Site
 from ddp_audit.trace import launcher
@@ -121,6 +121,23 @@ def test_epochs_of_samplers_are_compared_by_iteration() -> None:
     assert of(run_of(right, right[:2])) == {}  # not the same iterations
     assert of(run_of([sampler(epoch=1, shuffle=False)], [sampler(shuffle=False)])) == {}
     assert of(run_of([sampler(seed=None)], [sampler(seed=1)])) == {}  # an older trace
+
+
+def test_what_is_compared_where_the_start_was_overwritten() -> None:
+    right, wrong = [sampler(epoch=epoch) for epoch in range(9)], [sampler(epoch=epoch, seed=int(epoch == 7)) for epoch in range(9)]
+
+    def ring_of(*ranks: list[Event], state: str = EXITED) -> dict[str, SilentFault]:
+        run = run_of(*ranks)
+        for one in run.ranks.values():
+            one.state, one.lost = state, True
+        return of(run)
+
+    fault = ring_of(right, wrong[4:])["sampler-differs"]
+    assert "In iteration 2 from the end at train.py:3 the DistributedSampler has seed 0 on rank 0 and 1 on" in fault.explanation
+    assert ring_of(right, wrong[4:], state=RUNNING) == {}  # they need not be in the same iteration
+    assert ring_of(right, right[4:]) == {}
+    assert ring_of([scheduler(32, 8)], [scheduler(32, 8)])["scheduler-steps"].ranks == (0, 1)
+    assert ring_of([samples(range(100))], [samples(range(80, 180), 1)]) == {}
 
 
 def samples(of_rank: range, share: int = 0, **detail: object) -> Event:

@@ -18,8 +18,9 @@ _LEAST_STEPS = 8  # of an optimizer, before its scheduler is compared with it
 _TIMES = 1.5  # steps of a scheduler for one of its optimizer
 
 
-def samplers_differ(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
-    """DistributedSamplers that shuffle with another seed or epoch on some rank in the same iteration."""
+def samplers_differ(run: RecordedRun, groups: Groups, *, from_end: bool = False) -> Iterator[SilentFault]:
+    """DistributedSamplers that shuffle with another seed or epoch on some rank in the same iteration. `from_end`: these are counted
+    from the last one, since the first ones are not known."""
     found: dict[tuple[Site | None, int], dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for rank, event in run.events_of(SAMPLER):
         detail = event.detail
@@ -27,13 +28,15 @@ def samplers_differ(run: RecordedRun, groups: Groups) -> Iterator[SilentFault]:
             found[next(iter(frames(event)), None), int(detail["replicas"])][rank].append(event)
     for (site, _), every in found.items():
         for ranks in groups.replicas(sorted(every)):
-            by_rank = {rank: every[rank] for rank in ranks}
+            newest = min(len(every[rank]) for rank in ranks) if from_end else 0
+            by_rank = {rank: every[rank][-newest:] for rank in ranks}
             # Ranks that iterate it another number of times are not in the same iteration.
             parted = _parted(by_rank) if len({len(events) for events in by_rank.values()}) == 1 else None
             if parted is not None:
                 number, name, values = parted
+                which = f"iteration {newest - number + 1} from the end" if from_end else f"iteration {number}"
                 text = (
-                    f"In iteration {number}{_at(site)} the DistributedSampler has {name} {_each(values)}. It shuffles all samples "
+                    f"In {which}{_at(site)} the DistributedSampler has {name} {_each(values)}. It shuffles all samples "
                     "by its seed and epoch and takes every n-th: with another order on each rank some samples are trained on "
                     f"twice in an epoch, and others never. Give all ranks the same {name}."
                 )

@@ -20,6 +20,7 @@ from ddp_audit.compare.peers import Groups
 from ddp_audit.compare.replica_drift import drifts
 from ddp_audit.compare.run import Looked, RecordedRun, tally
 from ddp_audit.compare.sharing import generators_shared, samplers_differ, samples_shared, schedulers_apart
+from ddp_audit.compare.termination import exited_in_order
 from ddp_audit.compare.unequal import LEAST, same_stream, unequal_labels
 from ddp_audit.events import FORWARD, ORDER, PLACE, SAMPLER, STEP, Event, Site
 
@@ -36,7 +37,7 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
     averaged = averaged_models(run, local)
     unreduced = list(_unreduced(run, averaged))
     groups = Groups(run)
-    # What counts from the start of the run cannot be compared where the start was overwritten.
+    # Of what counts from the start of the run only some can be compared where the start was overwritten.
     is_whole = not any(one.lost for one in run.ranks.values())
     return [
         *_same_device(run),
@@ -48,7 +49,7 @@ def silent_faults(run: RecordedRun) -> list[SilentFault]:
         *wrong_factors(run, groups),
         *unequal_labels(run, groups),
         *same_stream(run, groups),
-        *(_numbered(run, groups) if is_whole else ()),
+        *(_numbered(run, groups) if is_whole else _known_without_start(run, groups)),
         *_same_order(run),
         *_shuffled_alike(run),
     ]
@@ -64,6 +65,13 @@ def _numbered(run: RecordedRun, groups: Groups) -> list[SilentFault]:
         *samples_shared(run, [fault.site for fault in samplers]),
         *_same_samples(run, groups),
     ]
+
+
+def _known_without_start(run: RecordedRun, groups: Groups) -> list[SilentFault]:
+    """Those of `_numbered` that show in the newest records too: schedulers carry their counts with them, and ranks that have ended
+    in order have ended in the same iteration."""
+    in_order = all(exited_in_order(one) for one in run.ranks.values())
+    return [*schedulers_apart(run), *(samplers_differ(run, groups, from_end=True) if in_order else ())]
 
 
 def _at(site: Site | None) -> str:
