@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from ddp_audit.findings import Span
 from ddp_audit.knowledge import kinds, words
@@ -135,9 +135,18 @@ def mentions(program: Program, *names: str, path: str | None = None) -> list[Wri
 def written(program: Program, kind: type[T], *having: str, path: str | None = None) -> Iterator[Written[T]]:
     """Each piece of code of one kind; with words in the files alone that have one of them."""
     for source in _files(program, having, path):
-        for node in every(source.tree):
-            if isinstance(node, kind):
-                yield Written(source, node)
+        table = source.fact("by kind", source.tree, _by_kind)
+        parts = [part for one, found in table.items() if issubclass(one, kind) for part in found]
+        for _, node in sorted(parts, key=lambda part: part[0]):
+            yield Written(source, cast("T", node))
+
+
+def _by_kind(root: ast.AST) -> dict[type[ast.AST], list[tuple[int, ast.AST]]]:
+    """The pieces of some code by their kind, each with its number in the order of the source."""
+    found: dict[type[ast.AST], list[tuple[int, ast.AST]]] = {}
+    for number, node in enumerate(every(root)):
+        found.setdefault(type(node), []).append((number, node))
+    return found
 
 
 def names_in(node: ast.AST) -> frozenset[str]:

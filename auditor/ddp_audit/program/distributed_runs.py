@@ -147,6 +147,10 @@ def _used(part: ast.AST) -> Iterator[ast.expr]:
             yield from (*call.args, *(keyword.value for keyword in call.keywords))
 
 
+def _used_names(part: ast.AST) -> list[ast.Name]:
+    return [used for used in _used(part) if isinstance(used, ast.Name)]
+
+
 def _calls(part: ast.AST) -> Iterator[ast.Call]:
     """The calls that run where a statement or expression does."""
     queue = [part]
@@ -166,7 +170,7 @@ def _called(function: ast.expr) -> str:
 
 def makes_elsewhere(lw: Lowering, statements: Sequence[ast.AST]) -> bool:
     """Whether an arm uses a function of another project file that sets up a distributed run."""
-    used = [part for statement in statements for part in _used(statement) if isinstance(part, ast.Name)]
+    used = [part for statement in statements for part in lw.here.source.fact("used names", statement, _used_names)]
     if not used:
         return False
     lw.muted += 1

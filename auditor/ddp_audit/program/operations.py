@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ddp_audit.folding import TooLarge
 from ddp_audit.program.values import (
+    DATA,
     MISSING,
     RANK,
     UNIFORM,
@@ -143,9 +144,10 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         return replace(both[0], compiled=merge(cond, *views))
     if then == orelse:
         by_rank = RANK in cond.taint and isinstance(cond, Expr)
-        if not ((by_rank or then.deps) and _made_otherwise(then, orelse)):
+        by_data = bool(then.deps) and DATA in cond.taint
+        if not ((by_rank or by_data) and _made_otherwise(then, orelse)):
             return orelse if is_filled(then) else then
-        if not by_rank:  # two ways to a loss
+        if by_data and not by_rank:  # two ways to a loss
             return Alt(options=(then, orelse), taint=then.taint, deps=then.deps, text=then.text)
         return Alt(options=(then, orelse), choice=cond, taint=then.taint, deps=then.deps, text=then.text)
     taint = then.taint | orelse.taint | cond.taint

@@ -33,8 +33,12 @@ def _acts(value: Any, seen: set[int]) -> bool:
     if id(function) in seen:
         return False
     seen.add(id(function))
-    made = [node for node in ast.walk(function.node) if isinstance(node, ast.Call)]
+    made = function.scope.source.fact("calls within", function.node, _calls_within)
     return len(made) > _MOST_CALLS or any(_call_acts(node, function, seen) for node in made)
+
+
+def _calls_within(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
 
 
 def _call_acts(node: ast.Call, function: Function, seen: set[int]) -> bool:

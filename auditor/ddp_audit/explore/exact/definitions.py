@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ddp_audit.explore.exact import calls, described, enums, expressions
@@ -31,16 +30,15 @@ def define(it: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.L
     made = Function(node, scope, name if owner is None else f"{owner.name}.{name}", owner, defaults)
     if isinstance(node, ast.Lambda):
         return made
-    made.generator = _yields(node)
+    made.generator = scope.source.fact("yields", node, _yields)
     result: Any = made
     for decorator in reversed(node.decorator_list):
         result = _decorated(it, decorator, result, scope)
     return result
 
 
-@functools.lru_cache(maxsize=4096)
 def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is a generator. Its body is read once, however often a loop makes the function again."""
+    """Whether a function is a generator."""
     return any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node))
 
 

@@ -102,9 +102,13 @@ def _early(value: int, read: Read) -> Early:
     return made
 
 
+def _calls_within(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+
+
 def _asks(it: Interpreter, nodes: Iterable[ast.AST], scope: Scope) -> bool:
     """Whether some code asks the process group for the rank or the number of ranks itself."""
-    calls = [inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    calls = [call for node in nodes for call in scope.source.fact("calls within", node, _calls_within)]
     return any(_name(call.func, scope) in _OF_GROUP for call in calls)
 
 

@@ -290,8 +290,7 @@ class Interpreter(Iteration):
     def _window(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> int:
         """After how many iterations a loop repeats itself, by the whole numbers that its body takes a remainder of; else 1."""
         if id(node) not in self.remainders:
-            parts = [inner.right for inner in ast.walk(node) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod)]
-            self.remainders[id(node)] = [p for p in parts if isinstance(p, (ast.Constant, ast.Name, ast.Attribute))]
+            self.remainders[id(node)] = scope.source.fact("remainders", node, _remainders)
         window = 1
         for part in self.remainders[id(node)]:
             try:
@@ -437,3 +436,9 @@ def _is_success(code: tuple[Any, ...]) -> bool:
 
 
 __all__ = ["BREAK", "CONTINUE", "RETURN", "Frame", "Interpreter", "Limits"]
+
+
+def _remainders(node: ast.AST) -> list[ast.expr]:
+    """What is divided by where a piece of code takes a remainder, as far as that is a name or a number."""
+    parts = [inner.right for inner in ast.walk(node) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod)]
+    return [part for part in parts if isinstance(part, (ast.Constant, ast.Name, ast.Attribute))]

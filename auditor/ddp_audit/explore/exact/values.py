@@ -183,6 +183,7 @@ class Class:
     scope: Any = None
     annotated: list[tuple[str, ast.expr | None]] = field(default_factory=list)  # names with a type in its body, and their values
     members: dict[str, Any] = field(default_factory=dict)  # of an enumeration, by name
+    ordered: list[Class] | None = None  # its lineage, once it was asked for
 
     def find(self, name: str) -> Any:
         """An attribute, here or in a base of the project; MISSING without one."""
@@ -192,7 +193,9 @@ class Class:
 
     def lineage(self) -> list[Class]:
         """The class and its bases of the project, in the order in which they are asked for an attribute."""
-        return lineage(self, lambda cls: [base for base in cls.bases if isinstance(base, Class)])
+        if self.ordered is None:
+            self.ordered = lineage(self, lambda cls: [base for base in cls.bases if isinstance(base, Class)])
+        return self.ordered
 
     def outside_bases(self) -> set[str]:
         """Full names of the library classes that it descends from."""
