@@ -101,7 +101,7 @@ finally:
             message = f"Each rank reports its own `{one.name}`, computed from its part of the data; it is not that of all ranks."
         explanation = (
             "DDP averages gradients and nothing else. A mean over the means of ranks is right where all had equally many samples; "
-            "sums and counts that are added up are right always. As a rough sign of progress a number of one rank may do."
+            "sums and counts that are added up are right always. One rank's value is enough as a progress indicator."
         )
         related = [] if one.place == one.node.span else [Related(one.node.span.path, one.node.span.line, "report", one.role)]
         return self.finding(one.place, message, explanation, related=related + guard_relations(one.node))
