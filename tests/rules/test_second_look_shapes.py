@@ -302,3 +302,32 @@ def test_a_size_that_is_chosen_alike_on_all_ranks(size: str, tmp_path: Path) -> 
     made = "group = dist.new_group(list(range(size)))\n"
     assert findings("DDP209", audited(tmp_path, head + size + made)) == []
     assert findings("DDP209", audited(tmp_path, head + size + made.replace("range(size)", "range(rank, size)")))
+
+
+# ---- a rank that has raised uses nothing any more
+
+LOW = """\
+import torch.distributed as dist
+class Low:
+    def __init__(self, config):
+        {check}
+        self.width = config.width
+    def scale(self):
+        dist.barrier()
+        return self.width
+"""
+CHECKS = [
+    "if config.rank <= 0:\n            raise ValueError(config.rank)",
+    "assert config.rank > 0",
+    "if not config.rank:\n            raise RuntimeError",
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_rank_that_raised_uses_nothing_any_more(check: str, tmp_path: Path) -> None:
+    assert findings("DDP204", audited(tmp_path, LOW.format(check=check))) == []
+    assert findings("DDP204", audited(tmp_path, LOW.format(check="if config.rank <= 0:\n            return")))
+    caught = LOW.format(
+        check="try:\n            if config.rank <= 0:\n                raise ValueError\n            self.width = 1\n        except ValueError:\n            return"
+    )
+    assert findings("DDP204", audited(tmp_path, caught.replace("        self.width = config.width\n", "")))

@@ -137,7 +137,8 @@ def two_arms(
         return left_then if left_then == left_else else "return"
     if left_then or left_else:
         lw.state = (state_else if left_then else state_then).commit()
-        lw.guards += [replace(guard, via="early-exit") for guard in parts[1 if left_then else 0]]
+        raised = "raise" in (left_then, left_else)
+        lw.guards += [replace(guard, via="early-exit", raised=raised) for guard in parts[1 if left_then else 0]]
         return None
     if guards[0].against_default or guards[1].against_default:  # what follows is judged as the defaults have it
         kept, dropped = (state_else, state_then) if guards[0].against_default else (state_then, state_else)

@@ -28,6 +28,7 @@ class Guard:
     depth: int = 0
     loops: int = 0
     part_of: bool | None = None  # of a part of a condition: the answer of the whole one
+    raised: bool = False  # of an early exit: whether the ranks that left raise an exception
 
     @property
     def whole(self) -> bool:

@@ -41,10 +41,12 @@ class Binding:
 def bound(lw: Lowering, key: Key) -> None:
     """Notes an assignment. One to what exists already says nothing new.
 
-    What is assigned while the object is made, by its constructor or by what that calls, every rank has that has the object.
+    What is assigned while the object is made, by its constructor or by what that calls, every rank has that has the object; a rank
+    that raised an exception before comes to no later use, unless it is caught.
     """
     known = lw.bindings.get(key)
-    guards = tuple(g for g in lw.guards[lw.constructing.get(key[0], 0) :] if RANK in g.test.taint)
+    since = lw.guards[lw.constructing.get(key[0], 0) :]
+    guards = tuple(g for g in since if RANK in g.test.taint and not (g.raised and not lw.tries))
     if known is None:
         if not guards or lw.state.get(key) is not None:
             return
