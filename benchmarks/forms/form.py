@@ -69,9 +69,9 @@ def of(
             if not rewriter.changes:
                 return None
             text = rewriter.finished(module).code
-        except Unfit:
+            compile(text, "rewritten.py", "exec")
+        except (Unfit, SyntaxError):  # the latter where a form does not go with what another one made
             return None
-        compile(text, "rewritten.py", "exec")
         return replace(source, text=text, files=source.files | rewriter.files)
 
     return Form(name, family, rewrite, frozenset(mends), own_launch)
