@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddp_audit.program import async_ops, contracts, long_work, sides
 from ddp_audit.program.classes import instantiate
+from ddp_audit.program.contracts_records import as_items, make_record
 from ddp_audit.program.described import described_call
 from ddp_audit.program.functions import call_function
 from ddp_audit.program.helpers import hinted_call
@@ -51,7 +52,7 @@ def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Valu
     kwargs: dict[str, Value] = {}
     for part in node.args:
         if isinstance(part, ast.Starred):
-            value = lw.eval(part.value)
+            value = as_items(lw, lw.eval(part.value))
             if isinstance(value, Items) and value.keys is None:
                 args += value.items
             else:
@@ -144,6 +145,8 @@ def call_object(lw: Lowering, node: ast.Call, target: Obj, args: list[Value], kw
         if found is not None:
             info = FunctionInfo("__call__", found[1], found[0].frame, found[0])
             return call_function(lw, info, args, kwargs, node, receiver=target)
+    elif target.kind == "record-class":
+        return make_record(lw, node, target, args, kwargs)
     elif target.kind == "no-sync-method":
         return Obj(key=target.key, kind="no-sync", made=lw.span(node), info=target.info)
     elif target.kind == "partial":

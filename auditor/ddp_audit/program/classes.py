@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def make_class(lw: Lowering, node: ast.ClassDef) -> Obj:
     """A class statement: its methods, its class variables, its bases."""
     info = ClassInfo(node.name, node, lw.here, [lw.eval(base) for base in node.bases])
-    info.is_dataclass = any(_makes_dataclass(lw, d) for d in node.decorator_list)
+    info.is_dataclass = any(_makes_dataclass(lw, d) for d in node.decorator_list) or info.is_named_tuple
     key = ("class", lw.here.source.path, node.name)
     frame = Frame(id=key, source=lw.here.source, name=node.name, parent=lw.here, module=lw.here.top)
     saved, lw.here = lw.here, frame
@@ -84,8 +84,7 @@ def instantiate(lw: Lowering, node: ast.Call, made: Obj, args: list[Value], kwar
 
 
 def _dataclass_fields(lw: Lowering, info: ClassInfo, target: Obj, args: list[Value], kwargs: dict[str, Value]) -> None:
-    fields = [s for s in info.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
-    for index, statement in enumerate(fields):
+    for index, statement in enumerate(info.field_statements()):
         assert isinstance(statement.target, ast.Name)
         name = statement.target.id
         if index < len(args):

@@ -49,10 +49,14 @@ Family = Callable[["Lowering", ast.Call, str, list[Value], dict[str, Value]], "V
 
 @dataclass(slots=True)
 class Contracts:
-    """Contracts by the full name of a library's function or class, by the name of a method, and for families of names."""
+    """Contracts by the full name of a library's function or class, by the name of a method, and for families of names.
+
+    `kinds` are those of the methods of one kind of object, which come before those by the name alone.
+    """
 
     names: dict[str, Contract] = field(default_factory=dict)
     methods: dict[str, MethodContract] = field(default_factory=dict)
+    kinds: dict[tuple[str, str], MethodContract] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)  # asked where `names` has none
 
     def of(self, *full_names: str) -> Callable[[Contract], Contract]:
@@ -147,15 +151,15 @@ def method_call(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], k
         touched = _whole_module(lw, node, bound)
         if touched is not None:
             return touched
-    known = lw.contracts.methods.get(bound.name)
-    if known is not None:
-        result = known(lw, node, bound, args, kwargs)
+    target = the_object(bound.receiver)
+    of_kind = None if target is None else lw.contracts.kinds.get((target.kind, bound.name))
+    for known in (of_kind, lw.contracts.methods.get(bound.name)):
+        result = None if known is None else known(lw, node, bound, args, kwargs)
         if result is not None:
             return result
     guess = _rank_call(bound.name)
     if guess is not None and not args:
         return guess
-    target = the_object(bound.receiver)
     if target is not None and target.kind in ("module", "ddp", "optimizer", "sampler", "loader"):
         return Unknown(
             taint=join_taint(*args), deps=join_deps(bound, *args), text=lw.text(node), by=method_made(bound, args, kwargs)

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.functions import given, parameters
+from ddp_audit.program import reach
 from ddp_audit.program.contracts import Contracts
 from ddp_audit.program.nodes import Destroy, Init
 from ddp_audit.program.values import MISSING, Const, Made, Unknown, Value, evaluate, leaf, worlds
@@ -49,15 +50,16 @@ def _destroy(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, 
 
 @CONTRACTS.of("torch.distributed.get_rank")
 def _rank(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args or "group" in kwargs:
-        group = args[0] if args else kwargs["group"]
+    group = args[0] if args else kwargs.get("group")
+    if group is not None and not reach.is_default(group):
         return Unknown(taint=frozenset({"rank"}), text=lw.text(node), by=Made("torch.distributed.get_rank", (group,)))
     return leaf("rank")
 
 
 @CONTRACTS.of("torch.distributed.get_world_size")
 def _world_size(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Unknown(text=lw.text(node)) if args or "group" in kwargs else leaf("world_size")
+    group = args[0] if args else kwargs.get("group")
+    return leaf("world_size") if group is None or reach.is_default(group) else Unknown(text=lw.text(node))
 
 
 @CONTRACTS.of("torch.distributed.is_initialized")

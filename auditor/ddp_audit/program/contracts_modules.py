@@ -117,6 +117,10 @@ def _insert(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
     if isinstance(node.func, ast.Attribute) and held is not None and (lw.loops or held.many):
         keep_written(lw, node.func.value, grown(lw, held, "append", args[1]))
         return Const(value=None)
+    elements = bound.receiver if bound.name == "add" and args else None
+    if isinstance(elements, Items) and elements.kind == "set" and not elements.many and isinstance(node.func, ast.Attribute):
+        keep_written(lw, node.func.value, grown(lw, elements, "append", args[0]))
+        return Const(value=None)
     put(lw, node)
     return _add(lw, node, bound, args, kwargs) if bound.name == "insert" else None
 
@@ -129,6 +133,8 @@ def _shrink(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
         keep_written(lw, node.func.value, emptied if bound.name == "clear" else shortened(lw, held))
     elif isinstance(node.func, ast.Attribute) and (less := without_some(bound.receiver)) is not None:
         keep_written(lw, node.func.value, less)
+    elif isinstance(node.func, ast.Attribute) and isinstance(bound.receiver, Items) and bound.receiver.kind == "set":
+        keep_written(lw, node.func.value, replace(bound.receiver, many=True, filled=False))
     return None
 
 

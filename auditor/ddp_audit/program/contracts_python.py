@@ -15,7 +15,8 @@ from ddp_audit.program.functions import keep_written
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.shown import show
-from ddp_audit.program.state import ClassInfo
+from ddp_audit.program.state import ClassInfo, merge_value
+from ddp_audit.program.truths import asked
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     RANK,
@@ -53,13 +54,33 @@ def _unary(op: str) -> Contract:
             lw.emit(node, FloorDivision(left=quotient.args[0], right=quotient.args[1], name=""))
         if op == "str":
             show(lw, node, args)
-        return operation(op, args[0], text=lw.text(node)) if args else Const(value=None)
+        if not args:
+            return Const(value=None)
+        return operation(op, asked(lw, args[0], node) if op == "bool" else args[0], text=lw.text(node))
 
     return convert
 
 
 for _name in ("int", "bool", "float", "str", "abs"):
     CONTRACTS.names[f"builtins.{_name}"] = _unary(_name)
+
+
+def _of_all(op: str) -> Contract:
+    """`any(..)` and `all(..)` of a display: its elements with `or` and `and`."""
+
+    def convert(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = args[0] if len(args) == 1 else None
+        text = lw.text(node)
+        if not isinstance(found, Items) or found.keys is not None or found.many:
+            return generic(args, kwargs, text, name=f"builtins.{'any' if op == 'or' else 'all'}")
+        if not found.items:
+            return Const(value=op == "and", text=text)
+        return operation("bool", found.items[0], text=text) if len(found.items) == 1 else operation(op, *found.items, text=text)
+
+    return convert
+
+
+CONTRACTS.names["builtins.any"], CONTRACTS.names["builtins.all"] = _of_all("or"), _of_all("and")
 
 
 @CONTRACTS.of("builtins.divmod")
@@ -104,6 +125,8 @@ def _import_module(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict
 @CONTRACTS.of("builtins.len")
 def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if args else Unknown()
+    if isinstance(value, Alt) and value.choice is not None:
+        return merge_value(value.choice, *(_len(lw, node, [option], {}) for option in value.options))
     if isinstance(value, Items) and not value.many and not value.filled:
         return Const(value=len(value.items))
     return Unknown(text=lw.text(node), taint=_taint_of_length(value), by=Made("builtins.len", (value,)))
@@ -152,7 +175,7 @@ def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 @CONTRACTS.of("builtins.reversed", "builtins.list", "builtins.tuple", "itertools.cycle", "itertools.islice")
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
-        return Items(kind="list")
+        return Items(kind="list", within=lists.innermost_loop(lw))
     if isinstance(args[0], Const):  # the letters of a text are another value than the text
         return generic(args, kwargs, lw.text(node))
     return args[0]
@@ -182,7 +205,9 @@ def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 @CONTRACTS.of("builtins.set", "builtins.frozenset")
 def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    inner = args[0] if args else Items()
+    if not args:
+        return Items(kind="set", within=lists.innermost_loop(lw))
+    inner = args[0]
     return Items(items=inner.items if isinstance(inner, Items) else (inner,), kind="set", taint=inner.taint, many=True)
 
 

@@ -43,15 +43,15 @@ def differs(value: Value, where: Iterable[World]) -> Taint:
 def _free_taint(value: Value) -> Taint:
     """Taint of a value that cannot be computed: of the parts of it that do not come out equal on all ranks.
 
-    A comparison with words asks a setting, which only the rank makes differ. What is None or a list asks whether it is there, and
-    that is a matter of what decided so.
+    A comparison with words asks a setting, which only the rank makes differ, unless a condition chose the words. What is None or
+    a list asks whether it is there, and that is a matter of what decided so.
     """
     parts: tuple[Value, ...] = ()
     if isinstance(value, Alt) and _may_be_absent(value):
         return value.taint - join_taint(*value.options) | (join_taint(*value.options) & {RANK})
     if isinstance(value, Expr):
         if value.op in ("==", "!=", "in", "not in") and any(_is_words(arg) for arg in value.args):
-            return value.taint & {RANK}
+            return frozenset().union(*map(_taint_of_words, value.args))
         parts = value.args
     elif isinstance(value, Obj) and value.kind == "range" and isinstance(value.info, Value) and isinstance(value.cls, tuple):
         parts = (value.info, *value.cls)
@@ -59,6 +59,20 @@ def _free_taint(value: Value) -> Taint:
         return value.taint
     own = value.taint - join_taint(*parts)
     return own.union(*(differs(part, worlds()) for part in parts))
+
+
+def _taint_of_words(value: Value) -> Taint:
+    """Why a value that is compared with words can differ: as a setting by the rank alone, and by what chose or made the words."""
+    if isinstance(value, Alt) and value.choice is None:
+        return (value.taint - join_taint(*value.options)).union(*map(_taint_of_words, value.options))
+    match value:
+        case Alt(choice=Value() as test, options=parts) | Expr(op="ifexp", args=(test, *parts)):
+            return differs(test, worlds()).union(*map(_taint_of_words, parts))
+        case Expr(op="str" | "format" | "int" | "+" | "%", args=parts):
+            return frozenset().union(*map(_taint_of_words, parts))
+        case Expr(op="==" | "!=" | "<" | "<=" | ">" | ">=" | "and" | "or" | "not" | "bool"):
+            return differs(value, worlds())
+    return value.taint & {RANK}
 
 
 def _may_be_absent(value: Alt) -> bool:

@@ -13,13 +13,14 @@ from ddp_audit.program.changes import counts_ranks, joined_parameters, note_scal
 from ddp_audit.program.described import described_value
 from ddp_audit.program.helpers import hinted_value
 from ddp_audit.program.iteration import iterate, subscript
-from ddp_audit.program.lists import listed, says_of_number
+from ddp_audit.program.lists import innermost_loop, listed, says_of_number
 from ddp_audit.program.lookup import attribute, name
 from ddp_audit.program.model import Branch, Guard, Item, Loop
 from ddp_audit.program.nodes import FloorDivision
 from ddp_audit.program.operations import bounded, decided_by, operation
 from ddp_audit.program.shown import show
 from ddp_audit.program.state import FunctionInfo, Yielded, merge_value
+from ddp_audit.program.truths import asked
 from ddp_audit.program.values import (
     CLOCK,
     DATA,
@@ -72,7 +73,10 @@ def _operator(lw: Lowering, node: ast.BinOp) -> Value:
 
 def _sign(lw: Lowering, node: ast.UnaryOp) -> Value:
     async_ops.touch(lw, node.operand, node)
-    return operation(names.OPERATORS.get(type(node.op), "?"), lw.eval(node.operand), text=lw.text(node))
+    value = lw.eval(node.operand)
+    if isinstance(node.op, ast.Not):
+        value = asked(lw, value, node.operand)
+    return operation(names.OPERATORS.get(type(node.op), "?"), value, text=lw.text(node))
 
 
 def _comparison(lw: Lowering, node: ast.Compare) -> Value:
@@ -83,6 +87,10 @@ def _comparison(lw: Lowering, node: ast.Compare) -> Value:
 
 
 def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
+    if len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
+        whole = lw.eval(node.elts[0].value)
+        if isinstance(whole, Obj):  # `[*range(4)]`: what a loop over it gives, is what a loop over the other gives
+            return whole
     values: list[Value] = []
     spread: list[Value] = []  # of a number of elements that is not known
     for part in node.elts:
@@ -97,7 +105,8 @@ def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
     kind, taint, deps = type(node).__name__.lower(), join_taint(*values), join_deps(*values)
     many = 0 < len(spread) == len(values)
     filled = bool(spread) and (not many or any(map(is_filled, spread)))
-    return bounded(Items(items=tuple(values), kind=kind, taint=taint, deps=deps, many=many, filled=filled))
+    made = Items(items=tuple(values), kind=kind, taint=taint, deps=deps, many=many, filled=filled, within=innermost_loop(lw))
+    return bounded(made)
 
 
 def _format(lw: Lowering, node: ast.JoinedStr) -> Value:
@@ -258,7 +267,7 @@ def _chosen(op: str, values: Sequence[Value]) -> Value | None:
 
 def _conditional(lw: Lowering, node: ast.IfExp) -> Value:
     guard_functions.check(lw, node.test, [])
-    test = lw.eval(node.test)
+    test = asked(lw, lw.eval(node.test), node.test)
     settled = lw.settled(node.test, test, [ast.Expr(node.body)], [ast.Expr(node.orelse)])
     if settled is not None:
         return lw.eval(node.body if settled else node.orelse)

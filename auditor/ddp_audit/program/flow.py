@@ -14,6 +14,7 @@ from ddp_audit.program import (
     guard_functions,
     iteration,
     names,
+    unrolled,
 )
 from ddp_audit.program.differing import differs
 from ddp_audit.program.functions import call_function
@@ -27,6 +28,7 @@ from ddp_audit.program.nodes import Check, NoSyncBlock
 from ddp_audit.program.operations import operation, two_views
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
+from ddp_audit.program.truths import asked
 from ddp_audit.program.values import (
     ERROR,
     UNIFORM,
@@ -54,7 +56,7 @@ MUTED_NESTING = 2  # loops within one another that are walked twice
 def branch(lw: Lowering, node: ast.If) -> str | None:
     """An if statement: the arm that is known to be taken, else both."""
     guard_functions.check(lw, node.test, node.body)
-    value = lw.eval(node.test)
+    value = asked(lw, lw.eval(node.test), node.test)
     ending = next(
         (taken for taken, arm in ((True, node.body), (False, node.orelse)) if arm and ends_the_process(lw, arm[-1])), None
     )
@@ -176,6 +178,9 @@ def alternatives(lw: Lowering, bodies: Sequence[Sequence[ast.stmt]], node: ast.s
 def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
     """A for loop: its iterable once, its body in the steady state."""
     over = lw.eval(node.iter)
+    if unrolled.is_unrolled(lw, node, over):
+        unrolled.run(lw, node, over)
+        return lw.run_block(node.orelse)
     element, count, taint = iteration.iterate(lw, node.iter, over)
     text = lw.text(node.iter)
     epochs = says(names.written(node.target), "epoch") or says(text, "epoch")
@@ -188,8 +193,14 @@ def for_loop(lw: Lowering, node: ast.For | ast.AsyncFor) -> str | None:
 
 def while_loop(lw: Lowering, node: ast.While) -> str | None:
     """A while loop. `while True` has no condition; any other one guards its body."""
+    once = lw.here.source.fact("as branch", node, unrolled.as_branch)
+    if once is not None:
+        return branch(lw, once)
+    over_next = lw.here.source.fact("as for", node, unrolled.as_for)
+    if over_next is not None:
+        return for_loop(lw, over_next)
     guard_functions.check(lw, node.test, node.body)
-    test = lw.eval(node.test)
+    test = asked(lw, lw.eval(node.test), node.test)
     taint = UNIFORM if _is_endless(lw, test) else differs(test, lw.worlds)
     loop = Loop(lw.span(node), "while", test, lw.text(node.test), None, taint, says(lw.text(node.test), "epoch"))
     repeat(lw, loop, node, None, node.test)
@@ -208,7 +219,7 @@ def repeat(
         _body(lw, loop, node, element, test)
         lw.state = _widen(before, lw.state)
         if test is not None:  # what decides on another pass is what the body leaves
-            over = lw.eval(test)
+            over = asked(lw, lw.eval(test), test)
             loop = replace(loop, over=over, taint=UNIFORM if _is_endless(lw, over) else differs(over, lw.worlds))
         lw.muted -= 1
     outer, lw.block = lw.block, []
@@ -232,7 +243,7 @@ def _body(
             element = named(element, node.target.id)
         lw.assign(node.target, element)
     if test is not None:
-        value = lw.eval(test)
+        value = asked(lw, lw.eval(test), test)
         if not _is_endless(lw, value) and differs(value, lw.worlds):
             lw.guards.append(lw.guard(value, True, test, "while"))
     with exits.collected(lw, loop=True) as ways:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import imports, lists, names
 from ddp_audit.program.changes import element_of_parameters, replace_layer
+from ddp_audit.program.contracts_records import as_items
 from ddp_audit.program.functions import keep_written
 from ddp_audit.program.made import behind, operation_of
 from ddp_audit.program.meaning import says
@@ -91,6 +92,7 @@ def environment(variable: str, default: Value | None = None) -> Value:
 def subscript(lw: Lowering, node: ast.Subscript, owner: Value, index: Value) -> Value:
     """`owner[index]`."""
     text = lw.text(node)
+    owner = as_items(lw, owner)
     if isinstance(owner, Ext) and owner.name == "os.environ" and isinstance(index, Const):
         return environment(str(index.value))
     if isinstance(owner, Items) and isinstance(index, Const):
@@ -138,15 +140,18 @@ def _chosen(owner: Value, index: Value, text: str) -> Value | None:
     """An element of a display at a place that is computed: `[3, 1][rank % 2]`, `{0: "train", 1: "valid"}[rank]`."""
     if not isinstance(owner, Items) or owner.many or not isinstance(index, Expr) or index.op == "slice":
         return None
-    if not all(isinstance(part, (Const, Expr)) for part in owner.items):
-        return None
-    if owner.keys is None:
+    plain = all(isinstance(part, (Const, Expr)) for part in owner.items)
+    if owner.keys is None and plain:
         return operation("[]", owner, index, text=text)
-    if not owner.items or len(owner.items) > _MOST_KEYS or not all(isinstance(key, Const) for key in owner.keys):
+    keys = owner.keys if owner.keys is not None else tuple(Const(value=place) for place in range(len(owner.items)))
+    if not owner.items or len(owner.items) > _MOST_KEYS or not all(isinstance(key, Const) for key in keys):
+        return None
+    if not plain and len(owner.items) != 2:  # of functions and objects one of two
         return None
     result = owner.items[-1]
-    for key, value in zip(owner.keys[-2::-1], owner.items[-2::-1], strict=True):
-        result = operation("ifexp", operation("==", index, key), value, result)
+    for key, value in zip(keys[-2::-1], owner.items[-2::-1], strict=True):
+        test = operation("==", index, key)
+        result = operation("ifexp", test, value, result) if plain else merge_value(test, value, result)
     return result
 
 
@@ -218,6 +223,7 @@ def _marks_out(index: Value, value: Value) -> bool:
 
 def iterate(lw: Lowering, node: ast.expr, over: Value) -> tuple[Value, Value | None, Taint]:
     """What a for loop over a value yields: the element, the number of iterations where known, why that can differ by rank."""
+    over = as_items(lw, over)
     target = the_object(over)
     if target is not None:
         match target.kind:

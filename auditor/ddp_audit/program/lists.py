@@ -58,19 +58,24 @@ def as_list(value: Value) -> Items | None:
 
 
 def grown(lw: Lowering, held: Items, how: str, added: Value) -> Items:
-    """A list after append() or extend(): outside of loops with one element more, inside of one with any number of them."""
+    """A list after append() or extend(): with one element more in the pass that made it, with any number of them in a loop."""
     taint, deps = held.taint | added.taint, held.deps | added.deps
     if how == "extend":
         known = isinstance(added, Items) and added.keys is None and not added.many
         more: tuple[Value, ...] = added.items if isinstance(added, Items) and added.keys is None else (_element(added),)
     else:
         known, more = True, (added,)
-    if known and not held.many and not lw.loops and len(held.items) < _MOST_ITEMS:
-        return bounded_list(Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps))
+    if known and not held.many and held.within is innermost_loop(lw) and len(held.items) < _MOST_ITEMS:
+        return bounded_list(Items(items=(*held.items, *more), kind=held.kind, taint=taint, deps=deps, within=held.within))
     count = _count_after(lw, held, added if how == "extend" else None)
     items = (*held.items[-1:], *more[-1:])
     filled = is_filled(held) or (in_each_pass(lw) and (how == "append" or is_filled(added)))
     return bounded_list(Items(items=items, kind=held.kind, many=True, taint=taint, deps=deps, count=count, filled=filled))
+
+
+def innermost_loop(lw: Lowering) -> Loop | None:
+    """The loop of which a pass is running."""
+    return lw.loops[-1] if lw.loops else None
 
 
 def extended(lw: Lowering, value: Value, added: Value) -> Items | None:

@@ -29,8 +29,10 @@ from ddp_audit.program import (
     lookup,
     names,
     presence,
+    unrolled,
 )
 from ddp_audit.program.classes import make_class
+from ddp_audit.program.contracts_records import as_items
 from ddp_audit.program.differing import differs
 from ddp_audit.program.functions import QuietCall, run_decorators
 from ddp_audit.program.guards import NoSync
@@ -243,7 +245,7 @@ class Lowering:
                 self.here.rebound.add(name)
                 self.assign_name(name, kept)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                for element, part in zip(elts, iteration.parts(value, elts), strict=True):
+                for element, part in zip(elts, iteration.parts(as_items(self, value), elts), strict=True):
                     self.assign(element.value if isinstance(element, ast.Starred) else element, part)
             case ast.Attribute(value=owner, attr=attr):
                 lookup.assign_attribute(self, target, self.eval(owner), attr, value)
@@ -378,6 +380,8 @@ class Lowering:
         if self.observer is not None:
             self.observer.statement(self, node)
         match node:
+            case ast.Expr(value=ast.ListComp() | ast.SetComp() as loops):
+                return self.statement(self.here.source.fact("as loops", loops, unrolled.as_loops))
             case ast.Expr(value=value):
                 return self._expression(value)
             case ast.Assign(targets=targets, value=value):

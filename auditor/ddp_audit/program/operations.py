@@ -15,6 +15,7 @@ from ddp_audit.program.values import (
     Bound,
     Const,
     Expr,
+    Ext,
     Items,
     Made,
     Obj,
@@ -157,7 +158,8 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         merged = Expr(op="ifexp", args=(cond, then, orelse), taint=taint, deps=deps, text=then.text)
         if _depth(merged) <= 12 and _parts(merged) <= _MOST_PARTS:
             return merged
-    if RANK in cond.taint and isinstance(cond, Expr) and not isinstance(then, Alt) and not isinstance(orelse, Alt):
+    decided = isinstance(cond, Expr) and (RANK in cond.taint or (not cond.taint and _is_there(then, orelse)))
+    if decided and not isinstance(then, Alt) and not isinstance(orelse, Alt):
         return Alt(options=(then, orelse), choice=cond, taint=taint, deps=deps, text=then.text or orelse.text)
     alternatives: list[Value] = []
     for option in (*options(then), *options(orelse)):
@@ -166,6 +168,11 @@ def merge(cond: Value, then: Value, orelse: Value) -> Value:
         elif not is_filled(option):  # as the other is, but it may be empty
             alternatives[alternatives.index(option)] = option
     return Alt(options=tuple(alternatives[:8]), taint=taint, deps=deps, text=then.text or orelse.text)
+
+
+def _is_there(*sides: Value) -> bool:
+    """Whether two values are a display, an object, a constant: things that a later condition may ask for."""
+    return all(isinstance(side, (Items, Obj, Const, Ext)) for side in sides)
 
 
 def _made_otherwise(one: Value, other: Value) -> bool:

@@ -11,6 +11,7 @@ from ddp_audit.program import (
     contracts_modules,
     contracts_python,
     contracts_random,
+    contracts_records,
     contracts_reports,
     contracts_schedules,
     contracts_states,
@@ -20,6 +21,7 @@ from ddp_audit.program import (
 from ddp_audit.program.contracts import Contracts
 
 _FILES = (
+    contracts_records,
     contracts_random, contracts_data, contracts_files, contracts_reports, contracts_frameworks, contracts_python, contracts_groups,
     contracts_torch, contracts_schedules, contracts_states, contracts_modules, contracts_config, inside,
 )  # fmt: skip
@@ -30,6 +32,7 @@ def _merged() -> Contracts:
     for file in _FILES:
         found.names.update(file.CONTRACTS.names)
         found.methods.update(file.CONTRACTS.methods)
+        found.kinds.update(file.CONTRACTS.kinds)
         found.families += file.CONTRACTS.families
     return found
 

@@ -54,6 +54,19 @@ class ClassInfo:
             return self, self.methods[name]
         return next(((info, info.methods[name]) for info in self.lineage() if name in info.methods), None)
 
+    @property
+    def is_named_tuple(self) -> bool:
+        """Whether its objects are tuples with names for their places."""
+        return bool(self.outside_bases() & {"typing.NamedTuple", "typing_extensions.NamedTuple"})
+
+    def field_statements(self) -> list[ast.AnnAssign]:
+        """The annotated names of its body, which are the fields of a dataclass or a named tuple."""
+        return [s for s in self.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+
+    def fields(self) -> list[str]:
+        """The names of its fields."""
+        return [s.target.id for s in self.field_statements() if isinstance(s.target, ast.Name)]
+
 
 def _classes_in(base: Value) -> list[ClassInfo]:
     """The classes of the project that a base may be."""

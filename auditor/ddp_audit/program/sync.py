@@ -16,7 +16,7 @@ from ddp_audit.program.code import calls_of, code_within, every
 from ddp_audit.program.meaning import says
 from ddp_audit.program.model import Guard, Loop, Node, Program
 from ddp_audit.program.nodes import Backward, Forward, SyncFlag
-from ddp_audit.program.values import MISSING, Const, Expr, Items, Made, Unknown, Value, World, evaluate, truth
+from ddp_audit.program.values import MISSING, Alt, Const, Expr, Ext, Items, Made, Obj, Unknown, Value, World, evaluate, truth
 
 _MOST_ATOMS = 5
 _MOST_TRIALS = 6_000
@@ -166,6 +166,8 @@ def opened(value: Value) -> Value:
             return replace(value, args=tuple(opened(a) for a in args))
         case Items(items=items):
             return replace(value, items=tuple(opened(a) for a in items))
+        case Alt(choice=Value() as choice, options=found):
+            return replace(value, choice=opened(choice), options=tuple(map(opened, found)))
     return value
 
 
@@ -182,6 +184,9 @@ def atoms(value: Value) -> set[str] | None:
             return {op} if op.startswith("loop:") else set()
         case Expr(args=args) | Items(items=args):
             parts = [atoms(a) for a in args]
+            return None if None in parts else set().union(*(p for p in parts if p))
+        case Alt(choice=Value() as choice, options=found):  # an object in it is there, whatever it is
+            parts = [atoms(a) for a in (choice, *found) if not isinstance(a, (Obj, Ext))]
             return None if None in parts else set().union(*(p for p in parts if p))
     return None
 
@@ -217,6 +222,8 @@ def _domain(name: str, defaults: Mapping[str, Any]) -> list[Any]:
 
 def loop_atom(loop: Loop, names: set[str]) -> str | None:
     """The atom that is the index of a loop, where the names hold it."""
+    if loop.leaf in names:
+        return loop.leaf
     for name in names:
         if name.startswith(f"loop:{loop.span.line:d}:") and int(name.rsplit(":", 1)[1]) + 1 >= loop.span.column:
             return name

@@ -109,7 +109,8 @@ class Items(Value):
     """A tuple, list or set display, or a dict display where `keys` is set.
 
     With `many` its one item stands for all of them, as in a comprehension; their number is `count` where that is known, and
-    `over` is what the comprehension ranges over. `filled`: there is at least one, whatever their number.
+    `over` is what the comprehension ranges over. `filled`: there is at least one, whatever their number. `within` is the loop in
+    whose pass a display was made, None outside of loops.
     """
 
     items: tuple[Value, ...] = ()
@@ -119,6 +120,7 @@ class Items(Value):
     count: Value | None = None
     over: Value | None = field(default=None, compare=False, repr=False)
     filled: bool = field(default=False, compare=False, repr=False)
+    within: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +354,8 @@ def holds(test: Value, world: World) -> bool | None:
         case Expr(op="not", args=(inner,)):
             answer = holds(inner, world)
             return None if answer is None else not answer
+        case Expr(op="bool", args=(inner,)):
+            return holds(inner, world)
         case Expr(op="ifexp", args=(chooser, then, orelse)):
             chosen = holds(chooser, world)
             return None if chosen is None else holds(then if chosen else orelse, world)
@@ -369,6 +373,8 @@ def conjuncts(test: Value, polarity: bool) -> list[tuple[Value, bool]]:
             return [part for arg in args for part in conjuncts(arg, polarity)]
         case Expr(op="not", args=(inner,)):
             return conjuncts(inner, not polarity)
+        case Expr(op="bool", args=(inner,)):
+            return conjuncts(inner, polarity)
     return [(test, polarity)]
 
 

@@ -44,7 +44,9 @@ def passes_before(program: Program, step: Node) -> list[Pass]:
     found: list[Pass] = []
     own = {(g.span, g.text, g.polarity) for g in step.guards}  # the parts of one condition stand at one place
     for backward in program.of(Backward):
-        if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops or backward.calls[:1] != step.calls[:1]:
+        if backward.number > step.number or backward.loops[: len(step.loops)] != step.loops:
+            continue
+        if not step.loops and backward.calls[:1] != step.calls[:1]:  # perhaps of a function that nothing calls
             continue
         forwards = forwards_behind(program, backward)
         if not forwards or any((g.span, g.text, not g.polarity) in own for g in backward.guards):

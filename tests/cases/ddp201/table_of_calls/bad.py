@@ -1,4 +1,4 @@
-# expects: DDP213:19
+# expects: DDP201:19
 # outcome: hang all
 """What comes after a step is looked up in a table, by rank: rank 0 waits in a barrier."""
 
