@@ -11,6 +11,7 @@ from ddp_audit.program import lower
 from ddp_audit.program.model import Program
 from ddp_audit.program.names import written
 from ddp_audit.program.nodes import Collective
+from ddp_audit.program.values import RANK
 from ddp_audit.source.project import Project
 
 
@@ -30,6 +31,26 @@ def test_a_small_helper_is_followed_wherever_it_is_called(tmp_path: Path) -> Non
     program = _lowered(tmp_path, text)
     assert _collectives(program) == ["barrier"] * 30
     assert not program.limits
+
+
+@pytest.mark.parametrize(
+    ("helper", "asked"),
+    [
+        ("def main():\n    return dist.get_rank() == 0\n", "main()"),
+        ("def main(options):\n    return options.rank == 0\n", "main(options)"),
+        ("def main(rank):\n    return rank == 0\n", "main(dist.get_rank())"),
+        (
+            "def main(text):\n    if dist.get_rank() == 0:\n        print(text)\n        return True\n    return False\n",
+            "main('a')",
+        ),
+        ("class Run:\n    def main(self):\n        return self.rank == 0\nrun = Run()\nrun.rank = dist.get_rank()\n", "run.main()"),
+    ],
+)
+def test_a_test_of_the_rank_stays_one_however_often_it_is_asked(tmp_path: Path, helper: str, asked: str) -> None:
+    text = "class Options: pass\noptions = Options()\ndist.init_process_group('gloo')\noptions.rank = dist.get_rank()\n"
+    program = _lowered(tmp_path, text + helper + f"if {asked}:\n    print(1)\n" * 60 + f"if {asked}:\n    dist.barrier()\n")
+    (barrier,) = program.of(Collective)
+    assert any(RANK in guard.test.taint for guard in barrier.guards)
 
 
 def test_functions_that_nothing_calls_have_a_budget_of_their_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from asked import only
 
 from ddp_audit.program.model import Program
 from ddp_audit.program.nodes import Collective, Init
-from ddp_audit.program.values import Const
+from ddp_audit.program.values import Const, World, evaluate
 
 Lowered = Callable[..., Program]
 OPTIONS = """\
@@ -146,3 +146,23 @@ def test_a_worker_that_is_spawned_or_called_for_one_rank(lowered: Lowered, alone
         worlds = {init.args["world_size"] for init in lowered(arms).of(Init)}
         assert (Const(value=1) in worlds or len(worlds) > 2) == followed
         assert Const(value=4) in worlds
+
+
+@pytest.mark.parametrize(
+    ("guarded", "rank"),
+    [
+        ("    dist.init_process_group('gloo')\nexcept Exception:\n    os.environ['RANK'] = '0'\n", "int(os.environ['RANK'])"),
+        ("    dist.init_process_group('gloo')\n    place = dist.get_rank()\nexcept:\n    place = 0\n", "place"),
+        (
+            "    begin()\n    place, world = dist.get_rank(), 2\nexcept ValueError as e:\n    print(e)\n    place, world = 0, 1\n",
+            "place",
+        ),
+        (
+            "    dist.init_process_group('gloo')\nexcept RuntimeError:\n    single = place = 0\nelse:\n    place = dist.get_rank()\n",
+            "place",
+        ),
+    ],
+)
+def test_what_a_handler_sets_where_there_is_no_group(lowered: Lowered, guarded: str, rank: str) -> None:
+    program = lowered(f"def begin():\n    dist.init_process_group('gloo')\ntry:\n{guarded}if {rank} == 0:\n    dist.barrier()\n")
+    assert [evaluate(guard.test, World(1, 2, 2)) for guard in only(program, Collective).guards] == [False]

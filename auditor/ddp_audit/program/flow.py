@@ -24,7 +24,7 @@ from ddp_audit.program.long_work import lets_main_first
 from ddp_audit.program.lookup import full_name
 from ddp_audit.program.meaning import is_kind, says
 from ddp_audit.program.model import Branch, Caught, Guard, Item, Loop, LoopItem, TryItem
-from ddp_audit.program.nodes import Check, NoSyncBlock
+from ddp_audit.program.nodes import Check, Init, NoSyncBlock
 from ddp_audit.program.operations import operation, two_views
 from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_slots, merge_value
@@ -327,15 +327,21 @@ def enter(lw: Lowering, context: Value, node: ast.expr, condition: Guard | None 
 
 
 def try_block(lw: Lowering, node: ast.Try) -> str | None:
-    """A try statement: the body, then its handlers as alternatives, then the finally block."""
+    """A try statement: the body, then its handlers as alternatives, then the finally block.
+
+    What a handler sets where the body makes the process group (rank 0 of 1, as a rule) holds in a run without others, which is not
+    the one that is followed.
+    """
     outer, lw.block = lw.block, []
     lw.tries.append(lw.span(node))
+    start = len(lw.program.nodes)
     left = lw.run_block(node.body)
     if not left:
         left = lw.run_block(node.orelse)
     lw.tries.pop()
     body, lw.block = lw.block, []
     after = lw.state
+    of_several = any(isinstance(made, Init) for made in lw.program.nodes[start:])
     handlers: list[list[Item]] = []
     caught: list[Caught] = []
     depth = len(lw.guards)
@@ -351,7 +357,8 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
         caught.append(Caught(place, test.text, gone or "", kinds))
         del lw.guards[depth:]
         if not gone:
-            merge_slots(Unknown(), after.fork(), lw.state)
+            if not of_several:
+                merge_slots(Unknown(), after.fork(), lw.state)
             left = None
         handlers.append(lw.block)
         lw.block = []

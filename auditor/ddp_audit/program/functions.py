@@ -97,15 +97,16 @@ def call_function(
         return unknown
     if id(info.node) in lw.active:
         return unknown
+    known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
+    if lw.observer is None and known.stands_for(values, receiver):
+        return known.result if known.result is not None and not values else unknown
     lw.call_counts[id(info.node)] = lw.call_counts.get(id(info.node), 0) + 1
     if len(lw.active) >= _MAX_DEPTH or lw.call_counts[id(info.node)] > _MAX_CALLS_OF_ONE:
         deep = f"calls nested deeper than {_MAX_DEPTH}" if len(lw.active) >= _MAX_DEPTH else ""
         sends = id(info.node) in lw.communicating or id(info.node) not in lw.inlined  # or may send
         lw.limit(deep or f"{info.name} was called from too many places", unread=sends)
-        return unknown
-    known = lw.quiet_calls.setdefault(id(info.node), QuietCall())
-    if lw.observer is None and known.stands_for(values, receiver):
-        return known.result if known.result is not None and not values else unknown
+        # What the calls before this one depended on, it depends on too: a test of the rank stays one.
+        return unknown if known.result is None else replace(unknown, taint=unknown.taint | known.result.taint)
     if _is_memoised(lw, info):
         if known.remembers(values):
             return known.result if known.result is not None else unknown
