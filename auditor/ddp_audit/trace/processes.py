@@ -43,6 +43,11 @@ def cpu_of_tree(root: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def is_runnable(pid: int) -> bool:
+    """Whether a process's main thread runs, waits for a CPU, or waits for a disk."""
+    return _stat(pid)[:1] in (["R"], ["D"])
+
+
 def has_children(root: int) -> bool:
     """Whether a process has a descendant that runs."""
     return any(pid != root and process_lives(pid) for pid, _ in _descendants(root))

@@ -11,6 +11,8 @@ from typing import Any
 
 from ddp_audit import events
 from ddp_audit.events import Event, Site
+from ddp_audit.trace.details import check
+from ddp_audit.trace.plain import MOST_RANKS
 from ddp_audit.trace.worker import layout
 
 Stack = tuple[Site, ...]
@@ -18,7 +20,7 @@ Stack = tuple[Site, ...]
 
 def stack_of(value: list[Any]) -> Stack:
     """The sites of a STACK_TEXT."""
-    return tuple(Site(path.replace(os.sep, "/"), line, function) for path, line, function in value)
+    return tuple(Site(path.replace(os.sep, "/"), int(line), str(function)) for path, line, function in value)
 
 
 def checked_text(what: int, number: int, data: bytes) -> bytes:
@@ -30,11 +32,15 @@ def checked_text(what: int, number: int, data: bytes) -> bytes:
 
 
 def text_of(data: bytes) -> dict[str, Any]:
-    """The object of a SIGNATURE_TEXT or EVENT_TEXT."""
+    """The object of a SIGNATURE_TEXT or EVENT_TEXT. Raises ValueError or TypeError for what the tracer does not write."""
     value: dict[str, Any] = json.loads(data)
     detail = value.get("detail")
     if isinstance(detail, dict) and "ranks" in detail:
-        detail["ranks"] = layout.unpack_ranks(detail["ranks"])
+        ranks = detail["ranks"]
+        if isinstance(ranks, dict) and len(range(*ranks["range"])) > MOST_RANKS:
+            raise ValueError("a group of too many ranks")
+        detail["ranks"] = layout.unpack_ranks(ranks)
+    check(value)
     return value
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ddp_audit.compare.run import EXITED, KILLED, MISSING, RAISED, RUNNING, WAITING, RankRun, RecordedRun
 from ddp_audit.events import START
 from ddp_audit.trace.locked import stands_since
-from ddp_audit.trace.processes import cpu_of_tree, has_children, is_lone_agent, process_lives
+from ddp_audit.trace.processes import cpu_of_tree, has_children, is_lone_agent, is_runnable, process_lives
 from ddp_audit.trace.worker import layout
 
 _IDLE_SHARE = 0.01  # of one CPU: what a process uses that waits, and looks from time to time whether it still has to
@@ -122,7 +122,8 @@ class Stalls:
         """Since when a process and its children have not used the CPU."""
         used = cpu_of_tree(pid)
         before, since = self._cpu.get(pid, (used, now))
-        if used - before > 0.02 + _IDLE_SHARE * (now - since) or used < before:
+        # On a full machine a process that has work waits for the CPU: it gets little of it, and is not idle.
+        if used - before > 0.02 + _IDLE_SHARE * (now - since) or used < before or is_runnable(pid):
             before, since = used, now
         self._cpu[pid] = before, since
         return since
