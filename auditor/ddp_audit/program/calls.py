@@ -18,6 +18,7 @@ from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
     Bound,
     Const,
+    Expr,
     Ext,
     Func,
     Items,
@@ -54,9 +55,9 @@ def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Valu
         if isinstance(part, ast.Starred):
             value = as_items(lw, lw.eval(part.value))
             if isinstance(value, Items) and value.keys is None:
-                args += value.items
+                args += (_one_of_many(item, value) for item in value.items) if value.many else value.items
             else:
-                args.append(Unknown(taint=value.taint, deps=value.deps, text="*" + value.text))
+                args.append(Unknown(taint=value.taint, deps=value.deps, text="*" + value.text, by=Made("*", (value,))))
         else:
             args.append(lw.eval(part))
     for keyword in node.keywords:
@@ -70,6 +71,13 @@ def arguments(lw: Lowering, node: ast.Call) -> tuple[list[Value], dict[str, Valu
         else:
             kwargs["**"] = value
     return args, kwargs
+
+
+def _one_of_many(item: Value, among: Items) -> Value:
+    """An element that stands for any number of arguments: their number is one of the reasons for which it can differ."""
+    if among.taint <= item.taint or not all(isinstance(option, (Const, Expr, Unknown)) for option in options(item)):
+        return item
+    return Unknown(taint=item.taint | among.taint, deps=item.deps | among.deps, text=item.text)
 
 
 def dispatch(lw: Lowering, node: ast.Call, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:

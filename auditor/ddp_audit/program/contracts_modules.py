@@ -23,6 +23,7 @@ from ddp_audit.program.functions import keep_written
 from ddp_audit.program.lists import as_list, grown, shortened, with_some, without_some
 from ddp_audit.program.modules import attribute_path, module_of, owners_of
 from ddp_audit.program.nodes import ModuleChange, ParameterWrite
+from ddp_audit.program.operations import bounded_list
 from ddp_audit.program.shared_memory import copy_into
 from ddp_audit.program.values import (
     Bound,
@@ -35,6 +36,7 @@ from ddp_audit.program.values import (
     Unknown,
     Value,
     is_filled,
+    join_deps,
     join_taint,
     options,
     the_object,
@@ -82,7 +84,15 @@ def _chain(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Va
     """`chain(a, b)`: parameters of several modules are kept apart; other things count as the first."""
     if any(owners_of(a)[0] for a in args):
         return Items(items=tuple(args), kind="list", many=True, taint=join_taint(*args))
-    return args[0] if args else Items(kind="list")
+    lists = [a for a in args if isinstance(a, Items) and a.keys is None]
+    if not args or len(lists) < len(args):
+        return args[0] if args else Items(kind="list")
+    taint, deps = join_taint(*lists), join_deps(*lists)
+    if any(one.many or one.filled for one in lists):
+        last = tuple(one.items[-1] for one in lists if one.items)
+        filled = any(map(is_filled, lists))
+        return bounded_list(Items(items=last[-1:], kind="list", many=True, taint=taint, deps=deps, filled=filled))
+    return bounded_list(Items(items=tuple(item for one in lists for item in one.items), kind="list", taint=taint, deps=deps))
 
 
 def _grow(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

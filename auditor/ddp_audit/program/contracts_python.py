@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import string
 from dataclasses import replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
 from ddp_audit.knowledge.kinds import is_kind
 from ddp_audit.program import class_questions, contexts, imports, iteration, lists, lookup, names, order
 from ddp_audit.program.contracts import Contract, Contracts, generic
-from ddp_audit.program.functions import keep_written
+from ddp_audit.program.functions import call_function, keep_written
 from ddp_audit.program.nodes import EnvironmentSet, FloorDivision, IteratorMade
 from ddp_audit.program.operations import bounded, operation
 from ddp_audit.program.shown import show
-from ddp_audit.program.state import ClassInfo, merge_value
+from ddp_audit.program.state import ClassInfo, FunctionInfo, merge_value
 from ddp_audit.program.truths import asked
 from ddp_audit.program.uses import note_use
 from ddp_audit.program.values import (
@@ -129,13 +130,27 @@ def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
         return merge_value(value.choice, *(_len(lw, node, [option], {}) for option in value.options))
     if isinstance(value, Items) and not value.many and not value.filled:
         return Const(value=len(value.items))
-    return Unknown(text=lw.text(node), taint=_taint_of_length(value), by=Made("builtins.len", (value,)))
+    if isinstance(value, Items) and value.filled and isinstance(value.count, Const):
+        return value.count
+    own = _own_length(lw, node, value)
+    taint = _taint_of_length(value) | (UNIFORM if own is None else own.taint)
+    return Unknown(text=lw.text(node), taint=taint, by=Made("builtins.len", (value,)))
+
+
+def _own_length(lw: Lowering, node: ast.Call, value: Value) -> Value | None:
+    """What the `__len__` of a plain object of the project gives; None where it has none."""
+    target = the_object(value, "instance")
+    found = target.cls.find("__len__") if target is not None and isinstance(target.cls, ClassInfo) else None
+    if found is None:
+        return None
+    holder, method = found
+    return call_function(lw, FunctionInfo("__len__", method, holder.frame, holder), [], {}, node, receiver=target)
 
 
 def _taint_of_length(value: Value) -> Taint:
     """Why the length of a value can differ: not because of the elements of a list whose number is known to be another matter."""
     lists = list(options(value))
-    if not all(isinstance(one, Items) and (one.count is not None or not one.many) for one in lists):
+    if not all(isinstance(one, Items) and (one.count is not None or not (one.many or one.filled)) for one in lists):
         return value.taint
     elements = frozenset().union(*(one.taint for one in lists))
     return (value.taint - elements).union(*(one.count.taint for one in lists if isinstance(one, Items) and one.count is not None))
@@ -169,10 +184,16 @@ def _enumerate(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str
 
 @CONTRACTS.of("builtins.zip", "itertools.zip_longest")
 def _zip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return bounded(Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), text=lw.text(node)))
+    return bounded(Obj(key=("zip", lw.span(node)), kind="zip", info=list(args), taint=join_taint(*args), text=lw.text(node)))
 
 
-@CONTRACTS.of("builtins.reversed", "builtins.list", "builtins.tuple", "itertools.cycle", "itertools.islice")
+@CONTRACTS.of("builtins.reversed")
+def _reversed(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    known = bool(args) and isinstance(args[0], Items) and lists.is_whole(args[0])
+    return replace(args[0], items=args[0].items[::-1]) if known and isinstance(args[0], Items) else _same(lw, node, args, kwargs)
+
+
+@CONTRACTS.of("builtins.list", "builtins.tuple", "itertools.cycle", "itertools.islice")
 def _same(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         return Items(kind="list", within=lists.innermost_loop(lw))
@@ -191,13 +212,22 @@ def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 @CONTRACTS.of("builtins.sorted")
 def _sorted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return order.in_order(args[0]) if args else Unknown()
+    found = order.in_order(args[0]) if args else Unknown()
+    if not isinstance(found, Items) or not lists.is_whole(found) or len(found.items) < 2:
+        return found
+    # Which element comes first is not followed, but how many there are.
+    element = reduce(partial(merge_value, Unknown(taint=found.taint)), found.items)
+    return replace(found, items=(element,), many=True, filled=True, count=Const(value=len(found.items)))
 
 
 @CONTRACTS.of("builtins.dict")
 def _dict(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args:
-        return args[0] if isinstance(args[0], Items) else generic(args, kwargs)
+        pairs = lists.pairs_of(args[0])
+        if pairs is None:
+            whole = isinstance(args[0], Items) and args[0].keys is not None and not kwargs
+            return args[0] if whole else generic(args, kwargs, lw.text(node), name="builtins.dict")
+        kwargs = {key: value for key, value in pairs if isinstance(key, str)} | kwargs
     values = tuple(kwargs.values())
     keys = tuple(Const(value=k) for k in kwargs)
     return Items(items=values, keys=keys, kind="dict", taint=join_taint(*values), deps=join_deps(*values))
@@ -213,8 +243,15 @@ def _set(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
 
 @CONTRACTS.of("builtins.next")
 def _next(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    element, _, _ = iteration.iterate(lw, node, args[0]) if args else (Unknown(), None, UNIFORM)
-    return element
+    held = args[0] if args else Unknown()
+    made_here = bool(node.args) and isinstance(node.args[0], ast.Call)  # so that nothing was taken of it before
+    if made_here and isinstance(held, Items) and lists.is_whole(held) and (held.items or len(args) > 1):
+        return held.items[0] if held.items else args[1]
+    element, _, _ = iteration.iterate(lw, node, held) if args else (Unknown(), None, UNIFORM)
+    may_be_empty = (held.many and not held.filled) if isinstance(held, Items) else the_object(held, "range") is not None
+    if len(args) < 2 or not may_be_empty:
+        return element
+    return merge_value(Unknown(taint=held.taint, deps=held.deps, text=lw.text(node)), element, args[1])
 
 
 @CONTRACTS.of("builtins.getattr")

@@ -97,7 +97,7 @@ def _display(lw: Lowering, node: ast.Tuple | ast.List | ast.Set) -> Value:
         value = lw.eval(part.value if isinstance(part, ast.Starred) else part)
         if not isinstance(part, ast.Starred):
             values.append(value)
-        elif isinstance(value, Items) and value.keys is None and not value.many:
+        elif isinstance(value, Items) and value.keys is None and not value.many and not value.filled:
             values += value.items
         else:
             values.append(value)
@@ -306,6 +306,9 @@ def _dict(lw: Lowering, node: ast.Dict) -> Value:
             found_keys.append(lw.eval(key))
             found_values.append(value)
     taint, deps = join_taint(*values), join_deps(*values)
+    words = [key.value if isinstance(key, Const) and isinstance(key.value, str) else place for place, key in enumerate(found_keys)]
+    kept = {word: place for place, word in enumerate(words)}.values()  # the last one under each key
+    found_keys, found_values = [found_keys[place] for place in kept], [found_values[place] for place in kept]
     if spread and not found_values:
         return Unknown(taint=taint, deps=deps, by=Made("builtins.dict", tuple(values)))
     return bounded(Items(items=tuple(found_values), keys=tuple(found_keys), kind="dict", taint=taint, deps=deps, filled=spread))

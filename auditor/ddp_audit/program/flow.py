@@ -335,6 +335,7 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
     outer, lw.block = lw.block, []
     lw.tries.append(lw.span(node))
     start = len(lw.program.nodes)
+    guarded = len(lw.guards)
     left = lw.run_block(node.body)
     if not left:
         left = lw.run_block(node.orelse)
@@ -342,6 +343,9 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
     body, lw.block = lw.block, []
     after = lw.state
     of_several = any(isinstance(made, Init) for made in lw.program.nodes[start:])
+    raised = [guard for guard in lw.guards[guarded:] if guard.raised]
+    if raised:  # who raised comes to the handlers and the finally block, and on from a handler that does not leave
+        lw.guards[guarded:] = [guard for guard in lw.guards[guarded:] if not guard.raised]
     handlers: list[list[Item]] = []
     caught: list[Caught] = []
     depth = len(lw.guards)
@@ -364,6 +368,8 @@ def try_block(lw: Lowering, node: ast.Try) -> str | None:
         lw.block = []
     lw.state = after
     _in_finally(lw, node.finalbody)
+    if all(one.left for one in caught):
+        lw.guards += raised
     final, lw.block = lw.block, outer
     if not lw.muted:
         lw.block.append(TryItem(lw.span(node), body, handlers, final, caught))

@@ -359,9 +359,10 @@ def bind(
             bound[parameter] = names.by_name(parameter) or Unknown(text=parameter)
     known = {*positional, *(a.arg for a in spec.kwonlyargs)}
     if spec.vararg is not None:
-        bound[spec.vararg.arg] = Items(
-            items=tuple(given[len(positional) :]), kind="tuple", taint=join_taint(*given[len(positional) :])
-        )
+        more = tuple(given[len(positional) :])
+        spread = any(isinstance(one, Unknown) and one.by is not None and one.by.name == "*" for one in more)
+        alone = spread and len(more) == 1
+        bound[spec.vararg.arg] = Items(items=more, kind="tuple", taint=join_taint(*more), many=alone, filled=spread and not alone)
     if spec.kwarg is not None:
         rest = {k: v for k, v in kwargs.items() if k not in known and k != "**"}
         keys = tuple(Const(value=k) for k in rest)

@@ -72,7 +72,8 @@ def parts(value: Value, targets: Sequence[ast.expr]) -> list[Value]:
     after = len(targets) - star - 1
     end = max(len(value.items) - after, star)
     rest = value.items[star:end]
-    starred = Items(items=rest, kind="list", taint=join_taint(*rest), deps=join_deps(*rest))
+    taint = value.taint if value.filled else join_taint(*rest)
+    starred = Items(items=rest, kind="list", taint=taint, deps=join_deps(*rest), filled=value.filled and bool(rest))
     return [*(item(value, n) for n in range(star)), starred, *(item(value, end + n) for n in range(after))]
 
 

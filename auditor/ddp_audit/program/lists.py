@@ -18,6 +18,7 @@ from ddp_audit.program.slots import Slots
 from ddp_audit.program.state import merge_value
 from ddp_audit.program.values import (
     Alt,
+    Const,
     Expr,
     Items,
     Made,
@@ -227,3 +228,23 @@ def _count_after(lw: Lowering, held: Items, added: Value | None) -> Value | None
 def _element(value: Value) -> Value:
     """One element of a sequence of which nothing else is known."""
     return Unknown(taint=value.taint, deps=value.deps, text=f"{value.text}[..]" if value.text else "")
+
+
+def pairs_of(value: Value) -> list[tuple[str, Value]] | None:
+    """Keys with their values, as `dict()` takes them: pairs one by one, or two zipped lists. None where one is not known."""
+    match value:
+        case Obj(kind="zip", info=[Items() as keys, Items() as values]) if is_whole(keys) and is_whole(values):
+            rows = list(zip(keys.items, values.items, strict=False))
+        case Items(items=items) if is_whole(value) and all(isinstance(one, Items) and is_whole(one) for one in items):
+            rows = [(one.items[0], one.items[1]) for one in items if isinstance(one, Items) and len(one.items) == 2]
+            if len(rows) < len(items):
+                return None
+        case _:
+            return None
+    found = [(key.value, value) for key, value in rows if isinstance(key, Const) and isinstance(key.value, str)]
+    return found if len(found) == len(rows) else None
+
+
+def is_whole(value: Items) -> bool:
+    """Whether all elements of a list or tuple are known, in order."""
+    return value.keys is None and value.kind in ("list", "tuple") and not value.many and not value.filled

@@ -129,6 +129,8 @@ def object_attribute(lw: Lowering, target: Obj, attr: str, node: ast.AST, owner:
         if found is not None:
             holder, method = found
             function = FunctionInfo(attr, method, holder.frame, holder)
+            here = lw.here.receiver
+            target = here if here is not None and here.key == target.key else target  # of super(), its methods see the whole object
             ways = [full_name(lw, holder.frame, d.func if isinstance(d, ast.Call) else d) for d in method.decorator_list]
             if any(is_kind(way, "property") for way in ways):
                 return functions.call_function(lw, function, [], {}, node, receiver=target)
