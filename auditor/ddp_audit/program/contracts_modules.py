@@ -219,7 +219,7 @@ def _made_by_library(lw: Lowering, node: ast.Call, bound: Bound, args: list[Valu
     return None
 
 
-def _run_by_library(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def run_by_library(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`super().forward(..)`: what the layer of the library gives with what it was made with."""
     base = _of_library(lw, bound)
     if base is None or lw.looking is not None:
@@ -259,7 +259,7 @@ def _scaled(lw: Lowering, node: ast.Call, bound: Bound, args: list[Value], kwarg
 CONTRACTS.methods.update(
     parameters=_parameters, named_parameters=_parameters, modules=_modules, named_modules=_modules, children=_modules,
     named_children=_modules, requires_grad_=_requires_grad,
-    apply=_apply, __init__=_made_by_library, forward=_run_by_library,
+    apply=_apply, __init__=_made_by_library,
     reset_parameters=_reset, append=_grow, extend=_grow, div=_scaled, div_=_scaled, mul_=_scaled,
     **dict.fromkeys(("pop", "popleft", "popitem", "remove", "discard", "clear"), _shrink),
     **dict.fromkeys(kinds()["writes-parameter"] | kinds()["draws-in-place"], _write), **dict.fromkeys(_ADDS, _add),

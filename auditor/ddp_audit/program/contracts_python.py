@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import string
 from dataclasses import replace
-from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge import functions
@@ -32,12 +31,10 @@ from ddp_audit.program.values import (
     Items,
     Made,
     Obj,
-    Taint,
     Unknown,
     Value,
     join_deps,
     join_taint,
-    options,
     the_object,
 )
 from ddp_audit.source.project_hints import has_name
@@ -133,7 +130,7 @@ def _len(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Valu
     if isinstance(value, Items) and value.filled and isinstance(value.count, Const):
         return value.count
     own = _own_length(lw, node, value)
-    taint = _taint_of_length(value) | (UNIFORM if own is None else own.taint)
+    taint = lists.taint_of_length(value) | (UNIFORM if own is None else own.taint)
     return Unknown(text=lw.text(node), taint=taint, by=Made("builtins.len", (value,)))
 
 
@@ -145,15 +142,6 @@ def _own_length(lw: Lowering, node: ast.Call, value: Value) -> Value | None:
         return None
     holder, method = found
     return call_function(lw, FunctionInfo("__len__", method, holder.frame, holder), [], {}, node, receiver=target)
-
-
-def _taint_of_length(value: Value) -> Taint:
-    """Why the length of a value can differ: not because of the elements of a list whose number is known to be another matter."""
-    lists = list(options(value))
-    if not all(isinstance(one, Items) and (one.count is not None or not (one.many or one.filled)) for one in lists):
-        return value.taint
-    elements = frozenset().union(*(one.taint for one in lists))
-    return (value.taint - elements).union(*(one.count.taint for one in lists if isinstance(one, Items) and one.count is not None))
 
 
 @CONTRACTS.of("builtins.min", "builtins.max")
@@ -212,12 +200,7 @@ def _iter(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Val
 
 @CONTRACTS.of("builtins.sorted")
 def _sorted(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    found = order.in_order(args[0]) if args else Unknown()
-    if not isinstance(found, Items) or not lists.is_whole(found) or len(found.items) < 2:
-        return found
-    # Which element comes first is not followed, but how many there are.
-    element = reduce(partial(merge_value, Unknown(taint=found.taint)), found.items)
-    return replace(found, items=(element,), many=True, filled=True, count=Const(value=len(found.items)))
+    return lists.in_any_order(order.in_order(args[0])) if args else Unknown()
 
 
 @CONTRACTS.of("builtins.dict")

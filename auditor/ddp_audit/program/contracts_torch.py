@@ -14,7 +14,7 @@ from ddp_audit.knowledge.kinds import kinds
 from ddp_audit.knowledge.libraries import has_batchnorm
 from ddp_audit.program import async_ops, changes, contracts_random, contracts_schedules, lookup
 from ddp_audit.program.contracts import Contract, Contracts, generic, method_made, wrap
-from ddp_audit.program.contracts_modules import put
+from ddp_audit.program.contracts_modules import put, run_by_library
 from ddp_audit.program.contracts_reports import note_report
 from ddp_audit.program.meaning import says
 from ddp_audit.program.model import BufferSite, Guard
@@ -408,7 +408,9 @@ def _explicit_forward(lw: Lowering, node: ast.Call, bound: Bound, args: list[Val
     from ddp_audit.program.calls import call_object
 
     wrapper = the_object(bound.receiver, "ddp")
-    return None if wrapper is None else call_object(lw, node, wrapper, args, kwargs)
+    if wrapper is None:
+        return run_by_library(lw, node, bound, args, kwargs)
+    return call_object(lw, node, wrapper, args, kwargs)
 
 
 def _clip(lw: Lowering, node: ast.Call, args: list[Value], kwargs: dict[str, Value]) -> Value:

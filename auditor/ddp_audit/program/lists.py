@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ddp_audit.knowledge.kinds import is_kind
@@ -23,6 +24,7 @@ from ddp_audit.program.values import (
     Items,
     Made,
     Obj,
+    Taint,
     Unknown,
     Value,
     constant,
@@ -248,3 +250,20 @@ def pairs_of(value: Value) -> list[tuple[str, Value]] | None:
 def is_whole(value: Items) -> bool:
     """Whether all elements of a list or tuple are known, in order."""
     return value.keys is None and value.kind in ("list", "tuple") and not value.many and not value.filled
+
+
+def taint_of_length(value: Value) -> Taint:
+    """Why the length of a value can differ: not because of the elements of a list whose number is known to be another matter."""
+    lists = list(options(value))
+    if not all(isinstance(one, Items) and (one.count is not None or not (one.many or one.filled)) for one in lists):
+        return value.taint
+    elements = frozenset().union(*(one.taint for one in lists))
+    return (value.taint - elements).union(*(one.count.taint for one in lists if isinstance(one, Items) and one.count is not None))
+
+
+def in_any_order(value: Value) -> Value:
+    """A list of which is not followed what element comes first, but how many there are."""
+    if not isinstance(value, Items) or not is_whole(value) or len(value.items) < 2:
+        return value
+    element = reduce(partial(merge_value, Unknown(taint=value.taint)), value.items)
+    return replace(value, items=(element,), many=True, filled=True, count=Const(value=len(value.items)))
