@@ -101,6 +101,12 @@ ALIKE = {
     "zeros count": ("", 'f = nn.CrossEntropyLoss(ignore_index=255, reduction="none")', "loss = f(model(x), y).mean()"),
     "a window": ("", "", "loss = F.cross_entropy(model(x), y[:, 1:])"),
     "rows by number": ("", "", f"{EACH}\n    loss = each[[0, 2]].mean()"),
+    "only where there is a mask": (
+        "",
+        "",
+        f"{EACH}\n    mask = data.mask\n    if mask is not None:\n        loss = (each * mask).sum() / mask.sum()\n"
+        "    else:\n        loss = each.mean()",
+    ),
     "weights": ("", "f = nn.CrossEntropyLoss(torch.ones(4))", "loss = f(model(x), y)"),
 }
 

@@ -35,6 +35,7 @@ class Loss:
     function: str = ""  # the loss function of torch
     labels: Value | None = None  # what it was given as its target
     opaque: bool = False
+    sometimes: bool = False  # divided in one of several alternatives alone
     program: Program | None = None  # whose wrapped models are looked into, where a forward gives the loss
 
     @property
@@ -198,6 +199,7 @@ def _sum_of(parts: Iterable[Value], loss: Loss, depth: int, together: bool = Fal
     loss.opaque = loss.opaque or any(one.opaque for one in read)
     reduced = {one.reduced for one in read}
     loss.reduced = loss.reduced or (reduced.pop() if len(reduced) == 1 else "")
+    loss.sometimes |= any(one.sometimes for one in read) or (not together and len({bool(one.divisors) for one in read}) > 1)
     for one in read:
         loss.divisors += one.divisors
         loss.factors += one.factors

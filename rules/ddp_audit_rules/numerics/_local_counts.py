@@ -12,7 +12,7 @@ def local_count(loss: Loss) -> tuple[Value, bool] | None:
     """The count of this rank's own that the loss is divided by, and whether it surely is one; None without one."""
     for divisor in loss.divisors:
         if (loss.summed or loss.reduced == "sum") and _counts_selected(divisor):
-            return divisor, True
+            return divisor, not loss.sometimes
     for averaged in loss.averaged:
         for operand in options(averaged):
             index = _selected_by(operand)
