@@ -133,7 +133,7 @@ def test_how_states_are_loaded_and_gradients_clipped(tmp_path: Path, monkeypatch
     told: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("ddp_audit.trace.worker.places.identity", str)
     tracer = SimpleNamespace(on=True, note=lambda event: told.append((event.kind, event.detail)))
-    ApiHooks(tracer, lambda kind, **detail: told.append((kind, detail)))  # type: ignore[arg-type]
+    ApiHooks(tracer, lambda kind, **detail: told.append((kind, detail)), lambda call, *args: call(*args))  # type: ignore[arg-type]
 
     def last() -> tuple[str, dict[str, Any]]:
         return told[-1]
