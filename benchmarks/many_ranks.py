@@ -151,7 +151,8 @@ def page(kept: dict[str, Row]) -> str:
         "",
         "Each rank is a process, forked from one that has imported torch (`forked_ranks.py`): 256 imports of torch would take this",
         "machine a quarter of an hour. The tracer is installed by that import, as in any traced run, and each fork opens its",
-        "file in `init_process_group`, as where a program forks its ranks itself. The model is tiny; rank N * 2 / 3 has the",
+        "file in `init_process_group`, as where a program forks its ranks itself. The model is tiny, in DDP; of more than 100",
+        "ranks it is in none and they all-reduce by hand, since the memory of this machine holds no more. Rank N * 2 / 3 has the",
         f"fault in its sixth step. `--stall-after {STALL_AFTER} --on-stall kill`, Python kernel.",
         "",
     ]

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 KIND, WHO, STAMP = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 HOURS = 3600
+MOST_WRAPPED = 100
 
 
 def interrupt(thread: int) -> None:
@@ -67,7 +68,9 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
     torch.set_num_threads(1)
     torch.manual_seed(dist.get_rank())
-    model = DistributedDataParallel(nn.Linear(8, 4))
+    # Of more ranks the memory of this machine holds only those that reduce by hand.
+    wrap = DistributedDataParallel if dist.get_world_size() <= MOST_WRAPPED else nn.Module.train
+    model = wrap(nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(20):
         model(torch.randn(4, 8)).sum().backward()
