@@ -176,6 +176,8 @@ q.extend([7, 8])
 send(q.popleft() + q.pop())
 q.rotate(1)
 send(q[0] + len(q))
+q.rotate(-5)
+send(q[0] * 10)
 try:
     deque().pop()
 except IndexError:
