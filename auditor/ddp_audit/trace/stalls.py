@@ -66,22 +66,24 @@ class Stalls:
                 self._waits.pop(rank, None)
                 continue
             key, since = wait
-            if self._waits.get(rank, (None,))[0] != key:
+            if since is not None:
                 self._waits[rank] = key, since
+            elif self._waits.get(rank, (None,))[0] != key:
+                self._waits[rank] = key, now
             found.append(Stall(key, now - self._waits[rank][1]))
         found += self._end_of_all(run, now)
         return max(found, key=lambda stall: stall.seconds, default=None)
 
     def _wait(
         self, rank: int, one: RankRun, run: RecordedRun, now: float, is_whole: bool, at_work: bool
-    ) -> tuple[tuple[object, ...], float] | None:
-        """What a rank waits in, and since when."""
+    ) -> tuple[tuple[object, ...], float | None] | None:
+        """What a rank waits in, and since when; None: since this was seen first."""
         if one.untraced:
             since, waits = self.stood(rank, run)
             return ((rank, "untraced", str(one.stands), since), now - (time.time() - since)) if waits and since else None
         if one.state == WAITING and one.waiting is not None:
             event = one.waiting
-            return (rank, event.group, event.index, event.time), now
+            return (rank, event.group, event.index, event.time), None
         if one.blocked and is_whole:
             stood = time.time() - one.blocked
             if not at_work or stood > _TIMES_AT_WORK * self._limit:
