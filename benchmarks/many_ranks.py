@@ -149,8 +149,8 @@ def page(kept: dict[str, Row]) -> str:
         "",
         "## Real ranks",
         "",
-        "Each rank is a process, forked from one that has imported torch (`forked_ranks.py`): 256 imports of torch would take this",
-        "machine a quarter of an hour. The tracer is installed by that import, as in any traced run, and each fork opens its",
+        "Each rank is a process, forked from one that has imported torch (`forked_ranks.py`): it takes seconds, too long for",
+        "256 processes on two cores. The tracer is installed by that import, as in any traced run, and each fork opens its",
         "file in `init_process_group`, as where a program forks its ranks itself. The model is tiny, in DDP; of more than 100",
         "ranks it is in none and they all-reduce by hand, since the memory of this machine holds no more. Rank N * 2 / 3 has the",
         f"fault in its sixth step. `--stall-after {STALL_AFTER} --on-stall kill`, Python kernel.",
@@ -160,7 +160,7 @@ def page(kept: dict[str, Row]) -> str:
     text += table([row for row in kept.values() if "world" in row], [*columns, "exit code", "rank right", "line right"])
     text += [
         "",
-        "`until fault`: seconds from the start to the fault, nearly all of it gloo's connections of each rank to each other.",
+        "`until fault`: seconds from the start to the fault, with the connections of each rank to each other.",
         "`first word`: seconds from the fault to what is printed first about it; without a fault, to the report. `report`: to the",
         "launcher's end, with the end of all ranks. `ranks MiB`: all ranks together at the fault, shared pages counted once.",
         "",
