@@ -240,7 +240,7 @@ import torch.distributed as dist
 from helper import last
 dist.init_process_group("gloo")
 jobs = [dist.barrier, print]
-jobs[dist.get_rank() if last else 0]()
+jobs.pop(dist.get_rank() if last else 0)()
 """
 
 

@@ -183,7 +183,7 @@ def test_a_condition_that_decides_makes_a_warning_that_names_it(tmp_path: Path) 
 
 
 def test_a_loop_of_unknown_length_makes_a_warning(tmp_path: Path) -> None:
-    text = TRAINING + "import sys\nfor line in sys.stdin:\n    step()\njobs = [dist.barrier, print]\njobs[rank]()\n"
+    text = TRAINING + "import sys\nfor line in sys.stdin:\n    step()\njobs = [dist.barrier, print]\njobs.pop(rank)()\n"
     run = run_of(tmp_path, text)
     assert run.parting is not None and any("unknown length" in reason for reason in run.parting.rests_on)
     assert ("DDP213", "warning", 13) in found_in(tmp_path, text)
@@ -249,7 +249,7 @@ def test_the_finding_of_a_rule_that_knows_why_stands_alone(tmp_path: Path) -> No
 
 def test_json_names_the_findings_that_rest_on_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(HEAD + TRAINING + "step()\n[dist.barrier, print][rank]()\n")
+    (tmp_path / "train.py").write_text(HEAD + TRAINING + "step()\n[dist.barrier, print].pop(rank)()\n")
     result = audit(["train.py"], Options())
     assert result.predicted is not None
     (run,) = result.predicted["runs"]
@@ -394,7 +394,7 @@ def test_groups_say_how_many_ranks_there_are(tmp_path: Path) -> None:
 
 def test_a_finding_of_the_main_line_names_its_option(tmp_path: Path) -> None:
     text = OPTIONAL.replace("OPTION", SWITCHES[0][0]).replace("TEST", SWITCHES[0][1])
-    text += "if args.distributed:\n    [dist.barrier, print][dist.get_rank()]()\n"
+    text += "if args.distributed:\n    [dist.barrier, print].pop(dist.get_rank())()\n"
     (tmp_path / "train.py").write_text(HEAD + text)
     (found,) = [f for f in audit([tmp_path / "train.py"], Options()).findings if f.code == "DDP213"]
     assert (found.severity, found.confidence) == ("error", "likely")

@@ -24,6 +24,7 @@ LEFT = {
     "ddp201/kept_results": "the call of the function would have to move",
     "ddp201/no_positives": "the condition is on data",
     "ddp201/saver_of_rank_0": "the call of the helper would have to move",
+    "ddp201/table_of_calls": "the function comes out of a table",
     "ddp202/consolidated_on_rank_0": "the call of the helper would have to move",
     "ddp202/frameworks": "the collective is part of another statement",
     "ddp202/full_tensor_on_rank_0": "the collective is part of another statement",

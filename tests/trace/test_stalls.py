@@ -29,10 +29,10 @@ FORMS = {
     "a rendezvous": "time.sleep(300) if rank else dist.init_process_group('gloo')",
     "the end of the interpreter": """
 class Held:
-    def __del__(self):
-        ctypes.CDLL(None).sleep(300)
+    def __del__(self, sleep=ctypes.CDLL(None).sleep):
+        sleep(300)
 dist.init_process_group('gloo')
-held = sys.held = Held() if rank else None
+held = Held() if rank else None
 """,
     "stopped": "dist.init_process_group('gloo')\nos.kill(os.getpid(), signal.SIGSTOP)",
 }
@@ -67,6 +67,7 @@ def test_who_is_at_work_is_waited_for_longer(tmp_path: Path, monkeypatch: pytest
         try:
             used = [0.0]
             monkeypatch.setattr(stalls, "cpu_of_tree", lambda pid: used[0])
+            monkeypatch.setattr(stalls, "is_runnable", lambda pid: False)  # which a process is that has just begun
             waits, works = rank_run(None, RUNNING, blocked=990.0), rank_run(process, RUNNING)
             run = RecordedRun(2, {0: waits, 1: works})
             for second in range(5):
@@ -84,6 +85,7 @@ def test_who_is_at_work_is_waited_for_longer(tmp_path: Path, monkeypatch: pytest
 def test_a_process_that_works_at_its_end_does_not_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, used = Stalls(tmp_path, 3.0, 1), [0.0]
     monkeypatch.setattr(stalls, "cpu_of_tree", lambda pid: used[0])
+    monkeypatch.setattr(stalls, "is_runnable", lambda pid: False)
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
             run = RecordedRun(1, {0: rank_run(process, EXITED)})

@@ -104,16 +104,19 @@ dist.destroy_process_group()
             "processes of the node share the memory of the first device. It does no harm where each process sees one device, or on "
             "gloo."
         )
-        init = next(program.of(Init))
+        begun = list(program.of(Init))[:1]  # none where only the wrapper tells that there is a group
+        made = [Related(init.span.path, init.span.line, "init", "makes the process group without a device") for init in begun]
         related = [
-            Related(init.span.path, init.span.line, "init", "makes the process group without a device"),
+            *made,
             *guard_relations(use),
         ]
         if late is not None:
             related.append(Related(late.span.path, late.span.line, "device", late.text))
         confidence = "likely" if use.is_called and _is_sure(use) else "possible"
         fix = None
-        if not program.has(Spawn) and "rank" not in init.args:  # torchrun, or what sets LOCAL_RANK as it does
+        if not program.has(Spawn) and not any(
+            "rank" in init.args for init in begun
+        ):  # torchrun, or what sets LOCAL_RANK as it does
             fix = Fix("unsafe", self.fix_hint, "where-cuda" if calls_of(program, "cuda.is_available") else "")
         return self.finding(use.span, message, explanation, related=related, confidence=confidence, guards=use.guards, fix=fix)
 

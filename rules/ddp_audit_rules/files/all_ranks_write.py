@@ -8,7 +8,7 @@ from ddp_audit.compare.run import RecordedRun
 from ddp_audit.events import SAVE, START, STEP
 from ddp_audit.findings import Finding, Related, Span
 from ddp_audit.rule import Context, Rule, guard_relations
-from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Program, Save, Wrap
+from ddp_audit.tree.nodes import FileAccess, FileTouch, Init, Prepare, Program, Save, Wrap
 from ddp_audit.tree.values import CLOCK, DATA, RANDOM
 from ddp_audit_rules.facts.evidence import is_at
 from ddp_audit_rules.facts.writers import (
@@ -132,7 +132,7 @@ dist.destroy_process_group()
         elif node.rank_guards or assumed:
             explanation = "The conditions on the way to this place let more than one rank through."
         explanation += " It does no harm where only one process runs this script, or where the path is another one on each rank."
-        maker = next(program.of(Init, Wrap))
+        maker = next(program.of(Init, Wrap, Prepare))
         related = [Related(maker.span.path, maker.span.line, maker.kind, "makes it a job of several ranks")]
         confidence = "likely" if many == SEVERAL and fault.sure and node.is_called else "possible"
         return self.finding(
