@@ -331,3 +331,37 @@ def test_a_rank_that_raised_uses_nothing_any_more(check: str, tmp_path: Path) ->
         check="try:\n            if config.rank <= 0:\n                raise ValueError\n            self.width = 1\n        except ValueError:\n            return"
     )
     assert findings("DDP204", audited(tmp_path, caught.replace("        self.width = config.width\n", "")))
+
+
+# ---- an arm that no rank of a job of several takes makes no job of several
+
+ALONE = """\
+import argparse
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler, SequentialSampler
+def load(args):
+    if args.local_rank == 0:
+        dist.barrier()
+def evaluate(args):
+    load(args)
+    return SequentialSampler([1]) if args.local_rank == -1 else DistributedSampler([1])
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=-1)
+parser.add_argument("--often", action="store_true")
+args = parser.parse_args()
+for step in range(9):
+    if args.local_rank in (-1, 0):
+        {test}
+            evaluate(args)
+"""
+TESTS = [
+    "if args.local_rank == -1 and args.often:",
+    "if args.often and args.local_rank < 0:",
+    "if not (args.local_rank >= 0 or not args.often):",
+]
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_what_a_single_process_alone_does_is_no_hazard(test: str, tmp_path: Path) -> None:
+    assert findings("DDP201", audited(tmp_path, ALONE.format(test=test))) == []
+    assert findings("DDP201", audited(tmp_path, ALONE.format(test="if args.local_rank == 0:")))
