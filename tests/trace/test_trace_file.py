@@ -329,3 +329,12 @@ def test_a_trace_of_the_first_version_is_read(tmp_path: Path) -> None:
     for run in (load_run(tmp_path), load_columns(tmp_path)[0]):
         assert [event.index for event in run.ranks[0].events if event.kind == events.COLLECTIVE] == [0, 1, 2]
         assert run.ranks[0].damage == ""
+
+
+@pytest.mark.parametrize("key", ["world_size", "pid", "host", "run"])
+def test_a_start_that_leaves_open_what_it_must_say_is_damaged(tmp_path: Path, key: str) -> None:
+    ring = Ring(str(tmp_path / "rank-00000.ddptrace"), 0)
+    said: dict[str, object] = {"rank": 0, "world_size": 2, "pid": os.getpid(), "host": "h", "ticks": 0, "run": "r"}
+    write_event(ring, events.START, **{**said, key: None})
+    with pytest.raises(TraceError, match="damaged"):
+        load_run(tmp_path)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ddp_audit.events import START
+
 _NONE = type(None)
 _NUMBER = (int, _NONE)
 _TEXT = (str, _NONE)
@@ -31,6 +33,7 @@ _COLLECTIVE: dict[str, tuple[type, ...]] = {
     "op": (str,), "group": (str,), "origin": (str,), "call": (str,), "numel": _NUMBER, "dtype": _TEXT, "shape": (list, _NONE),
     "root": _NUMBER, "reduce_op": _TEXT, "async": (bool, _NONE), "peer": _NUMBER, "tag": _NUMBER, "library": _TEXT, "stack": (int,),
 }  # fmt: skip
+_START: dict[str, tuple[type, ...]] = {"rank": (int,), "world_size": (int,), "pid": (int,), "host": (str,), "run": (str,)}
 _EVENT: dict[str, tuple[type, ...]] = {"kind": (str,), "group": (str,), "stack": (int,), "detail": (dict,)}
 
 
@@ -51,6 +54,8 @@ def check(text: Mapping[str, Any]) -> None:
     _check(text, _EVENT if "kind" in text else _COLLECTIVE)
     detail = text.get("detail") or {}
     _check(detail, _KEYS)
+    if text.get("kind") == START:
+        _check(detail, _START)
     for key, fits in _ITEMS.items():
         value = detail.get(key)
         if isinstance(value, list) and not all(map(fits, value)):

@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 from ddp_audit.trace.plain import MOST_RANKS, plain_file, read_plain
 from ddp_audit.trace.store import TraceError
 
+_SEQUENCES = ("frames", "process_group", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
+_NUMBERS = ("collective_seq_id", "seq_id", "p2p_seq_id", "time_created_ns", "time_discovered_completed_ns")
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|bin|trace|dump))?$")
 _WORDS = (b"pg_config", b"collective_seq_id")  # a dump has one of them
 _NOT_DUMPS = frozenset({".py", ".log", ".txt", ".err", ".out", ".csv", ".md", ".yaml", ".yml", ".sh", ".ddptrace", ".pt", ".pth"})
@@ -106,9 +108,8 @@ def _checked(path: Path, value: dict[str, Any]) -> Dump:
         raise TraceError(f"{path}: a Flight Recorder dump whose name does not end with its rank")
     entries = value.get("entries") or []
     try:
-        # Only what is used is looked at; the rest may be as it is.
         for entry in entries:
-            _ = entry["profiling_name"] + "", int(entry["record_id"]), entry["state"] + ""
+            _check(entry)
         ordered = sorted(entries, key=lambda entry: int(entry["record_id"]))
         groups = dict(_groups(value.get("pg_config") or {}))
         status = value.get("pg_status") or {}
@@ -118,6 +119,21 @@ def _checked(path: Path, value: dict[str, Any]) -> Dump:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise TraceError(f"{path}: damaged ({type(error).__name__}: {error})") from error
     return Dump(path, rank, version, ordered, groups, enqueued)
+
+
+def _check(entry: dict[str, Any]) -> None:
+    """Raises TypeError, KeyError or their like for an entry that says something else than torch does, of what is used."""
+    _ = entry["profiling_name"] + "", int(entry["record_id"]), entry["state"] + ""
+    for name in _SEQUENCES:
+        if not isinstance(entry.get(name) or (), (list, tuple)):
+            raise TypeError(f"{name} is {type(entry[name]).__name__}")
+    for name in _NUMBERS:
+        int(entry.get(name) or 0)
+    for size in (*(entry.get("input_sizes") or ()), *(entry.get("output_sizes") or ())):
+        if not isinstance(size, (list, tuple)) or not all(isinstance(length, int) for length in size):
+            raise TypeError(f"a size is {size!r}"[:80])
+    for frame in entry.get("frames") or ():
+        int(frame.get("line") or 0)
 
 
 def _groups(config: dict[Any, Any]) -> Iterator[tuple[tuple[str, str], tuple[int, ...]]]:
