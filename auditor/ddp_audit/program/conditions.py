@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddp_audit.program import distributed_runs
-from ddp_audit.program.values import Const, Unknown, Value, conjuncts, leaves, truth, worlds
+from ddp_audit.program.values import Const, Unknown, Value, conjuncts, defaults_in, leaves, truth, worlds
 
 if TYPE_CHECKING:
     from ddp_audit.program.lowering import Lowering
@@ -57,3 +57,11 @@ def _asked_before(lw: Lowering, value: Value, wanted: bool) -> bool | None:
         if isinstance(premise, Unknown) and premise == value and premise.by == value.by:
             return answer == wanted
     return None
+
+
+def is_impossible(lw: Lowering, value: Value, answer: bool) -> bool:
+    """Whether no rank of a job answers a condition so, whatever its options are: `local_rank == -1 and args.often`."""
+    return any(
+        all(truth(part, world) is (not wanted) for world in lw.worlds) and not any(default.open for default in defaults_in(part))
+        for part, wanted in conjuncts(value, answer)
+    )

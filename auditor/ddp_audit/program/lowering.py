@@ -332,7 +332,7 @@ class Lowering:
         spawned = distributed_runs.spawns_instead(self, source, test, then, orelse)
         if spawned is not None:
             then_makes, else_makes = spawned, not spawned
-        if then_makes != else_makes and any(truth(value, world) in (None, then_makes) for world in self.worlds):
+        if then_makes != else_makes and not conditions.is_impossible(self, value, then_makes):
             self.assumed[self.text(test)] = then_makes
             self.premises += conjuncts(value, then_makes)
             return then_makes
