@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,9 +68,9 @@ class TopFunctions(Rewriter):
         first = done[0].with_changes(leading_lines=updated_node.leading_lines)  # type: ignore[union-attr]
         return cst.FlattenSentinel([first, *done[1:]])
 
+    @abstractmethod
     def rewritten(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> list[Statement] | None:
         """What stands in the place of one; None where it stays."""
-        raise NotImplementedError
 
 
 class Decorated(TopFunctions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import libcst as cst
@@ -159,9 +160,9 @@ class Ifs(Rewriter):
         self.changes += done is not updated_node
         return done
 
+    @abstractmethod
     def rewritten(self, original: cst.If, updated: cst.If) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
         """What stands in the place of one."""
-        raise NotImplementedError
 
 
 class Held(Ifs):

@@ -63,7 +63,7 @@ def _is_on_cpu(program: Program, save: Save, values: list[Value]) -> bool:
 
 
 def _wraps_one(wrapper: Obj, values: list[Value]) -> bool:
-    """Whether a wrapper is that of one of some values, of which no more is known than that."""
+    """Whether a wrapper wraps one of these values, and nothing else is known of the value."""
     return wrapper.kind == "ddp" and isinstance(wrapper.info, Unknown) and bool(wrapper.info.text) and wrapper.info in values
 
 
